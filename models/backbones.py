@@ -1,0 +1,114 @@
+"""Image encoders. Letters: B batch, H and W image height and width, D channels of the last map, h and w its size."""
+
+import pickle
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.errors import UserError
+from models.settings import BackboneSettings
+
+# Mean and deviation of ImageNet's training images, per channel, for inputs in [0, 1].
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+BLOCKS = (2, 2, 2, 2)  # basic blocks a stage: ResNet-18
+
+
+class ResNetTokens(nn.Module):
+    """ResNet-18 from its stem to its last stage, without pooling and classifier (spec 1.2).
+
+    Made of timm's blocks under torchvision's parameter names. timm's own ResNet keeps 64 stem channels
+    at every width, so the stem is made here. Normalising with ImageNet's statistics happens here and nowhere else.
+
+    Args:
+        settings: Width of the network.
+
+    Attributes:
+        width: D, channels of the output.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, settings: BackboneSettings) -> None:
+        from timm.models.resnet import BasicBlock, make_blocks
+
+        super().__init__()
+        channels = settings.channels
+        self.width = channels[-1]
+        # Constants, not state: outside the state dict, so they are neither sent nor averaged.
+        self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(IMAGENET_STD).view(1, 3, 1, 1), persistent=False)
+        self.small = settings.stem == "small"
+        kernel = 3 if self.small else 7
+        self.conv1 = nn.Conv2d(3, channels[0], kernel_size=kernel, stride=2, padding=kernel // 2, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels[0])
+        stages, _ = make_blocks((BasicBlock,) * 4, channels, BLOCKS, inplanes=channels[0])
+        self.stages = [name for name, _ in stages]
+        for name, stage in stages:
+            self.add_module(name, stage)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images [B, 3, H, W], float in [0, 1], to the last map [B, D, h, w].
+
+        h = ceil(H / 32), w = ceil(W / 32); with the small stem 16 instead of 32.
+        """
+        x = (x - self.mean) / self.std
+        x = F.relu(self.bn1(self.conv1(x)))  # [B, D/8, H/2, W/2]
+        if not self.small:
+            x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)  # [B, D/8, H/4, W/4]
+        for name in self.stages:
+            x = self.get_submodule(name)(x)
+        return x
+
+
+def load_backbone_weights(backbone: ResNetTokens, path: Path) -> None:
+    """Load a torchvision or timm ResNet-18 of width 1.0 into ``backbone``; its ImageNet classifier is left out.
+
+    Raises:
+        UserError: The file is missing, damaged, or not a ResNet-18; the message names the first tensors that don't fit.
+    """
+    state = {name: tensor for name, tensor in _read_tensors(path).items() if name not in ("fc.weight", "fc.bias")}
+    own = backbone.state_dict()
+    # Files of early PyTorch versions lack the batch counters; training restarts them anyway.
+    missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
+    unknown = [name for name in state if name not in own]
+    shapes = [
+        f"{name} {tuple(state[name].shape)} instead of {tuple(own[name].shape)}"
+        for name in own
+        if name in state and state[name].shape != own[name].shape
+    ]
+    if missing or unknown or shapes:
+        parts = [("missing", missing), ("not in a ResNet-18", unknown), ("other shape", shapes)]
+        found = "; ".join(f"{kind}: {', '.join(names[:3])} ({len(names)})" for kind, names in parts if names)
+        raise UserError(
+            "These weights are not those of the backbone.",
+            where=path,
+            expected="the state dict of a torchvision or timm ResNet-18",
+            found=found,
+        )
+    backbone.load_state_dict(state, strict=False)
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors or a PyTorch file; nothing in the file is executed."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    expected = "a .safetensors, .pth or .pt file with the tensors of a ResNet-18"
+    if not path.is_file():
+        raise UserError("The backbone's weights are not there.", where=path, expected=expected, found="no such file")
+    try:
+        if path.suffix == ".safetensors":
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError, SafetensorError, pickle.UnpicklingError) as error:
+        raise UserError(
+            "The backbone's weights cannot be read.", where=path, expected=expected, found=str(error).split("\n")[0]
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise UserError("The backbone's weights are not a state dict.", where=path, expected="name -> tensor")
+    return state

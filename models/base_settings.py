@@ -1,0 +1,26 @@
+"""The base of every settings section: unknown keys are errors, values cannot be changed after validation."""
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+class Section(BaseModel):
+    """A block of ``params.yaml``. A wrong key or a wrong type is refused before any work starts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, values: Any) -> Any:
+        """YAML's yes and true are not 1; pydantic would take them for it."""
+        if isinstance(values, Mapping):
+            for name, value in values.items():
+                field = cls.model_fields.get(str(name))
+                if field is None or not isinstance(value, bool):
+                    continue
+                accepted = set(get_args(field.annotation)) or {field.annotation}
+                if accepted & {int, float} and bool not in accepted:
+                    raise ValueError(f"{name} must be a number, found {value}")
+        return values

@@ -1,0 +1,166 @@
+"""What can be set about a network. Light on purpose: the command line imports it for ``--help``."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from models.base_settings import Section
+from models.registry import NETWORKS
+
+
+class BackboneSettings(Section):
+    """The image encoder, a ResNet-18 of a chosen width."""
+
+    name: Literal["resnet18"] = Field(default="resnet18", description="Image encoder.")
+    width: float = Field(
+        default=1.0,
+        ge=0.125,
+        le=4.0,
+        description="Factor on ResNet-18's 64, 128, 256, 512 channels (rounded to multiples of 8). "
+        "1.0 is the papers'; 0.25 trains about ten times faster on a CPU.",
+    )
+    stem: Literal["imagenet", "small"] = Field(
+        default="imagenet",
+        description="imagenet: 7x7 with pooling, the papers'; small: 3x3 without pooling, which keeps the small parts "
+        "of images under some 100 pixels (four times the work).",
+    )
+    weights: Path | None = Field(
+        default=None,
+        description="Local file of a torchvision or timm ResNet-18 (.safetensors, .pth, .pt) to start from; "
+        "only at width 1.0 with stem imagenet. Empty: random weights.",
+    )
+
+    @property
+    def channels(self) -> tuple[int, int, int, int]:
+        """Channels of the stem and the four stages, multiples of 8 and at least 8."""
+        first, second, third, fourth = (max(8, 8 * round(base * self.width / 8)) for base in (64, 128, 256, 512))
+        return first, second, third, fourth
+
+    @property
+    def dim(self) -> int:
+        """Channels D of the last map: the token width d of networks that put tokens on top."""
+        return self.channels[-1]
+
+    @model_validator(mode="after")
+    def _weights_fit(self) -> "BackboneSettings":
+        if self.weights is not None and (self.width != 1.0 or self.stem != "imagenet"):
+            raise ValueError(
+                f"weights of a ResNet-18 fit width 1.0 and stem imagenet only, here are {self.width} and {self.stem}; "
+                "set them so, or leave backbone.weights empty"
+            )
+        return self
+
+
+class LabelSettings(Section):
+    """Where the frozen label embeddings come from."""
+
+    source: Literal["lexical", "clip", "file"] = Field(
+        default="lexical",
+        description="lexical: from the letters of the label names, no download, no meaning beyond the spelling; "
+        "clip: CLIP's text encoder, as the papers do (needs clip_checkpoint); file: your own vectors.",
+    )
+    prompt: str = Field(
+        default="The photo contains {label}.",
+        description="Sentence given to CLIP, {label} stands for the label's words. Used by source clip.",
+    )
+    prompt_names: dict[str, str] = Field(
+        default_factory=dict,
+        description="Label -> the words to embed instead of it, for labels that are codes (jyz_pl: cracked insulator).",
+    )
+    center: bool = Field(
+        default=False,
+        description="Subtract the mean over the labels before the rows are normalised; "
+        "prompts that share a sentence are close to each other, this spreads them.",
+    )
+    file: Path | None = Field(
+        default=None,
+        description="For source file: a .safetensors with a tensor `embeddings` [C, w] and, "
+        "in its metadata, `labels`, a JSON list of C names.",
+    )
+    clip_model: str = Field(default="ViT-B-16", description="open_clip's name of the CLIP model. Used by source clip.")
+    clip_checkpoint: str | None = Field(
+        default=None,
+        description="For source clip: a weight file, `local-dir:FOLDER`, or a hub tag of open_clip such as openai.",
+    )
+
+    @field_validator("prompt")
+    @classmethod
+    def _prompt_has_a_slot(cls, prompt: str) -> str:
+        if "{label}" not in prompt:
+            raise ValueError("the prompt must contain {label}, else all labels get the same embedding")
+        return prompt
+
+    @model_validator(mode="after")
+    def _file_is_named(self) -> "LabelSettings":
+        if self.source == "file" and self.file is None:
+            raise ValueError("labels.source is file, so labels.file must name one")
+        return self
+
+
+class FmmanSettings(Section):
+    """The label graph and transformer of FMMAN; the defaults are the paper's readings (docs: decisions D3, D7)."""
+
+    use_graph: bool = Field(
+        default=True,
+        description="Gaussian graph autoencoder over the labels (eqs 4-8). "
+        "False leaves the label tokens as they are, which is FedLGT's network.",
+    )
+    state_combine: Literal["mul_scalar", "mul_embed", "add_embed"] = Field(
+        default="mul_scalar",
+        description="How a state enters a label embedding (eq 3): times -1/0/1; times a learned vector per state; "
+        "plus a learned vector per state (C-Tran).",
+    )
+    edge_act: Literal["abs", "clamp", "shift", "raw"] = Field(
+        default="abs",
+        description="From cosine to edge strength: magnitude; negative ones cut; (cos + 1) / 2; as it is.",
+    )
+    adj_norm: Literal["sym", "row", "softmax", "none"] = Field(
+        default="sym",
+        description="Normalisation of the adjacency: by both degrees, by the row's degree, row softmax, none.",
+    )
+    gae_residual: bool = Field(default=False, description="Add the masked label embeddings to the encoder's output F.")
+    gae_scale: float = Field(
+        default=1.0,
+        description="Start value of the weight a in eq 5; larger values make the attention follow the cosines more.",
+    )
+    layers: int = Field(default=3, ge=1, le=24, description="Transformer encoder layers.")
+    heads: int = Field(default=4, ge=1, description="Attention heads, in the transformer and in the graph decoder.")
+    ff_ratio: float = Field(
+        default=1.0, gt=0.0, le=8.0, description="Feed-forward width of a layer as a multiple of d."
+    )
+    dropout: float = Field(
+        default=0.1, ge=0.0, lt=1.0, description="Dropout in the transformer, attention weights included."
+    )
+    z: Literal["image", "all", "labels", "concat"] = Field(
+        default="image",
+        description="Positions averaged into the contrastive feature z: the image's, all, the labels', "
+        "or the means of image and labels side by side (twice as wide).",
+    )
+
+
+class ModelSettings(Section):
+    """Which network is trained, and how it is built."""
+
+    name: str = Field(default="fmman", description=f"Network: {', '.join(NETWORKS)}.")
+    backbone: BackboneSettings = Field(default_factory=BackboneSettings, description="The image encoder.")
+    labels: LabelSettings = Field(
+        default_factory=LabelSettings, description="Label embeddings; used by networks with label tokens."
+    )
+    fmman: FmmanSettings = Field(default_factory=FmmanSettings, description="Used by the network fmman.")
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_registered(cls, name: str) -> str:
+        if name not in NETWORKS:
+            raise ValueError(f"no network is called {name!r}; there are {', '.join(NETWORKS)}")
+        return name
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> "ModelSettings":
+        if self.name == "fmman" and self.backbone.dim % self.fmman.heads:
+            raise ValueError(
+                f"fmman.heads must divide the token width {self.backbone.dim} "
+                f"(512 times backbone.width), it is {self.fmman.heads}"
+            )
+        return self

@@ -1,0 +1,134 @@
+"""The backbone and the plain classifier against timm's and torchvision's ResNet-18, and weight files of all kinds."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from models.backbones import IMAGENET_MEAN, IMAGENET_STD, ResNetTokens, load_backbone_weights
+from models.classifier import ResNetClassifier
+from models.errors import UserError
+from models.initialise import initialise, new_model
+from models.settings import BackboneSettings, ModelSettings
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def images(batch=2, size=64):
+    return torch.rand(batch, 3, size, size, generator=generator(3))
+
+
+@pytest.fixture(scope="module")
+def full():
+    """A ResNet-18 of torchvision with weights and statistics that nobody else has."""
+    from torchvision.models import resnet18
+
+    model = resnet18(weights=None)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.running_mean, -0.2, 0.2, generator=generator(1))
+            torch.nn.init.uniform_(module.running_var, 0.5, 1.5, generator=generator(2))
+    return model.eval()
+
+
+def last_map(full, x):
+    """The map before pooling, spelled out with torchvision's parts; input normalised by hand."""
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    x = full.maxpool(full.relu(full.bn1(full.conv1((x - mean) / std))))
+    return full.layer4(full.layer3(full.layer2(full.layer1(x))))
+
+
+def test_size_and_parts_at_width_one():
+    backbone = ResNetTokens(BackboneSettings())
+    assert sum(p.numel() for p in backbone.parameters()) == 11_176_512
+    state = backbone.state_dict()
+    statistics = [v for n, v in state.items() if n.endswith(("running_mean", "running_var"))]
+    assert sum(isinstance(m, torch.nn.BatchNorm2d) for m in backbone.modules()) == 20
+    assert sum(v.numel() for v in statistics) == 9_600
+
+
+@pytest.mark.parametrize(("width", "dim"), [(0.125, 64), (0.25, 128)])
+@pytest.mark.parametrize(("size", "side"), [(64, 2), (96, 3), (100, 4)])
+def test_map_of_narrow_backbones(width, dim, size, side):
+    backbone = ResNetTokens(BackboneSettings(width=width)).eval()
+    with torch.no_grad():
+        assert backbone(images(size=size)).shape == (2, dim, side, side)
+    assert backbone.width == dim == BackboneSettings(width=width).dim
+
+
+@pytest.mark.parametrize("ending", ["pth", "safetensors", "old.pth"])
+def test_loaded_weights_compute_what_torchvision_computes(full, tmp_path, ending):
+    path, state = tmp_path / f"resnet18.{ending}", full.state_dict()
+    if ending == "safetensors":
+        save_file(state, path)
+    elif ending == "pth":
+        torch.save(state, path)
+    else:  # early PyTorch versions had no counters
+        torch.save({n: v for n, v in state.items() if not n.endswith("num_batches_tracked")}, path)
+    backbone = ResNetTokens(BackboneSettings()).eval()
+    load_backbone_weights(backbone, path)
+    with torch.no_grad():
+        assert torch.allclose(backbone(images()), last_map(full, images()), atol=1e-4)
+
+
+def test_timms_names_fit_as_well(tmp_path):
+    import timm
+
+    model = timm.create_model("resnet18", pretrained=False)
+    save_file(model.state_dict(), tmp_path / "timm.safetensors")
+    backbone = ResNetTokens(BackboneSettings())
+    load_backbone_weights(backbone, tmp_path / "timm.safetensors")
+    assert torch.equal(backbone.layer4[1].conv2.weight, model.layer4[1].conv2.weight)
+
+
+def broken(state):
+    return {
+        "missing": ({n: v for n, v in state.items() if n != "layer2.0.conv1.weight"}, "layer2.0.conv1.weight"),
+        "unknown": ({**state, "layer5.weight": torch.zeros(1)}, "layer5.weight"),
+        "shape": ({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, r"conv1.weight \(64, 1, 7, 7\)"),
+        "not tensors": ({"epoch": 3}, "not a state dict"),
+    }
+
+
+@pytest.mark.parametrize("case", ["missing", "unknown", "shape", "not tensors"])
+def test_weights_that_do_not_fit_are_named(full, tmp_path, case):
+    content, words = broken(full.state_dict())[case]
+    torch.save(content, tmp_path / "weights.pth")
+    with pytest.raises(UserError, match=words):
+        load_backbone_weights(ResNetTokens(BackboneSettings()), tmp_path / "weights.pth")
+
+
+class Payload:
+    """Something that only an unsafe unpickling would build."""
+
+
+@pytest.mark.parametrize("name", ["nowhere.pth", "noise.pth", "noise.safetensors", "empty.pth", "object.pth"])
+def test_missing_damaged_and_dangerous_files_are_refused(tmp_path, name):
+    (tmp_path / "noise.pth").write_bytes(b"no weights here")
+    (tmp_path / "noise.safetensors").write_bytes(b"no weights here")
+    (tmp_path / "empty.pth").touch()
+    torch.save({"conv1.weight": Payload()}, tmp_path / "object.pth")
+    with pytest.raises(UserError, match=name):
+        load_backbone_weights(ResNetTokens(BackboneSettings(width=0.125)), tmp_path / name)
+
+
+def test_a_new_model_starts_from_the_file_in_its_backbone_only(full, tmp_path):
+    torch.save(full.state_dict(), tmp_path / "weights.pth")
+    plain = new_model(ModelSettings(name="resnet18"), ["a", "b"], None, generator())
+    settings = ModelSettings(name="resnet18", backbone={"weights": tmp_path / "weights.pth"})
+    loaded = new_model(settings, ["a", "b"], None, generator())
+    assert torch.equal(loaded.backbone.conv1.weight, full.conv1.weight)
+    assert torch.equal(loaded.backbone.bn1.running_var, full.bn1.running_var)
+    assert torch.equal(loaded.readout.weight, plain.readout.weight)
+
+
+def test_classifier_is_the_mean_over_positions_and_a_linear_layer():
+    model = ResNetClassifier(ModelSettings(name="resnet18", backbone={"width": 0.125}), 3).eval()
+    initialise(model, generator())
+    with torch.no_grad():
+        grid = model.backbone(images())  # [2, 64, 2, 2]
+        features = sum(grid[:, :, i, j] for i in range(2) for j in range(2)) / 4
+        assert torch.allclose(model.features(images()), features, atol=1e-6)
+        expected = features @ model.readout.weight.T + model.readout.bias
+        assert torch.allclose(model(images()), expected, atol=1e-6)

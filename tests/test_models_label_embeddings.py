@@ -1,0 +1,174 @@
+"""Label embeddings from letters, from a file and from a tiny CLIP written by the test."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from models import label_embeddings
+from models.errors import UserError
+from models.label_embeddings import embed_labels, write_label_file
+from models.settings import LabelSettings
+
+CLASSES = ["switch-left", "switch-right", "bird nest", "smoking"]
+
+
+def angles(rows):
+    return rows @ rows.T
+
+
+@pytest.mark.parametrize("dim", [64, 512])
+def test_lexical_rows_are_unit_repeatable_and_closer_for_similar_names(dim):
+    rows = embed_labels(LabelSettings(), CLASSES, dim)
+    assert rows.shape == (4, dim) and rows.dtype == torch.float32 and not rows.requires_grad
+    assert torch.allclose(rows.norm(dim=1), torch.ones(4))
+    torch.manual_seed(5)
+    assert torch.equal(embed_labels(LabelSettings(), CLASSES, dim), rows)
+    cosines = angles(rows)
+    assert cosines[0, 1] > 0.4 > cosines[0, 2:].max()
+
+
+def test_a_row_depends_on_its_own_label_only():
+    rows = embed_labels(LabelSettings(), CLASSES, 64)
+    assert torch.allclose(embed_labels(LabelSettings(), CLASSES[::-1], 64), rows.flip(0))
+
+
+def test_prompt_names_replace_codes():
+    named = LabelSettings(prompt_names={"jyz_pl": "cracked insulator"})
+    coded = embed_labels(named, ["jyz_pl", "smoking"], 64)
+    assert torch.allclose(coded[0], embed_labels(LabelSettings(), ["cracked insulator"], 64)[0])
+
+
+def test_centred_rows_have_no_common_part():
+    plain = LabelSettings(source="lexical", center=False)
+    centred = embed_labels(plain.model_copy(update={"center": True}), CLASSES, label_embeddings.LEXICAL_WIDTH)
+    rows = embed_labels(plain, CLASSES, label_embeddings.LEXICAL_WIDTH)
+    expected = torch.nn.functional.normalize(rows - rows.mean(0))
+    assert torch.allclose(centred, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("classes", "options", "words"),
+    [
+        (["red off", "red-off"], {}, "red off and red-off"),
+        (["Cat", "cat"], {}, "Cat and cat"),
+        (["cat", "  "], {}, "no words"),
+        (["cat", "dog"], {"prompt_names": {"dgo": "a dog"}}, "dgo"),
+        (["cat"], {"center": True}, "center to false"),  # one label minus its mean is nothing
+    ],
+)
+def test_names_that_give_no_embedding_of_their_own_are_refused(classes, options, words):
+    with pytest.raises(UserError, match=words):
+        embed_labels(LabelSettings(**options), classes, 64)
+
+
+def test_file_rows_follow_the_names_not_the_order(tmp_path):
+    rows = torch.tensor([[3.0, 4.0], [0.0, 2.0], [5.0, 0.0]])
+    write_label_file(tmp_path / "l.safetensors", ["c", "a", "other"], rows)
+    settings = LabelSettings(source="file", file=tmp_path / "l.safetensors")
+    assert torch.allclose(embed_labels(settings, ["a", "c"], 2), torch.tensor([[0.0, 1.0], [0.6, 0.8]]))
+
+
+def test_another_width_is_projected_and_keeps_angles_roughly(tmp_path):
+    rows = torch.nn.functional.normalize(torch.randn(6, 300, generator=torch.Generator().manual_seed(0)))
+    write_label_file(tmp_path / "l.safetensors", list("abcdef"), rows)
+    settings = LabelSettings(source="file", file=tmp_path / "l.safetensors")
+    projected = embed_labels(settings, list("abcdef"), 2048)
+    assert torch.allclose(projected.norm(dim=1), torch.ones(6))
+    assert torch.allclose(angles(projected), angles(rows), atol=5 / 2048**0.5)
+
+
+def write_bad(path, case):
+    rows, names = torch.eye(2), json.dumps(["a", "b"])
+    if case == "text":
+        path.write_text("not safetensors")
+    elif case == "no names":
+        save_file({"embeddings": rows}, path)
+    elif case == "no tensor":
+        save_file({"vectors": rows}, path, metadata={"labels": names})
+    elif case == "counts":
+        save_file({"embeddings": torch.eye(3)}, path, metadata={"labels": names})
+    elif case == "twice":
+        save_file({"embeddings": rows}, path, metadata={"labels": json.dumps(["a", "a"])})
+    elif case == "lacks":
+        write_label_file(path, ["a", "c"], rows)
+    elif case == "zero row":
+        write_label_file(path, ["a", "b"], torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    elif case == "nan":
+        write_label_file(path, ["a", "b"], torch.tensor([[1.0, 0.0], [float("nan"), 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("absent", "not there"),
+        ("text", "cannot be read"),
+        ("no names", "labels"),
+        ("no tensor", "cannot be read"),
+        ("counts", "contradicts"),
+        ("twice", "contradicts"),
+        ("lacks", "without b"),
+        ("zero row", "no direction"),
+        ("nan", "no direction"),
+    ],
+)
+def test_bad_label_files_are_refused(tmp_path, case, words):
+    path = tmp_path / "l.safetensors"
+    write_bad(path, case)
+    with pytest.raises(UserError, match=words):
+        embed_labels(LabelSettings(source="file", file=path), ["a", "b"], 2)
+
+
+@pytest.fixture(scope="module")
+def tiny_clip(tmp_path_factory):
+    """A folder with a CLIP of random weights, text width 24."""
+    import open_clip
+
+    vision = {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16}
+    text = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
+    config = {"embed_dim": 24, "vision_cfg": vision, "text_cfg": text}
+    model = open_clip.CLIP(**config).eval()
+    folder = tmp_path_factory.mktemp("clip")
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": {}}))
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    return folder, model
+
+
+def test_clip_rows_are_the_text_towers_of_the_prompts(tiny_clip):
+    import open_clip
+
+    folder, model = tiny_clip
+    settings = LabelSettings(source="clip", clip_checkpoint=f"local-dir:{folder}")
+    rows = embed_labels(settings, ["bird_nest", "smoking"], 24)
+    texts = open_clip.tokenize(["The photo contains bird nest.", "The photo contains smoking."], 16)
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(model.encode_text(texts))
+    assert torch.allclose(rows, expected, atol=1e-5)
+    assert embed_labels(settings, ["bird_nest", "smoking"], 64).shape == (2, 64)
+
+
+def test_clip_refuses_prompts_that_it_would_cut(tiny_clip):
+    settings = LabelSettings(source="clip", clip_checkpoint=f"local-dir:{tiny_clip[0]}")
+    with pytest.raises(UserError, match="longer than CLIP reads"):
+        embed_labels(settings, ["cat", "one two three four five six seven eight nine ten eleven twelve"], 24)
+
+
+@pytest.mark.parametrize("case", ["none", "unknown tag", "no folder", "no weights", "damaged", "offline hub"])
+def test_missing_clip_says_how_to_get_one_and_what_else_there_is(tiny_clip, tmp_path, monkeypatch, case):
+    if case == "no weights":  # open_clip alone would go on with random ones
+        (tmp_path / "open_clip_config.json").write_text((tiny_clip[0] / "open_clip_config.json").read_text())
+    (tmp_path / "damaged.safetensors").write_bytes(b"nothing")
+    monkeypatch.setenv("HF_ENDPOINT", "https://127.0.0.1:9")  # nobody listens: refused at once
+    for name in ("HF_HUB_OFFLINE", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    checkpoint = {
+        "none": None,
+        "unknown tag": "openia",
+        "no folder": f"local-dir:{tmp_path}/nowhere",
+        "no weights": f"local-dir:{tmp_path}",
+        "damaged": str(tmp_path / "damaged.safetensors"),
+        "offline hub": "openai",
+    }[case]
+    with pytest.raises(UserError, match=r"not available[\s\S]*lexical"):
+        embed_labels(LabelSettings(source="clip", clip_checkpoint=checkpoint), ["cat", "dog"], 24)

@@ -1,0 +1,166 @@
+"""Equations 3-8 against restatements written as loops over labels, and by hand on two or three labels."""
+
+import math
+
+import pytest
+import torch
+
+from models.initialise import initialise
+from models.label_graph import (
+    GaussianGraphAutoencoder,
+    StateTable,
+    adjacency,
+    combine_states,
+    edge_strength,
+    edges,
+)
+from models.noise import use_generator
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def random_labels(count=4, dim=8, seed=0):
+    return torch.nn.functional.normalize(torch.randn(count, dim, generator=generator(seed)))
+
+
+def test_scalar_states_negate_erase_or_keep_a_label():
+    labels = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+    masked = combine_states(labels, torch.tensor([[-1, 0, 1]]), "mul_scalar")
+    assert masked.tolist() == [[[-1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]]
+
+
+@pytest.mark.parametrize("mode", ["mul_embed", "add_embed"])
+def test_embedded_states_take_the_row_of_each_state(mode):
+    labels, states = random_labels(3, 5), torch.tensor([[-1, 0, 1], [1, 1, 0]])
+    table = torch.randn(3, 5, generator=generator(1))
+    masked = combine_states(labels, states, mode, table)
+    for b in range(2):
+        for c in range(3):
+            row = {-1: table[0], 0: table[1], 1: table[2]}[int(states[b, c])]
+            expected = labels[c] * row if mode == "mul_embed" else labels[c] + row
+            assert torch.equal(masked[b, c], expected)
+
+
+def test_state_tables_start_as_the_scalar_reading_or_with_a_zero_row_for_unknown():
+    labels, states = random_labels(), torch.tensor([[-1, 0, 1, 1]])
+    scalar = combine_states(labels, states, "mul_scalar")
+    assert torch.equal(combine_states(labels, states, "mul_embed", StateTable(8, "mul_embed")()), scalar)
+    added = StateTable(8, "add_embed")
+    assert added().shape == (3, 8) and not added()[0].any() and added()[1:].abs().max() > 0
+    added().sum().backward()
+    assert added.rows.shape == (2, 8)  # unknown has no weights that training could move away from zero
+
+
+def test_edges_are_cosines_and_zero_for_zero_rows():
+    # (3, 4) and (4, 3): 24 / 25; (3, 4) and (-4, 3): 0; anything with the zero row: 0
+    vectors = torch.tensor([[3.0, 4.0], [4.0, 3.0], [-4.0, 3.0], [0.0, 0.0]])
+    expected = torch.tensor([[1, 0.96, 0, 0], [0.96, 1, -0.28, 0], [0, -0.28, 1, 0], [0, 0, 0, 0]])
+    assert torch.allclose(edges(vectors), expected, atol=1e-6)
+
+
+def test_edges_of_zero_rows_have_finite_gradients():
+    vectors = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    edges(vectors).square().sum().backward()
+    assert torch.isfinite(vectors.grad).all() and not vectors.grad[1].any()
+
+
+def test_all_unknown_has_the_graph_of_the_labels():
+    labels = random_labels(5)
+    masked = combine_states(labels, torch.full((1, 5), -1), "mul_scalar")
+    assert torch.allclose(edges(masked)[0], edges(labels), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("act", "rule"),
+    [
+        ("abs", abs),
+        ("clamp", lambda cosine: max(cosine, 0.0)),
+        ("shift", lambda cosine: (cosine + 1) / 2),
+        ("raw", lambda cosine: cosine),
+    ],
+)
+@pytest.mark.parametrize("norm", ["sym", "row", "softmax", "none"])
+def test_strength_and_adjacency_match_loops(act, rule, norm):
+    vectors = torch.randn(2, 4, 6, generator=generator(3))
+    vectors[0, 2] = 0.0
+    cosines = edges(vectors)
+    strength = edge_strength(cosines, act)
+    graph = adjacency(strength, norm)
+    for b in range(2):
+        er = [[1.0 if i == j else rule(cosines[b, i, j].item()) for j in range(4)] for i in range(4)]
+        for i in range(4):
+            for j in range(4):
+                assert strength[b, i, j].item() == pytest.approx(er[i][j], abs=1e-6)
+                if norm == "softmax":
+                    expected = math.exp(er[i][j]) / sum(math.exp(value) for value in er[i])
+                else:
+                    degree = [sum(abs(value) for value in row) for row in er]
+                    divisor = {"sym": math.sqrt(degree[i] * degree[j]), "row": degree[i], "none": 1.0}[norm]
+                    expected = er[i][j] / divisor
+                assert graph[b, i, j].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_symmetric_normalisation_by_hand():
+    # Er = [[1, 0.6], [0.6, 1]]: both degrees 1.6, so A = Er / 1.6
+    strength = torch.tensor([[1.0, 0.6], [0.6, 1.0]])
+    assert torch.allclose(adjacency(strength, "sym"), torch.tensor([[0.625, 0.375], [0.375, 0.625]]))
+
+
+def encoder(dim=8, **options):
+    module = GaussianGraphAutoencoder(dim, heads=2, **options)
+    initialise(module, generator(5))
+    return module
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_encoder_matches_loops_over_labels(residual):
+    module = encoder(scale=2.5, residual=residual).eval()
+    with torch.no_grad():
+        module.shift.fill_(-0.3)
+    masked = combine_states(random_labels(), torch.tensor([[-1, 0, 1, -1]]), "mul_scalar")
+    graph = adjacency(edge_strength(edges(masked), "abs"), "sym")
+    features = module.encode(masked, graph)[0]
+    x, A = masked[0], graph[0]
+    with torch.no_grad():
+        hidden = [sum(A[i, j] * (module.W.weight @ x[j]) for j in range(4)) for i in range(4)]
+        for i in range(4):
+            scores = []
+            for j in range(4):
+                lengths = hidden[i].norm() * hidden[j].norm()
+                cosine = (hidden[i] @ hidden[j] / lengths).item() if lengths > 0 else 0.0
+                value = 2.5 * cosine - 0.3
+                scores.append(value if value > 0 else 0.2 * value)
+            total = sum(math.exp(score) for score in scores)
+            mean = sum(math.exp(scores[j]) / total * (module.V.weight @ x[j]) for j in range(4))
+            assert torch.allclose(features[i], mean + x[i] if residual else mean, atol=1e-5)
+
+
+def test_training_noise_is_the_deviation_of_eq_7_times_a_standard_normal():
+    module = encoder(dim=4)
+    masked = combine_states(random_labels(3, 4), torch.full((20_000, 3), -1), "mul_scalar")
+    graph = adjacency(edge_strength(edges(masked), "abs"), "sym")
+    with torch.no_grad():
+        mean = module.eval().encode(masked[:1], graph[:1])[0]
+        module.train()
+        use_generator(module, generator(1))
+        drawn = module.encode(masked, graph)
+        use_generator(module, generator(1))
+        assert torch.equal(module.encode(masked, graph), drawn)
+        module.V.weight.copy_(module.U.weight)  # then the mean of eval mode is dev_i itself
+        deviation = module.eval().encode(masked[:1], graph[:1])[0].abs()
+    assert torch.allclose(drawn.mean(0), mean, atol=0.02)
+    assert torch.allclose(drawn.std(0), deviation, rtol=0.05, atol=0.005)
+
+
+def test_size_at_the_papers_width():
+    assert sum(p.numel() for p in GaussianGraphAutoencoder(512, 4).parameters()) == 2_888_706
+
+
+def test_decoder_has_no_norm_at_its_end():
+    module = encoder().eval()
+    features = torch.randn(1, 4, 8, generator=generator(2))
+    with torch.no_grad():
+        hidden = module.decoder_norm(features + module.decoder_first(features))
+        assert torch.equal(module.decode(features), module.decoder_last(hidden))
