@@ -1,0 +1,209 @@
+"""The data set on disk: pixels in one memory-mapped array, everything else in small tables beside it.
+
+``images.npy`` uint8 [N, 3, S, S]; ``samples.parquet`` one row per image, in image order; ``classes.json`` the one
+order of the labels; ``manifest.parquet`` one row per input file; ``dataset.json`` the digest and the counts.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.errors import UserError
+
+IMAGES, SAMPLES, CLASSES, SUMMARY = "images.npy", "samples.parquet", "classes.json", "dataset.json"
+SPLITS = ("train", "val", "test")
+_HINT = "fedscene data ingest"
+_COLUMNS = ("sample_id", "source", "site", "split", "labels", "sha256")
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set, opened for reading; N images of side S, C labels. The arrays are read-only and shared.
+
+    Attributes:
+        root: Its folder.
+        classes: The C labels, in the order of the columns of ``targets``.
+        images: uint8 [N, 3, S, S], mapped from disk.
+        targets: uint8 [N, C], 1 where the image has the label.
+        sites: str [N], who owns the image.
+        splits: str [N], ``train``, ``val`` or ``test``.
+        digest: sha256 over pixels, samples and classes.
+        sample_ids: str [N], unique: the first 16 hex digits of the file's sha256.
+    """
+
+    root: Path
+    classes: list[str]
+    images: np.ndarray
+    targets: np.ndarray
+    sites: np.ndarray
+    splits: np.ndarray
+    digest: str
+    sample_ids: np.ndarray = field(default_factory=lambda: np.array([], dtype=str))
+
+    def indices(self, split: str) -> np.ndarray:
+        """Rows of a split, int64, ascending."""
+        assert split in SPLITS, split
+        return np.flatnonzero(self.splits == split).astype(np.int64)
+
+
+def load_dataset(root: Path) -> Dataset:
+    """Open the data set in ``root``. Opened once per process and digest, so calling it in every task is cheap.
+
+    The pixels are not hashed again; ``content_digest`` does that.
+
+    Raises:
+        UserError: It is missing, incomplete, or its files contradict each other.
+    """
+    summary = read_json(Path(root) / SUMMARY, _HINT)
+    if not isinstance(summary.get("digest"), str):
+        raise _damaged(Path(root) / SUMMARY, "no digest")
+    return _load(str(Path(root).resolve()), summary["digest"])
+
+
+@lru_cache(maxsize=8)
+def _load(folder: str, digest: str) -> Dataset:
+    root = Path(folder)
+    classes = read_json(root / CLASSES, _HINT)
+    if not isinstance(classes, list) or len(set(classes)) != len(classes) or not classes:
+        raise _damaged(root / CLASSES, "not a list of different labels")
+    table = read_table(root / SAMPLES, _COLUMNS, _HINT)
+    try:
+        images = np.load(root / IMAGES, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise _damaged(root / IMAGES, error) from error
+    count = len(table["sample_id"])
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:2] != (count, 3):
+        raise _damaged(root / IMAGES, f"{images.dtype} {list(images.shape)} for {count} samples")
+    splits, ids = np.array(table["split"], dtype=str), np.array(table["sample_id"], dtype=str)
+    if not set(splits.tolist()) <= set(SPLITS) or len(np.unique(ids)) != count:
+        raise _damaged(root / SAMPLES, "an unknown split or a repeated sample_id")
+    targets, sites = targets_of(table["labels"], classes, root), np.array(table["site"], dtype=str)
+    for array in (targets, sites, splits, ids):
+        array.setflags(write=False)
+    return Dataset(root, classes, images, targets, sites, splits, digest, ids)
+
+
+def targets_of(labels: list[list[str]], classes: list[str], where: Path) -> np.ndarray:
+    """Label lists as a uint8 matrix [N, C].
+
+    Raises:
+        UserError: A label is not in ``classes``.
+    """
+    column = {name: index for index, name in enumerate(classes)}
+    targets = np.zeros((len(labels), len(classes)), dtype=np.uint8)
+    for row, names in enumerate(labels):
+        for name in names:
+            if name not in column:
+                raise _damaged(where, f"label {name!r} is not in {CLASSES}")
+            targets[row, column[name]] = 1
+    return targets
+
+
+def content_digest(images: Path, samples: list[dict[str, Any]], classes: list[str]) -> str:
+    """The sha256 over the pixels of ``images.npy``, the samples in order and the classes."""
+    with images.open("rb") as file:
+        np.lib.format.read_magic(file)
+        shape, _, _ = np.lib.format.read_array_header_1_0(file)
+        digest = hashlib.sha256(json.dumps([list(shape), classes], ensure_ascii=False).encode())
+        while block := file.read(2**22):
+            digest.update(block)
+    for sample in samples:
+        digest.update(json.dumps([sample[name] for name in _COLUMNS], ensure_ascii=False).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def write_samples(samples: list[dict[str, Any]], path: Path) -> None:
+    """Write ``samples.parquet``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    types = {"labels": pa.list_(pa.string())}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
+    pq.write_table(pa.Table.from_pylist(samples, schema), path)
+
+
+def read_table(path: Path, columns: tuple[str, ...], hint: str) -> dict[str, list[Any]]:
+    """A Parquet file's columns as lists.
+
+    Raises:
+        UserError: It is missing, damaged or lacks a column.
+    """
+    import pyarrow.parquet as pq
+    from pyarrow.lib import ArrowException
+
+    if not path.is_file():
+        raise UserError("a file of the data is missing", where=path, hint=hint)
+    try:
+        table = pq.read_table(path, columns=list(columns))
+    except (OSError, ArrowException) as error:
+        raise _damaged(path, error, hint) from error
+    missing = set(columns) - set(table.column_names)
+    if missing:
+        raise _damaged(path, f"no column {', '.join(sorted(missing))}", hint)
+    return table.to_pydict()
+
+
+def read_json(path: Path, hint: str) -> Any:
+    """A JSON file's value.
+
+    Raises:
+        UserError: It is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UserError("a file of the data is missing", where=path, hint=hint) from error
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error, hint) from error
+
+
+def write_json(value: Any, path: Path) -> None:
+    """Write JSON that a person can read and git can compare."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def replacing(out: Path, marker: str) -> Iterator[Path]:
+    """A fresh folder beside ``out`` that takes its place when the block ends well; else ``out`` stays as it was.
+
+    Args:
+        out: The folder to (re)place.
+        marker: File by which an existing ``out`` is known to be ours; any other non-empty folder is refused.
+
+    Raises:
+        UserError: ``out`` exists and holds something else.
+    """
+    if out.exists() and not (out.is_dir() and ((out / marker).is_file() or not any(out.iterdir()))):
+        raise UserError(
+            "the output folder holds something else and would be replaced",
+            where=out,
+            expected=f"no such folder, an empty one, or one with a {marker}",
+            hint="name another folder, or remove this one",
+        )
+    partial, old = (out.with_name(f".{out.name}.{kind}") for kind in ("partial", "old"))
+    if old.exists() and not out.exists():
+        old.rename(out)  # a crash between the two renames below
+    for leftover in (partial, old):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        if out.exists():
+            out.rename(old)
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _damaged(path: Path, found: object, hint: str = _HINT) -> UserError:
+    return UserError("a file of the data is damaged", where=path, found=found, hint=hint)

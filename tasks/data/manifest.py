@@ -1,0 +1,94 @@
+"""The manifest: one row for every input file, with a status and a reason out of a closed list.
+
+``REASONS`` is that list. Each code belongs to one status, so counting codes is counting what happened. When a file
+had several faults or repairs, the row's ``reason`` is the first that was met and ``detail`` names the rest.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tasks.data.sample import STATUSES
+
+REASONS: dict[str, str] = {
+    # ok
+    "": "used as it is",
+    "annotation": "annotation file, read together with its image",
+    "split_list": "list of the images of a split, read",
+    # fixed
+    "exif": "image turned upright by its EXIF orientation",
+    "cmyk": "CMYK or YCCK image converted to RGB",
+    "gray16": "16-bit grey image scaled to 8 bits (divided by 257)",
+    "alpha": "transparent image laid over the background colour",
+    "mpo": "phone picture with embedded further pictures: the first was taken",
+    "encoding": "annotation decoded from another encoding than UTF-8 or than it declares",
+    "odd_box": "a box is missing a side, inverted, of zero area or outside the image; its label was kept",
+    # quarantined
+    "unreadable": "the file cannot be opened (rights, dangling link, disk)",
+    "empty": "zero bytes",
+    "not_an_image": "the content is no image of a supported kind, whatever its name says",
+    "truncated": "the header is that of an image, but the pixels cannot be decoded completely",
+    "too_large": "more pixels than max_pixels",
+    "too_small": "a side shorter than min_side",
+    "multi_frame": "an animation or several pages",
+    "bad_mode": "a pixel format for which the conversion to 8-bit RGB would be a guess",
+    "bad_xml": "annotation file that cannot be parsed or has an object without a name",
+    "unsafe_xml": "annotation file with entities or external references",
+    "bad_annotation": "image whose annotation file cannot be used",
+    "annotation_unused": "annotation file that is not used; the row of its image says why",
+    "no_annotation": "image without an annotation: unlabelled, never a negative",
+    "no_image": "annotation without an image",
+    "no_site": "file outside every site's folder",
+    "ambiguous_pair": "several images or several annotations of one name",
+    "duplicate": "the same bytes with the same labels as an earlier file",
+    "duplicate_conflict": "the same bytes as another file, with other labels",
+    # ignored
+    "hidden": "hidden or system file",
+    "other": "a kind of file that the reader does not use",
+    "negative": "image without any label, left out because keep_negatives is off",
+}
+
+#: Quarantine codes that count towards ``max_bad_share``. An image and its annotation are one input and count once,
+#: on the image's row; an exact duplicate is no defect.
+COUNTED_BAD = frozenset(
+    {
+        "unreadable", "empty", "not_an_image", "truncated", "too_large", "too_small", "multi_frame", "bad_mode",
+        "bad_annotation", "no_annotation", "no_image", "no_site", "ambiguous_pair", "duplicate_conflict",
+    }
+)  # fmt: skip
+
+FILE = "manifest.parquet"
+
+
+def reason_counts(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """How many rows each reason has, most frequent first; plain ``ok`` is counted as ``"ok"``."""
+    counts = Counter(row["reason"] or "ok" for row in rows)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def write_manifest(rows: list[dict[str, Any]], path: Path) -> None:
+    """Write the rows as Parquet: path, status, reason, site, labels, width, height, sha256, detail.
+
+    ``labels`` is null for what has none (unlabelled images, lists), and an empty list for a negative.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for row in rows:
+        assert row["status"] in STATUSES, row
+        assert row["reason"] in REASONS, row
+    schema = pa.schema(
+        [
+            ("path", pa.string()),
+            ("status", pa.string()),
+            ("reason", pa.string()),
+            ("site", pa.string()),
+            ("labels", pa.list_(pa.string())),
+            ("width", pa.int32()),
+            ("height", pa.int32()),
+            ("sha256", pa.string()),
+            ("detail", pa.string()),
+        ]
+    )
+    pq.write_table(pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema), path)
