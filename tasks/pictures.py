@@ -1,0 +1,62 @@
+"""Test pictures with the final model's scores, kept in the run so that a report can be made without the network."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.records import ModelRef
+from tasks.report import MOST_PICTURES, Pictures, ReportSettings, build_report
+from tasks.store import Store
+
+if TYPE_CHECKING:
+    from tasks.context import RunContext
+
+FILE = "pictures.safetensors"
+
+
+def sample_pictures(context: "RunContext", ref: ModelRef) -> ModelRef:
+    """Scores test pictures drawn by the run's seed, as many as a report may show.
+
+    Args:
+        context: The run.
+        ref: The model that scores them.
+
+    Returns:
+        Reference of ``images`` uint8 [n, 3, S, S], ``truths`` [n, C] and ``scores`` [n, C].
+    """
+    import numpy as np
+    import torch
+
+    from tasks.data.dataset import load_dataset
+    from tasks.network import build_network, scores
+    from tasks.randomness import numpy_generator
+
+    store, dataset = context.open_store(), load_dataset(Path(context.dataset))
+    rows = dataset.indices("test")
+    rows = numpy_generator(context.seed, "report pictures").permutation(rows)[:MOST_PICTURES]
+    images = np.ascontiguousarray(dataset.images[rows])
+    logits = scores(context, build_network(context, store, ref), images)
+    return store.put_state(
+        FILE,
+        {
+            "images": torch.from_numpy(images),
+            "truths": torch.from_numpy(dataset.targets[rows]),
+            "scores": torch.from_numpy(logits).sigmoid(),
+        },
+    )
+
+
+def load_pictures(run_root: Path) -> Pictures | None:
+    """The pictures of a run; ``None`` when the run has none yet."""
+    from safetensors.numpy import load
+
+    store = Store(run_root)
+    if not store.exists(FILE):
+        return None
+    with store.local(FILE) as path:
+        arrays = load(path.read_bytes())
+    return Pictures(arrays["images"], arrays["truths"], arrays["scores"])
+
+
+def report_with_pictures(run_root: Path, out: Path, settings: ReportSettings | None = None) -> dict[str, Any]:
+    """The run's report (``tasks.report.build_report``) with the pictures that the run has."""
+    return build_report(run_root, out, settings, load_pictures(run_root))

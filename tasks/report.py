@@ -1,0 +1,297 @@
+"""What a run did, for people (report.md with plots), for DVC (metrics.json, rounds.csv) and for the terminal."""
+
+import csv
+import io
+import json
+import math
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from models.base_settings import Section
+from models.errors import UserError
+from tasks.records import RoundRecord
+from tasks.summary import answered, best_round, best_score, load_records, main_losses, totals, worst_decile
+from tasks.tracking_settings import without_password
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.table import Table
+
+NONE = "-"
+MOST_PICTURES = 60  # that a run keeps for its reports
+COLUMNS_NOTE = "MB down counts equal copies to one client once. Worst clients: mean loss of the worst tenth of them."
+
+
+class ReportSettings(Section):
+    """What the report shows."""
+
+    pictures: int = Field(
+        default=12, ge=0, le=MOST_PICTURES, description="Test pictures shown with their predictions; 0 for none."
+    )
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Test pictures to show.
+
+    Attributes:
+        images: uint8 [n,3,S,S].
+        truths: [n,C], not zero where the label is true.
+        scores: [n,C] in [0,1].
+    """
+
+    images: "np.ndarray"
+    truths: "np.ndarray"
+    scores: "np.ndarray"
+
+
+# The columns of a round: key in rounds.csv, title, how it is shown
+_COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("round", "round", "{:.0f}".format),
+    ("macro_ap", "macro AP", "{:.4f}".format),
+    ("micro_ap", "micro AP", "{:.4f}".format),
+    ("cf1", "CF1", "{:.4f}".format),
+    ("mean_f1", "mean F1", "{:.4f}".format),
+    ("loss", "loss", "{:.4f}".format),
+    ("worst_client_loss", "worst clients", "{:.4f}".format),
+    ("clients", "clients", "{:.0f}".format),
+    ("dropped", "dropped", "{:.0f}".format),
+    ("bytes_down", "MB down", lambda value: f"{value / 1e6:.2f}"),
+    ("bytes_up", "MB up", lambda value: f"{value / 1e6:.2f}"),
+    ("seconds", "seconds", "{:.1f}".format),
+)
+
+
+def round_row(record: RoundRecord) -> dict[str, float]:
+    """The numbers of one round: a line of ``rounds.csv``. All global metrics, then clients and costs."""
+    return {
+        "round": record.round,
+        **record.metrics,
+        "worst_client_loss": worst_decile(main_losses(record)),
+        "clients": answered(record),
+        "dropped": len({entry.client for entry in record.dropped}),
+        **totals(record),
+    }
+
+
+def round_table(records: Sequence[RoundRecord]) -> "Table":
+    """The rounds as a table for the terminal; the best round is bold."""
+    from rich.table import Table
+
+    table = Table(title="Rounds", title_justify="left")
+    for _, title, _ in _COLUMNS:
+        table.add_column(title, justify="right", no_wrap=True)
+    best = best_round(records)
+    for record in records:
+        table.add_row(*_shown(round_row(record)), style="bold" if record.round == best else None)
+    return table
+
+
+def build_report(
+    run_root: Path, out: Path, settings: ReportSettings | None = None, pictures: Pictures | None = None
+) -> dict[str, Any]:
+    """Writes ``report.md``, ``metrics.json``, ``rounds.csv`` and ``plots/*.png`` of a run's finished rounds.
+
+    Args:
+        run_root: The run's folder: ``rounds/``, ``run.json``, ``settings.json``.
+        out: The folder to write to; made if it is missing, files of the same names are replaced.
+        settings: What to show.
+        pictures: Test pictures with scores; at most ``settings.pictures`` of them are drawn.
+
+    Returns:
+        ``{"metrics": what metrics.json holds, "files": all files written, report.md first}``.
+
+    Raises:
+        UserError: If the run has no finished round or a file of it cannot be read.
+    """
+    settings = settings or ReportSettings()
+    records = load_records(run_root)
+    run, effective = _read_json(run_root / "run.json"), _read_json(run_root / "settings.json")
+    out.mkdir(parents=True, exist_ok=True)
+    plots = _draw(records, out / "plots", run, settings, pictures)
+    metrics = _metrics(records)
+    _write(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    _write_rounds(out / "rounds.csv", records)
+    parts = [
+        _head(run, effective, records),
+        *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
+        _rounds(records),
+        _breakdown("Classes", records[-1].per_class, records[-1]),
+        _breakdown("Sites", records[-1].per_site, records[-1]),
+        _clusters(records),
+        _dropped(records),
+        _notes(records),
+    ]
+    _write(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
+    return {"metrics": metrics, "files": [out / "report.md", out / "metrics.json", out / "rounds.csv", *plots.values()]}
+
+
+def _draw(
+    records: Sequence[RoundRecord],
+    folder: Path,
+    run: Mapping[str, Any],
+    settings: ReportSettings,
+    pictures: Pictures | None,
+) -> dict[str, Path]:
+    from tasks import plots
+
+    drawn: dict[str, Path] = {}
+
+    def draw(title: str, name: str, function: Callable[..., None], *arguments: Any) -> None:
+        function(*arguments, folder / name)
+        drawn[title] = folder / name
+
+    draw("Learning curve", "learning-curve.png", plots.learning_curve, records)
+    if records[-1].per_class:
+        draw("Average precision by class", "classes.png", plots.per_class_bars, records[-1])
+    if any(record.groups for record in records):
+        draw("Clusters by round", "clusters.png", plots.groups_over_rounds, records)
+    draw("Traffic by round", "traffic.png", plots.traffic, records)
+    count = min(settings.pictures, len(pictures.images)) if pictures else 0
+    if pictures and count:
+        shown = (pictures.images[:count], pictures.truths[:count], pictures.scores[:count], run["classes"])
+        draw("Test pictures", "pictures.png", plots.prediction_sheet, *shown)
+    for stale in set(folder.glob("*.png")) - set(drawn.values()):
+        stale.unlink()  # a plot of an earlier report that this run has no more
+    return drawn
+
+
+def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:
+    """The last round's numbers, and the best round; a number that is not finite is null, as JSON has no NaN."""
+    best = best_round(records)
+    value = next(best_score(record) for record in records if record.round == best)
+    flat = {**round_row(records[-1]), "best_round": best, "best_score": value}
+    for key in ("bytes_down", "bytes_up", "seconds"):
+        flat[f"all_rounds_{key}"] = sum(totals(record)[key] for record in records)
+    return {key: number if math.isfinite(number) else None for key, number in flat.items()}
+
+
+def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
+    rows = [round_row(record) for record in records]
+    fields = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: value if math.isfinite(value) else "" for key, value in row.items()} for row in rows)
+    _write(path, text.getvalue())
+
+
+def _head(run: Mapping[str, Any], settings: Mapping[str, Any], records: Sequence[RoundRecord]) -> str:
+    best = best_round(records)
+    facts = {key: value for key, value in run.items() if isinstance(value, str | int | float)} | {
+        "classes": len(run["classes"]),
+        "rounds": len(records),
+        "best round": best,
+    }
+    rows = [[key, _value(value)] for key, value in facts.items()]
+    plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
+    sections = {**({"(top)": plain} if plain else {}), **{k: v for k, v in settings.items() if isinstance(v, dict)}}
+    lines = [
+        [name, ", ".join(f"{key}={_value(value)}" for key, value in _leaves(part))] for name, part in sections.items()
+    ]
+    title = f"# {_cell(run.get('run_id', 'Run'))}\n\n" + _table(["what", "value"], rows)
+    return f"{title}\n\n## Settings\n\n{_table(['section', 'values'], lines)}\n\n## Plots"
+
+
+def _rounds(records: Sequence[RoundRecord]) -> str:
+    table = _table([title for _, title, _ in _COLUMNS], [_shown(round_row(record)) for record in records])
+    return f"## Rounds\n\n{table}\n\n{COLUMNS_NOTE}"
+
+
+def _shown(row: Mapping[str, float]) -> list[str]:
+    return [show(row[key]) if math.isfinite(row.get(key, math.nan)) else NONE for key, _, show in _COLUMNS]
+
+
+def _breakdown(title: str, table: Mapping[str, Mapping[str, float]], record: RoundRecord) -> str:
+    if not table:
+        return ""
+    keys = list(dict.fromkeys(key for cells in table.values() for key in cells))
+    rows = [[name, *(_number(cells.get(key), key) for key in keys)] for name, cells in table.items()]
+    return f"## {title}, round {record.round}\n\n" + _table(["name", *keys], rows)
+
+
+def _clusters(records: Sequence[RoundRecord]) -> str:
+    record = next((record for record in reversed(records) if record.groups), None)
+    if record is None:
+        return ""
+    members: dict[int, list[str]] = defaultdict(list)
+    for client, group in sorted(record.groups.items()):
+        members[group].append(client)
+    rows = [[str(group), str(len(clients)), ", ".join(clients)] for group, clients in sorted(members.items())]
+    return f"## Clusters, round {record.round}\n\n" + _table(["cluster", "clients", "who"], rows)
+
+
+def _dropped(records: Sequence[RoundRecord]) -> str:
+    cases: dict[tuple[str, int, str], list[int]] = defaultdict(list)
+    for record in records:
+        for entry in record.dropped:
+            cases[entry.client, entry.stage, entry.reason].append(record.round)
+    if not cases:
+        return "## Dropped clients\n\nNone: every client that was asked counted."
+    rows = [
+        [client, str(stage), reason, str(len(rounds)), ", ".join(map(str, rounds))]
+        for (client, stage, reason), rounds in sorted(cases.items())
+    ]
+    return "## Dropped clients\n\n" + _table(["client", "stage", "reason", "times", "rounds"], rows)
+
+
+def _notes(records: Sequence[RoundRecord]) -> str:
+    lines = [f"- Round {record.round}: {_cell(note)}" for record in records for note in record.notes]
+    return "## Notes\n\n" + "\n".join(lines) if lines else ""
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(text: object) -> str:
+    """Text from outside for a table: one line, and no sign that Markdown or HTML would act on."""
+    line = " ".join(str(text).split())
+    for sign, safe in (
+        ("\\", "\\\\"),
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        ("|", "\\|"),
+        ("*", "\\*"),
+        ("`", "\\`"),
+        ("[", "\\["),
+    ):
+        line = line.replace(sign, safe)
+    return line
+
+
+def _number(value: float | None, key: str) -> str:
+    if value is None or not math.isfinite(value):
+        return NONE
+    return f"{value:.0f}" if key in ("support", "images", "classes_used") else f"{value:.4f}"
+
+
+def _value(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else "unset" if value is None else without_password(value)
+
+
+def _leaves(part: Mapping[str, Any], prefix: str = "") -> list[tuple[str, object]]:
+    leaves: list[tuple[str, object]] = []
+    for key, value in part.items():
+        leaves += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+    return leaves
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError("A file of the run cannot be read", where=path, found=error) from error
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)

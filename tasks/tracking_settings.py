@@ -1,0 +1,163 @@
+"""Where MLflow is, whether it can be used, and what a run is tagged with: all that needs no MLflow to be imported."""
+
+import contextlib
+import math
+import os
+import re
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from filelock import FileLock, Timeout
+from pydantic import Field
+
+from models.base_settings import Section
+from models.errors import UserError
+from tasks.records import RoundRecord
+from tasks.summary import best_score, safe_name
+
+RUN_TAG = "fedscene.run_id"
+DATA_TAG = "fedscene.data_version"
+LAST_TAG = "fedscene.last_round"
+BEST_TAG = "fedscene.best_round"
+BEST_VALUE_TAG = "fedscene.best_score"
+CUT_TAG = "fedscene.cut_params"
+CHANGED_TAG = "fedscene.changed_params"
+PARAM_LENGTH, TAG_LENGTH = 6000, 8000  # MLflow's limits
+MIGRATION_S = 180.0  # making the tables of a new database takes 3-6 s; other processes wait for it
+
+
+class TrackingSettings(Section):
+    """What is written to MLflow, and where."""
+
+    enabled: bool = Field(default=True, description="Write rounds, metrics and models to MLflow.")
+    uri: str | None = Field(
+        default=None, description="Tracking URI: sqlite:///..., http(s)://... Unset: mlflow.db in the folder of runs."
+    )
+    experiment: str = Field(default="fedscene", min_length=1, description="Name of the MLflow experiment.")
+    keep_rounds: int = Field(
+        default=5, ge=1, description="Rounds whose weights stay in MLflow; the last and the best always stay."
+    )
+    log_models: bool = Field(default=True, description="Keep weights, and the last and best network as MLflow models.")
+    timeout: float = Field(
+        default=5.0, gt=0, le=120, description="Seconds in which a tracking server must answer at start."
+    )
+
+
+def resolve_uri(settings: TrackingSettings, runs_root: Path) -> str:
+    """The tracking URI; SQLite files become absolute, as a relative one follows the working directory.
+
+    Raises:
+        UserError: If the URI is a folder (MLflow's file store, which MLflow itself refuses since 3.13).
+    """
+    uri = settings.uri or f"sqlite:///{runs_root / 'mlflow.db'}"
+    if uri.startswith("sqlite:///"):
+        return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).expanduser().resolve()}"
+    if urlsplit(uri).scheme in ("", "file"):
+        raise UserError(
+            "MLflow keeps no runs in plain folders any more",
+            where="tracking.uri",
+            expected="sqlite:////absolute/path/mlflow.db or http(s)://server",
+            found=without_password(uri),
+            hint=f"tracking.uri: sqlite:///{Path(uri.removeprefix('file:')).resolve() / 'mlflow.db'}",
+        )
+    return uri
+
+
+def without_password(text: object) -> str:
+    """The text, with what stands before the ``@`` of an address hidden: it is shown in errors and reports."""
+    return re.sub(r"://[^/\s@]+@", "://***@", str(text))
+
+
+def check(settings: TrackingSettings, runs_root: Path) -> None:
+    """Fails within ``timeout`` seconds when the store cannot be used; MLflow itself would retry for minutes.
+
+    Raises:
+        UserError: If a server does not answer, or the SQLite file is something else or cannot be written.
+    """
+    uri = resolve_uri(settings, runs_root)
+    parts = urlsplit(uri)
+    try:
+        if parts.scheme in ("http", "https"):
+            urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=settings.timeout).close()  # noqa: S310 - http(s)
+        elif parts.scheme == "sqlite":
+            _check_sqlite(Path(uri.removeprefix("sqlite:///")))
+        elif parts.hostname and parts.port:
+            socket.create_connection((parts.hostname, parts.port), settings.timeout).close()
+    except (OSError, ValueError) as error:
+        # A proxy or a log-in page in front of the server is an answer; MLflow says what it lacks
+        if isinstance(error, urllib.error.HTTPError) and error.code < 500:
+            return
+        raise UserError(
+            "The MLflow tracking server does not answer" if parts.scheme != "sqlite" else "MLflow's database is no use",
+            where=f"tracking.uri: {without_password(uri)}",
+            found=without_password(error),
+            hint="start it, correct tracking.uri, or train without it: tracking.enabled: false",
+        ) from error
+
+
+def _check_sqlite(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(f"{path} cannot be written")
+    if path.exists() and path.stat().st_size:
+        with path.open("rb") as file:
+            if file.read(16) != b"SQLite format 3\0":
+                raise ValueError("not an SQLite file")
+
+
+def artifact_location(uri: str, runs_root: Path) -> str | None:
+    """Beside an SQLite file; in the folder of runs for another database; a server decides for itself."""
+    if uri.startswith(("http://", "https://", "databricks")):
+        return None
+    home = Path(uri.removeprefix("sqlite:///")).parent if uri.startswith("sqlite:///") else runs_root.resolve()
+    return (home / "mlartifacts").as_uri()
+
+
+@contextlib.contextmanager
+def one_initialiser(uri: str) -> Iterator[None]:
+    """Lets one process at a time make the tables of an SQLite file; two at once both fail."""
+    if not uri.startswith("sqlite:///"):
+        yield
+        return
+    path = Path(uri.removeprefix("sqlite:///"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(f"{path}.lock", timeout=MIGRATION_S)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise UserError(
+            "Another process holds MLflow's database", where=lock.lock_file, hint="wait for it, or end it"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def plan_params(
+    params: Mapping[str, Any], old: Mapping[str, str], tags: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What to send: the params that a run does not have yet, and its tags with notes on those that cannot be sent."""
+    values = {safe_name(key): str(value) for key, value in params.items()}
+    cut = sorted(key for key, value in values.items() if len(value) > PARAM_LENGTH)
+    values = {key: value[:PARAM_LENGTH] for key, value in values.items()}
+    changed = [f"{key}: {old[key]} -> {value}" for key, value in values.items() if old.get(key, value) != value]
+    sent = {str(key): str(value) for key, value in tags.items()}
+    for tag, notes in ((CUT_TAG, cut), (CHANGED_TAG, changed)):
+        if notes:
+            sent[tag] = "; ".join(notes)
+    new = {key: value for key, value in values.items() if key not in old}
+    return new, {key: value[:TAG_LENGTH] for key, value in sent.items()}
+
+
+def best_tags(tags: Mapping[str, str], record: RoundRecord) -> dict[str, str]:
+    """The tags that name the best round so far, after ``record``; the earlier of two equal rounds stays the best."""
+    value, best = best_score(record), float(tags.get(BEST_VALUE_TAG, "nan"))
+    if math.isfinite(value) and not value <= best:
+        return {BEST_TAG: str(record.round), BEST_VALUE_TAG: repr(float(value))}
+    return {BEST_TAG: tags[BEST_TAG] if math.isfinite(best) else str(record.round)}

@@ -1,0 +1,250 @@
+"""DVC and git: run a stage, record outputs, name the version of the data. Nothing else calls either of them.
+
+DVC is called as a program: its Python API is not a stable one. One call at a time per repository, as DVC gives
+up after three seconds when another call holds its lock.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from models.errors import UserError
+
+DATA_STAGES = ("ingest", "partition")
+LOCK_WAIT_S = 120.0
+GIT_TIMEOUT_S = 60.0
+KEPT_LINES = 15  # of a failed call's output, in the error
+
+
+def check_repository(root: Path) -> None:
+    """Refuses a folder in which DVC cannot work.
+
+    Raises:
+        UserError: If ``root`` is in no git repository, has no ``.dvc`` folder or no ``dvc.yaml``.
+    """
+    top = _git(root, "rev-parse", "--show-toplevel")
+    if top is None:
+        raise UserError("Not a git repository", where=root.resolve(), hint="git init && dvc init")
+    if not (root / ".dvc").is_dir():
+        init = "dvc init" if Path(top).resolve() == root.resolve() else "dvc init --subdir"
+        raise UserError("Not a DVC repository", where=root.resolve(), expected="a folder .dvc", hint=init)
+    if not (root / "dvc.yaml").is_file():
+        raise UserError("The repository has no pipeline", where=root.resolve(), expected="a file dvc.yaml")
+
+
+def repro(
+    root: Path,
+    stage: str,
+    single: bool = True,
+    echo: Callable[[str], None] | None = None,
+    wait: float = LOCK_WAIT_S,
+) -> bool:
+    """Runs a stage if its dependencies, parameters or outputs changed: ``dvc repro``.
+
+    Args:
+        root: The repository's root, where ``dvc.yaml`` is.
+        stage: The stage's name.
+        single: Only this stage; otherwise also what it depends on.
+        echo: Called with every line that DVC and the stage print, as it comes.
+        wait: Seconds to wait for another DVC call of this repository.
+
+    Returns:
+        Whether what ``dvc.lock`` records of the pipeline changed: the stage ran, or its outputs came from DVC's cache.
+
+    Raises:
+        UserError: If the folder is no DVC repository, the stage fails, or another call does not end in time.
+    """
+    before = _locked_stages(root)
+    _dvc(root, ["repro", *(["--single-item"] if single else []), stage], echo, wait)
+    return _locked_stages(root) != before
+
+
+def commit(root: Path, stages: Sequence[str], wait: float = LOCK_WAIT_S) -> None:
+    """Records the present dependencies, parameters and outputs of stages, so that ``dvc repro`` has nothing to do.
+
+    Raises:
+        UserError: As in ``repro``.
+    """
+    _dvc(root, ["commit", "--force", *stages], None, wait)
+
+
+def data_version(root: Path, stages: Sequence[str] = DATA_STAGES) -> str | None:
+    """One name for the data that the stages put out: 32 hex digits over the paths and md5 sums in ``dvc.lock``.
+
+    Returns None when there is no ``dvc.lock`` or it knows not all the stages: the data have no version then.
+
+    Raises:
+        UserError: If ``dvc.lock`` cannot be read.
+    """
+    locked = _locked_stages(root)
+    if not stages or not all(stage in locked for stage in stages):
+        return None
+    outs = [(out["path"], str(out.get("md5"))) for stage in stages for out in locked[stage].get("outs", [])]
+    return hashlib.sha256(json.dumps(sorted(outs)).encode()).hexdigest()[:32]
+
+
+def git_commit(root: Path) -> str | None:
+    """The commit that is checked out; None outside git, without git, or before the first commit."""
+    return _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
+
+
+def git_dirty(root: Path) -> bool | None:
+    """Whether the working tree differs from its commit (files that git does not know count); None outside git."""
+    status = _git(root, "status", "--porcelain")
+    return None if status is None else bool(status)
+
+
+def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -> bool:
+    """Sets dotted keys in a YAML file, as ``dvc exp run -S`` does; comments, order and quotes stay.
+
+    Args:
+        path: The file, ``params.yaml``.
+        changes: Dotted key -> plain value, as ``{"train.lr": 0.05}``.
+        create: Whether a key that is not there is added; otherwise it is an error, as it may be a slip.
+
+    Returns:
+        Whether the file changed.
+
+    Raises:
+        UserError: If the file is missing or no YAML mapping, or a key is not in it.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.comments import CommentedMap
+    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.util import load_yaml_guess_indent
+
+    if not path.is_file():
+        raise UserError("The file of parameters is missing", where=path)
+    old = path.read_text(encoding="utf-8")
+    editor = YAML()
+    editor.preserve_quotes = True
+    editor.width = 10_000  # or long lines would be folded
+    try:
+        tree, indent, offset = load_yaml_guess_indent(old, yaml=editor)
+    except YAMLError as error:
+        raise UserError("The file of parameters is no YAML", where=path, found=str(error)) from error
+    tree = CommentedMap() if tree is None else tree
+    for key, value in changes.items():
+        _set(tree, key, value, path, create)
+    step = re.search(r"^( +)[^\s#-]", old, re.MULTILINE)
+    editor.indent(mapping=len(step[1]) if step else 2, sequence=indent or 2, offset=offset or 0)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with beside.open("w", encoding="utf-8") as file:
+        editor.dump(tree, file)
+    changed = beside.read_text(encoding="utf-8") != old
+    beside.replace(path)
+    return changed
+
+
+def _set(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
+    *parents, leaf = key.split(".")
+    node = tree
+    for number, part in enumerate([*parents, leaf]):
+        if not isinstance(node, dict):
+            above = ".".join(key.split(".")[:number])
+            raise UserError(
+                "Not a section", where=f"{path}: {above or 'the whole file'}", expected="a mapping", found=node
+            )
+        if part not in node and not create:
+            known = ", ".join(map(str, node)) or "nothing"
+            raise UserError("No such parameter", where=f"{path}: {key}", expected=f"one of: {known}", found=part)
+        if number < len(parents):
+            node = node.setdefault(part, {})
+    node[leaf] = value
+
+
+def _locked_stages(root: Path) -> dict[str, Any]:
+    path = root / "dvc.lock"
+    if not path.is_file():
+        return {}
+    try:
+        stages = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("stages") or {}
+    except (yaml.YAMLError, AttributeError, UnicodeDecodeError) as error:
+        raise UserError("dvc.lock cannot be read", where=path, found=error, hint="git checkout dvc.lock") from error
+    return dict(stages)
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, with DVC's own calls home off and this interpreter's programs first on the path."""
+    own = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, "PATH": own, "DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """What git prints, without surrounding blanks; None when it fails or there is none."""
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _dvc(root: Path, arguments: list[str], echo: Callable[[str], None] | None, wait: float) -> None:
+    check_repository(root)
+    command = [sys.executable, "-m", "dvc", *arguments]
+    tail: deque[str] = deque(maxlen=KEPT_LINES)
+    with _one_at_a_time(root, " ".join(arguments), wait):
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        with process:
+            try:
+                for line in process.stdout or ():
+                    tail.append(line.rstrip())
+                    if echo:
+                        echo(line.rstrip())
+            except BaseException:
+                # An interrupt must not leave DVC, or the stage that it started, running without us
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+                raise
+    if process.returncode:
+        raise UserError(
+            f"dvc {' '.join(arguments)} failed",
+            where=root.resolve(),
+            found="\n    ".join([f"exit code {process.returncode}", *tail]),
+        )
+
+
+@contextlib.contextmanager
+def _one_at_a_time(root: Path, what: str, wait: float) -> Iterator[None]:
+    folder = root / ".dvc" / "tmp"
+    folder.mkdir(parents=True, exist_ok=True)
+    lock, holder = FileLock(folder / "fedscene.lock", timeout=wait), folder / "fedscene.holder"
+    try:
+        lock.acquire()
+    except Timeout as error:
+        found = holder.read_text(encoding="utf-8") if holder.is_file() else "unknown"
+        raise UserError(
+            f"Another DVC call is still running after {wait:g} s",
+            where=folder.resolve(),
+            found=found,
+            hint="wait for it, or end that process",
+        ) from error
+    try:
+        holder.write_text(f"process {os.getpid()}: dvc {what}", encoding="utf-8")
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()

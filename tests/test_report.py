@@ -1,0 +1,132 @@
+"""Report, metrics files, terminal table and plots of made-up rounds."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+from fabricated import CLASSES, fabricated_record, fabricated_run
+from PIL import Image
+
+from models.errors import UserError
+from tasks import plots
+from tasks.records import Dropped
+from tasks.report import Pictures, ReportSettings, build_report, round_row, round_table
+from tasks.summary import load_records
+
+
+def _pictures(count: int) -> Pictures:
+    rng = np.random.default_rng(0)
+    truths = (rng.random((count, len(CLASSES))) < 0.4).astype(np.uint8)
+    return Pictures(rng.integers(0, 256, (count, 3, 8, 8), dtype=np.uint8), truths, rng.random(truths.shape))
+
+
+def _text_table(text: str, heading: str) -> list[list[str]]:
+    lines = text.split(f"## {heading}")[1].split("\n## ")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("|")]
+
+
+def test_report_tells_everything(tmp_path):
+    records = fabricated_run(tmp_path / "run", 4)
+    result = build_report(tmp_path / "run", tmp_path / "out", pictures=_pictures(3))
+    text = (tmp_path / "out" / "report.md").read_text()
+    rounds = _text_table(text, "Rounds")
+    assert [row[0] for row in rounds[2:]] == ["1", "2", "3", "4"]
+    assert rounds[2 + 2][1] == f"{records[2].metrics['macro_ap']:.4f}"
+    assert rounds[2 + 2][7:9] == ["9", "1"]  # nine answered, one dropped
+    assert _text_table(text, "Dropped clients")[2] == ["client-03", "1", "no answer in 3600 s", "1", "3"]
+    assert [row[0] for row in _text_table(text, "Classes, round 4")[2:]] == CLASSES
+    assert len(_text_table(text, "Sites, round 4")) == 2 + 3
+    assert _text_table(text, "Clusters, round 4")[2] == ["0", "4", "client-00, client-03, client-06, client-09"]
+    assert "- Round 3: client-03 left out" in text
+    assert ["federate", "method=fmman, rounds=4, clients.fraction=1"] in _text_table(text, "Settings")
+    for path in result["files"]:
+        assert path.stat().st_size > 0
+    linked = {line.split("(plots/")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")}
+    assert linked == {path.name for path in (tmp_path / "out" / "plots").iterdir()} and "pictures.png" in linked
+
+
+def test_files_for_dvc(tmp_path):
+    records = fabricated_run(tmp_path / "run", 3)
+    records[-1].metrics["macro_ap"] = math.nan
+    (tmp_path / "run" / "rounds" / "0003" / "round.json").write_text(json.dumps(records[-1].as_dict()))
+    result = build_report(tmp_path / "run", tmp_path / "out")
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text(), parse_constant=pytest.fail)
+    assert metrics == result["metrics"]
+    assert metrics["macro_ap"] is None and metrics["cf1"] == records[-1].metrics["cf1"]
+    assert (metrics["round"], metrics["best_round"]) == (3, 2)
+    # bytes up: two stages with 400,000 from each of 10, 10 and 9 clients
+    assert metrics["all_rounds_bytes_up"] == 2 * 400_000 * 29
+    with (tmp_path / "out" / "rounds.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["round"] for row in rows] == ["1", "2", "3"] and rows[2]["macro_ap"] == ""
+    assert float(rows[0]["macro_ap"]) == records[0].metrics["macro_ap"]
+
+
+def test_worst_clients_are_those_of_the_last_stage():
+    record = fabricated_record(1)  # losses rise by 0.02 from client to client: the worst of ten is the last
+    assert round_row(record)["worst_client_loss"] == pytest.approx(record.updates[3][-1].mean("classification"))
+
+
+def test_a_new_report_leaves_no_old_plots(tmp_path):
+    fabricated_run(tmp_path / "run", 1)
+    build_report(tmp_path / "run", tmp_path / "out", pictures=_pictures(2))
+    result = build_report(tmp_path / "run", tmp_path / "out", ReportSettings(pictures=0), _pictures(2))
+    there = {path.name for path in (tmp_path / "out" / "plots").iterdir()}
+    assert "pictures.png" not in there
+    assert there == {path.name for path in result["files"] if path.suffix == ".png"}
+
+
+def test_names_from_outside_cannot_break_tables(tmp_path):
+    records = fabricated_run(tmp_path / "run", 1)
+    records[0].dropped.append(Dropped("a|b\n# <b>", 1, "[x](y) *z* `q`"))
+    (tmp_path / "run" / "rounds" / "0001" / "round.json").write_text(json.dumps(records[0].as_dict()))
+    build_report(tmp_path / "run", tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert r"| a\|b # &lt;b> | 1 | \[x](y) \*z\* \`q\` | 1 | 1 |" in text
+
+
+def test_unfinished_rounds_do_not_count_and_damage_is_told(tmp_path):
+    with pytest.raises(UserError, match="no finished round"):
+        build_report(tmp_path / "run", tmp_path / "out")
+    fabricated_run(tmp_path / "run", 2)
+    (tmp_path / "run" / "rounds" / ".0003.working").mkdir()
+    assert [record.round for record in load_records(tmp_path / "run")] == [1, 2]
+    (tmp_path / "run" / "rounds" / "0002" / "round.json").write_text("{")
+    with pytest.raises(UserError, match=r"0002/round\.json"):
+        build_report(tmp_path / "run", tmp_path / "out")
+
+
+def test_terminal_table_marks_the_best_round():
+    records = [fabricated_record(number) for number in (1, 2, 3)]
+    records[1].metrics["macro_ap"] = 0.99
+    table = round_table(records)
+    assert [row.style for row in table.rows] == [None, "bold", None]
+    assert list(table.columns[1].cells)[1] == "0.9900"
+
+
+@pytest.mark.parametrize("rounds", [1, 40])
+def test_plots_are_drawn_for_few_and_many(tmp_path, rounds):
+    clients = [f"c{index}" for index in range(60)]
+    classes = ["$a_b$", "x" * 80, *CLASSES]
+    records = [fabricated_record(number, classes, clients) for number in range(1, rounds + 1)]
+    records[-1].per_class["$a_b$"]["ap"] = math.nan
+    plots.learning_curve(records, tmp_path / "a.png")
+    plots.traffic(records, tmp_path / "b.png")
+    plots.groups_over_rounds(records, tmp_path / "c.png")
+    plots.per_class_bars(records[-1], tmp_path / "d.png")
+    for path in tmp_path.iterdir():
+        with Image.open(path) as image:
+            assert image.width == 1350
+            assert len(image.convert("RGB").resize((90, 60)).getcolors(5400) or []) > 5
+
+
+def test_verdicts_of_a_picture():
+    truth, score = np.array([1, 0, 1, 0]), np.array([0.9, 0.6, 0.2, 0.1])
+    lines = plots._verdicts(truth, score, ["a", "b", "c", "d"], 0.5)
+    assert [text for text, _ in lines] == ["✓ 0.90 a", "✗ 0.60 b", "○ 0.20 c"]
+    assert len({colour for _, colour in lines}) == 3
+    many = plots._verdicts(np.ones(10), np.full(10, 0.9), list("abcdefghij"), 0.5)
+    assert len(many) == 7 and many[-1][0] == "and 4 more"
+    assert plots._verdicts(np.zeros(2), np.zeros(2), ["a", "b"], 0.5)[0][0] == "no label, none predicted"

@@ -1,0 +1,54 @@
+"""The numbers that tracking and report take from a round, checked by hand."""
+
+import math
+
+from fabricated import fabricated_record
+
+from tasks.records import ModelRef, RoundRecord, Update
+from tasks.summary import client_losses, round_metrics, safe_name, worst_decile
+
+
+def test_worst_decile_by_hand():
+    # 11 values: the worst tenth is ceil(1.1) = 2 of them, 11 and 10
+    assert worst_decile([float(value) for value in range(1, 12)]) == 10.5
+    assert worst_decile([3.0, math.nan]) == 3.0
+    assert math.isnan(worst_decile([]))
+
+
+def test_client_losses_are_means_of_the_last_stage():
+    def update(client: str, sums: dict) -> Update:
+        return Update(client, ModelRef("u", "d", 1), 1, 1, sums, 0.1)
+
+    record = RoundRecord(
+        1,
+        ModelRef("m", "d", 1),
+        updates={
+            1: [update("a", {"classification": (9.0, 1.0)})],
+            3: [update("a", {"classification": (1.0, 2.0)}), update("b", {"classification": (6.0, 4.0)})],
+        },
+    )
+    assert client_losses(record) == {"classification": {"a": 0.5, "b": 1.5}}
+    metrics = round_metrics(record)
+    assert metrics["client_loss/stage3/classification/mean"] == 1.0
+    assert metrics["client_loss/stage3/classification/std"] == 0.5
+    assert metrics["client_loss/stage3/classification/worst_decile"] == 1.5
+    assert metrics["client_loss/stage1/classification/mean"] == 9.0
+
+
+def test_round_metrics_names_sizes_and_totals():
+    metrics = round_metrics(fabricated_record(3))  # client-03 is out, so nine answer and sit in three clusters
+    assert (metrics["clients/participants"], metrics["clients/answered"], metrics["clients/dropped"]) == (10, 9, 1)
+    assert [metrics[f"clusters/{k}/size"] for k in range(3)] == [3, 3, 3]
+    assert metrics["total/bytes_up"] == 2 * 9 * 400_000 == metrics["stage/train/bytes_up"] * 2
+    assert metrics["total/seconds"] == 4 + 5 + 6 + 7
+    assert metrics["round"] == 3
+
+
+def test_names_that_mlflow_refuses_are_changed_and_never_merged():
+    assert safe_name("a/b%c") == "a_b_c"
+    assert safe_name("..") == "_" == safe_name("")
+    assert safe_name("绝缘子 1") == "绝缘子 1"
+    record = fabricated_record(1, classes=["rust%", "rust?"])
+    metrics = round_metrics(record)
+    assert metrics["class/rust_/ap"] == record.per_class["rust%"]["ap"]
+    assert metrics["class/rust_/ap_2"] == record.per_class["rust?"]["ap"]

@@ -1,0 +1,173 @@
+"""DVC and git in a small repository of their own."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from models.errors import UserError
+from tasks import versioning
+
+PARAMS = """\
+# how it is trained
+train:
+  lr: 1e-2      # per step
+  name: 'quoted'
+  classes:
+    - a
+    - b
+seed: 1
+"""
+
+PIPELINE = """\
+stages:
+  ingest:
+    cmd: mkdir -p out && cp source.txt out/copy.txt
+    deps: [source.txt]
+    outs: [out]
+  partition:
+    cmd: cp out/copy.txt parts.txt && echo "$(which dvc)"
+    deps: [out]
+    params: [seed]
+    outs: [parts.txt]
+"""
+
+
+def test_params_keep_comments_order_and_quotes(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text(PARAMS)
+    assert versioning.write_params(path, {"train.lr": 0.05, "seed": 7})
+    assert path.read_text() == PARAMS.replace("1e-2 ", "0.05 ").replace("seed: 1", "seed: 7")
+    assert not versioning.write_params(path, {"seed": 7})
+    assert [entry.name for entry in tmp_path.iterdir()] == ["params.yaml"]
+
+
+def test_unknown_params_are_refused_unless_asked_for(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text(PARAMS)
+    with pytest.raises(UserError, match=r"train\.lrr.*\n.*lr, name, classes"):
+        versioning.write_params(path, {"train.lrr": 1})
+    with pytest.raises(UserError, match="Not a section"):
+        versioning.write_params(path, {"seed.more": 1}, create=True)
+    assert path.read_text() == PARAMS
+    versioning.write_params(path, {"new.deep": [1, 2]}, create=True)
+    assert "new:\n  deep:\n    - 1\n    - 2\n" in path.read_text()
+    path.write_text("a:\n    b: 1\n    c:\n    - 1\n")
+    versioning.write_params(path, {"a.b": 2})
+    assert path.read_text() == "a:\n    b: 2\n    c:\n    - 1\n"
+    path.write_text("a: [1")
+    with pytest.raises(UserError, match="no YAML"):
+        versioning.write_params(path, {"a": 1})
+
+
+def test_outside_a_repository(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert versioning.git_commit(tmp_path) is None
+    assert versioning.git_dirty(tmp_path) is None
+    assert versioning.data_version(tmp_path) is None
+    with pytest.raises(UserError, match="git init && dvc init"):
+        versioning.check_repository(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert versioning.git_commit(tmp_path) is None
+
+
+def test_data_version_needs_all_stages_and_follows_the_sums(tmp_path):
+    def lock(ingest: str, partition: str) -> None:
+        (tmp_path / "dvc.lock").write_text(
+            "schema: '2.0'\nstages:\n"
+            f"  ingest: {{cmd: x, outs: [{{path: a, md5: {ingest}}}]}}\n"
+            f"  partition: {{cmd: y, outs: [{{path: b, md5: {partition}}}]}}\n"
+        )
+
+    lock("aa", "bb")
+    first, alone = versioning.data_version(tmp_path), versioning.data_version(tmp_path, ["ingest"])
+    lock("aa", "cc")
+    assert versioning.data_version(tmp_path) != first
+    assert versioning.data_version(tmp_path, ["ingest"]) == alone
+    assert versioning.data_version(tmp_path, ["ingest", "other"]) is None
+    (tmp_path / "dvc.lock").write_text("- a\n- b\n")
+    with pytest.raises(UserError, match=r"dvc\.lock cannot be read"):
+        versioning.data_version(tmp_path)
+
+
+def _run(root: Path, *command: str) -> None:
+    subprocess.run(command, cwd=root, check=True, capture_output=True, env={**os.environ, "DVC_NO_ANALYTICS": "1"})
+
+
+@pytest.fixture
+def repository(tmp_path):
+    _run(tmp_path, "git", "init", "-q")
+    with pytest.raises(UserError, match="dvc init"):
+        versioning.check_repository(tmp_path)
+    _run(tmp_path, sys.executable, "-m", "dvc", "init", "-q")
+    (tmp_path / "dvc.yaml").write_text(PIPELINE)
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    (tmp_path / "source.txt").write_text("one")
+    return tmp_path
+
+
+@pytest.mark.integration
+def test_repro_commit_and_data_version(repository):
+    lines: list[str] = []
+    assert versioning.repro(repository, "partition", single=False, echo=lines.append)
+    assert str(Path(sys.executable).parent / "dvc") in lines
+    first = versioning.data_version(repository)
+    assert first is not None
+    assert not versioning.repro(repository, "partition", single=False)
+
+    # What a flow did by itself: new data, same outputs as the stages would make, then recorded
+    (repository / "source.txt").write_text("two")
+    (repository / "out" / "copy.txt").unlink()
+    (repository / "out" / "copy.txt").write_text("two")
+    (repository / "parts.txt").unlink()
+    (repository / "parts.txt").write_text("two")
+    versioning.commit(repository, ["ingest", "partition"])
+    assert versioning.data_version(repository) != first
+    assert not versioning.repro(repository, "partition", single=False)
+
+
+@pytest.mark.integration
+def test_failures_are_told(repository):
+    (repository / "source.txt").unlink()
+    with pytest.raises(UserError, match=r"dvc repro --single-item ingest failed(.*\n)+.*source\.txt"):
+        versioning.repro(repository, "ingest")
+    (repository / ".dvc" / "tmp" / "fedscene.holder").write_text("process 1: dvc repro x")
+    with (
+        FileLock(repository / ".dvc" / "tmp" / "fedscene.lock"),
+        pytest.raises(UserError, match="process 1: dvc repro x"),
+    ):
+        versioning.repro(repository, "ingest", wait=0.1)
+
+
+@pytest.mark.integration
+def test_an_interrupt_ends_the_stage_too(repository):
+    (repository / "dvc.yaml").write_text("stages: {ingest: {cmd: 'echo $$; exec sleep 60'}}")
+
+    def stop(line: str) -> None:
+        if line.isdigit():
+            seen.append(int(line))
+            raise KeyboardInterrupt
+
+    seen: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        versioning.repro(repository, "ingest", echo=stop)
+    with pytest.raises(ProcessLookupError):
+        for _ in range(50):
+            os.kill(seen[0], 0)
+            time.sleep(0.1)
+    assert not (repository / ".dvc" / "tmp" / "fedscene.holder").exists()
+
+
+@pytest.mark.integration
+def test_commit_and_dirty_flag(repository):
+    assert versioning.git_commit(repository) is None
+    _run(repository, "git", "add", "-A")
+    _run(repository, "git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "first")
+    sha = versioning.git_commit(repository)
+    assert sha is not None and len(sha) == 40 and versioning.git_dirty(repository) is False
+    (repository / "params.yaml").write_text("seed: 2\n")
+    assert versioning.git_dirty(repository) is True
