@@ -1,0 +1,109 @@
+"""Every task of FedScene with its policy: name, retries, time-out, tags.
+
+The functions are plain and can be called without an engine. With ``federation.engine: prefect`` they run as
+Prefect tasks made here; this is the only module under ``tasks`` that imports Prefect, and only when asked.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from models.errors import UserError
+
+if TYPE_CHECKING:
+    from prefect import Task
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How one task runs.
+
+    Attributes:
+        function: ``module:function`` of the plain function.
+        about: What it does, one line; shown in the Prefect UI.
+        retries: How often it is tried again after a failure that may pass.
+        delays: Seconds before each retry.
+        tags: Prefect tags. ``gpu`` takes a slot of the server's limit of that name where one is set
+            (``prefect concurrency-limit create gpu 1``).
+    """
+
+    function: str
+    about: str
+    retries: int = 0
+    delays: tuple[float, ...] = ()
+    tags: tuple[str, ...] = ()
+
+    def load(self) -> Callable[..., Any]:
+        """The plain function."""
+        module, _, name = self.function.partition(":")
+        function: Callable[..., Any] = getattr(import_module(module), name)
+        return function
+
+
+CATALOGUE: dict[str, Policy] = {
+    "initialise-model": Policy("tasks.initial:initial_model", "Draw or load the first global model."),
+    "embed-labels": Policy("tasks.initial:label_table", "Compute the frozen label embeddings."),
+    "train-clients": Policy(
+        "tasks.client.chunk:train_clients",
+        "Local training of a chunk of clients, each on its own images.",
+        retries=2,
+        delays=(1.0, 5.0),
+        tags=("gpu",),
+    ),
+    "check-updates": Policy("tasks.server.check:check_updates", "Check what clients sent before it counts."),
+    "cluster-models": Policy("tasks.server.cluster:cluster_models", "Group clients whose models changed alike."),
+    "aggregate": Policy("tasks.server.average:aggregate", "Combine models into one.", retries=1, delays=(1.0,)),
+    "evaluate": Policy(
+        "tasks.evaluate:evaluate_model",
+        "Score a model on the pooled test set.",
+        retries=1,
+        delays=(1.0,),
+        tags=("gpu",),
+    ),
+    "save-round": Policy("tasks.rounds:save_round", "Put the finished round in its place.", retries=1, delays=(1.0,)),
+    "track-round": Policy("tasks.tracking:log_round", "Log a finished round to MLflow.", retries=2, delays=(1.0, 5.0)),
+    "dvc-stage": Policy("tasks.versioning:repro", "Bring one DVC stage up to date."),
+    "dvc-record": Policy("tasks.versioning:commit", "Record the outputs of stages in dvc.lock."),
+    "sample-pictures": Policy("tasks.pictures:sample_pictures", "Score the pictures that the report shows."),
+    "report": Policy("tasks.pictures:report_with_pictures", "Tables and pictures of a run."),
+}
+
+
+def worth_retrying(error: BaseException) -> bool:
+    """Whether trying again can help: never for what a user must mend."""
+    return isinstance(error, Exception) and not isinstance(error, UserError)
+
+
+@cache
+def prefect_task(name: str) -> "Task":
+    """The Prefect task of that name.
+
+    Results are not persisted or cached by Prefect: every function finds its own finished output.
+    """
+    from prefect import task
+    from prefect.cache_policies import NO_CACHE
+
+    policy = CATALOGUE[name]
+
+    def retry_condition(_task: Any, _run: Any, state: Any) -> bool:
+        error = state.result(raise_on_failure=False)
+        return worth_retrying(error) if isinstance(error, BaseException) else True
+
+    options: dict[str, Any] = {}
+    if policy.retries:
+        options = {
+            "retries": policy.retries,
+            "retry_delay_seconds": list(policy.delays),
+            "retry_condition_fn": retry_condition,
+        }
+    made: Task = task(
+        name=name,
+        description=policy.about,
+        tags=set(policy.tags),
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        **options,
+    )(policy.load())
+    return made

@@ -1,0 +1,213 @@
+"""The one local loop: a client trains a model on its own images and sends back an update.
+
+What differs between methods is the objective's step; the loop is the same for all. Every output is named by the
+digest of its inputs, so a retried, resumed or repeated training returns what is there.
+"""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from models.errors import UserError
+from tasks.client.batches import augment, batches, to_float
+from tasks.client.objectives import Guide, Loss, Scene, load_objective
+from tasks.network import bce_of, build_network, scores, set_training_mode, split_state
+from tasks.records import ModelRef, Update
+from tasks.store import Store, digest_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import Tensor, nn
+
+    from tasks.client.settings import TrainSettings
+    from tasks.context import RunContext
+
+
+class TrainingError(Exception):
+    """A client's training cannot give a usable update, and trying again would give the same."""
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """One client's part in one stage of one round.
+
+    Attributes:
+        client: The client's id.
+        round: 1-based round.
+        stage: The paper's stage; repeats of a stage count on in tens.
+        start: The weights to start from.
+        guides: Frozen prototypes, each with its number of equal copies.
+        own: The client's own cluster among the guides.
+        start_from_best: Start from the guide with the lowest local loss instead of ``start``.
+        state: The client's private state from earlier rounds, if any.
+    """
+
+    client: str
+    round: int
+    stage: int
+    start: ModelRef
+    guides: tuple[tuple[ModelRef, int], ...] = ()
+    own: int | None = None
+    start_from_best: bool = False
+    state: ModelRef | None = None
+
+    def output_name(self, context: "RunContext") -> str:
+        """Name of the update in the store, without suffix: the digest of all that decides it."""
+        inputs = asdict(self)
+        for ref in (inputs["start"], inputs["state"], *(pair[0] for pair in inputs["guides"])):
+            if ref:
+                ref.pop("uri")  # where the weights lie does not matter, what they are does
+        return f"updates/{digest_of(context.fingerprint, context.seed, inputs)[:32]}"
+
+
+def find_update(store: Store, name: str) -> Update | None:
+    """The finished update of that name if it is there and its weights verify."""
+    if not store.exists(f"{name}.json"):
+        return None
+    update = Update.of(store.read_json(f"{name}.json"))
+    return update if all(store.holds(ref) for ref in (update.model, update.state) if ref) else None
+
+
+def train_client(context: "RunContext", job: TrainJob) -> Update:
+    """Trains one client, or returns its finished update.
+
+    Args:
+        context: The run.
+        job: The client's part.
+
+    Returns:
+        The update; its weights and, for ``bn_policy: local``, the client's statistics are in the store.
+
+    Raises:
+        TrainingError: If the loss is not finite or the time is up.
+        UserError: If weights, data or settings do not fit.
+    """
+    store = context.open_store()
+    name = job.output_name(context)
+    if done := find_update(store, name):
+        return done
+    started = time.monotonic()
+    images, targets = client_data(context, job.client)
+    model, guides = _networks(context, store, job, images, targets)
+    steps, sums = _optimise(context, job, model, guides, images, targets, started + context.client_timeout_s)
+    exchanged, private = split_state(model, context.bn_policy)
+    update = Update(
+        client=job.client,
+        model=store.put_state(f"{name}.safetensors", exchanged),
+        samples=len(images),
+        steps=steps,
+        sums=sums,
+        seconds=time.monotonic() - started,
+        state=store.put_state(f"clients/{job.client}/{name[8:]}.safetensors", private) if private else None,
+    )
+    store.write_json(f"{name}.json", update.as_dict())
+    return update
+
+
+def client_data(context: "RunContext", client: str) -> "tuple[np.ndarray, np.ndarray]":
+    """The client's training images uint8 [M_i, 3, S, S] and labels uint8 [M_i, C].
+
+    Raises:
+        UserError: If the partition does not know the client.
+    """
+    from pathlib import Path
+
+    from tasks.data.clients import load_clients
+    from tasks.data.dataset import load_dataset
+
+    dataset, clients = load_dataset(Path(context.dataset)), load_clients(Path(context.clients))
+    if client not in clients.indices:
+        raise UserError("no such client in the partition", where=context.clients, expected=clients.ids, found=client)
+    rows = clients.indices[client]
+    return dataset.images[rows], dataset.targets[rows]
+
+
+def _networks(
+    context: "RunContext", store: Store, job: TrainJob, images: "np.ndarray", targets: "np.ndarray"
+) -> "tuple[nn.Module, tuple[Guide, ...]]":
+    """The model to train, loaded and with the client's own state, and the frozen guides."""
+    guides = []
+    for ref, copies in job.guides:
+        guide = build_network(context, store, ref).eval().requires_grad_(False)
+        guides.append(Guide(guide, copies))
+    start = job.start
+    if job.start_from_best and guides:
+        losses = [bce_of(scores(context, guide.model, images), targets) for guide in guides]
+        start = job.guides[losses.index(min(losses))][0]
+    model = build_network(context, store, start)
+    if job.state is not None:
+        model.load_state_dict(store.get_state(job.state), strict=False)
+    return model, tuple(guides)
+
+
+def _optimise(
+    context: "RunContext",
+    job: TrainJob,
+    model: "nn.Module",
+    guides: tuple[Guide, ...],
+    images: "np.ndarray",
+    targets: "np.ndarray",
+    deadline: float,
+) -> tuple[int, dict[str, tuple[float, float]]]:
+    """Trains in place; returns the steps done and the last epoch's loss sums."""
+    import torch
+
+    from models.noise import use_generator
+    from tasks.randomness import numpy_generator, torch_generator
+
+    place: dict[str, Any] = {"round_": job.round, "stage": job.stage, "client": job.client}
+    draws = torch_generator(context.seed, "local draws", device=context.device, **place)
+    order = numpy_generator(context.seed, "batch order", **place)
+    use_generator(model, draws)
+    set_training_mode(model, context.bn_policy)
+    labels = torch.from_numpy(targets).to(context.device)
+    scene = Scene(model, guides, job.own, context.objective_settings, draws, labels)
+    step = load_objective(context.objective).make(scene)
+    optimiser = make_optimiser(model, context.train)
+    sums: dict[str, list[Tensor | float]] = {}
+    done = 0
+    for _ in range(context.train.epochs):
+        sums = {}
+        for rows in batches(len(images), context.train.batch_size, order):
+            if time.monotonic() > deadline:
+                raise TrainingError(f"not finished after federation.client_timeout_s={context.client_timeout_s:g} s")
+            x = augment(to_float(images[rows], context.device), context.train, draws)
+            loss = _step(context, step, optimiser, model, x, labels[torch.from_numpy(rows).to(context.device)])
+            for term, (total, weight) in loss.sums.items():
+                before = sums.setdefault(term, [0.0, 0.0])
+                before[0], before[1] = before[0] + total, before[1] + weight
+            done += 1
+        # Held back until the epoch's end, since reading a number waits for the GPU.
+        if not all(torch.isfinite(torch.as_tensor(pair[0])) for pair in sums.values()):
+            raise TrainingError(f"the loss is not finite after {done} steps; try a smaller train.lr")
+    return done, {term: (float(pair[0]), float(pair[1])) for term, pair in sums.items()}
+
+
+def _step(
+    context: "RunContext", step: Any, optimiser: "torch.optim.Optimizer", model: "nn.Module", x: "Tensor", y: "Tensor"
+) -> Loss:
+    """One optimiser step with clipping."""
+    import torch
+
+    optimiser.zero_grad(set_to_none=True)
+    device = torch.device(context.device).type
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=context.precision == "bf16"):
+        loss: Loss = step(x, y)
+    if loss.total.requires_grad:  # a batch without anything to learn from has a constant loss
+        loss.total.backward()
+        if context.train.grad_clip is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), context.train.grad_clip)
+        optimiser.step()
+    return loss
+
+
+def make_optimiser(model: "nn.Module", settings: "TrainSettings") -> "torch.optim.Optimizer":
+    """A fresh optimiser over the parameters with gradients."""
+    import torch
+
+    parameters = [value for value in model.parameters() if value.requires_grad]
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(parameters, settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
+    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, settings.lr, weight_decay=settings.weight_decay)

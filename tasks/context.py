@@ -1,0 +1,77 @@
+"""What every task of one run has in common: a small frozen record, passed to each task."""
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.records import ModelRef
+from tasks.store import Store, digest_of
+
+if TYPE_CHECKING:
+    from models.settings import ModelSettings
+    from tasks.client.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The run as a task sees it.
+
+    Attributes:
+        store: Root of the run's store, a folder or an fsspec URL.
+        dataset: Folder of the canonical data set.
+        clients: Folder that says who holds which samples.
+        seed: The run's seed.
+        classes: The one label order.
+        label_table: The frozen label embeddings [C, d], ``None`` for networks without.
+        model: Settings of the network.
+        train: Settings of the local loop.
+        objective: Name of the objective and its settings section.
+        objective_settings: That section.
+        bn_policy: What happens to BatchNorm statistics (specification section 7).
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        precision: ``fp32`` or ``bf16`` (autocast, CUDA only).
+        client_timeout_s: Longest time one client may train.
+        fingerprint: Digest of all that decides a result; part of every output's name.
+    """
+
+    store: str
+    dataset: str
+    clients: str
+    seed: int
+    classes: tuple[str, ...]
+    label_table: ModelRef | None
+    model: "ModelSettings"
+    train: "TrainSettings"
+    objective: str
+    objective_settings: Any
+    bn_policy: str
+    device: str = "cpu"
+    precision: str = "fp32"
+    client_timeout_s: float = 3600.0
+    fingerprint: str = field(default="")
+
+    def open_store(self) -> Store:
+        """The run's store."""
+        return Store(self.store)
+
+
+@cache
+def code_digest() -> str:
+    """sha256 over the sources that decide a result, so that changed code never reuses an old output."""
+    root = Path(__file__).resolve().parent.parent
+    files = [*(root / "models").rglob("*.py"), *(root / "tasks").rglob("*.py"), *(root / "flows/rounds").rglob("*.py")]
+    files.append(root / "flows" / "federation.py")
+    total = hashlib.sha256()
+    for file in sorted(files):
+        total.update(file.relative_to(root).as_posix().encode())
+        total.update(file.read_bytes())
+    return total.hexdigest()
+
+
+def fingerprint(**parts: Any) -> str:
+    """Digest of everything that decides a result: settings, seed, data, code and the torch release."""
+    import torch
+
+    return digest_of(parts, code_digest(), str(torch.__version__))

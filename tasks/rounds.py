@@ -1,0 +1,79 @@
+"""Finished rounds: ``rounds/NNNN/`` with the model, the prototypes and ``round.json``, there whole or not at all."""
+
+from dataclasses import replace
+
+from models.errors import UserError
+from tasks.records import ModelRef, RoundRecord
+from tasks.store import Store
+
+
+def folder_of(number: int) -> str:
+    """Name of a round's folder, ``rounds/0001`` for the first."""
+    return f"rounds/{number:04d}"
+
+
+def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
+    """Writes the round beside its place and renames it into place. A round that is there already is returned.
+
+    Args:
+        store_root: Root of the run's store.
+        record: The round; its models may lie anywhere in the store.
+
+    Returns:
+        The record with the models' final places.
+    """
+    store, final = Store(store_root), folder_of(record.round)
+    if store.exists(f"{final}/round.json"):
+        return load_round(store, record.round)
+    working = f"rounds/.{record.round:04d}.partial"
+    store.delete(working)
+
+    def place(name: str, ref: ModelRef) -> ModelRef:
+        store.put_state(f"{working}/{name}", store.get_state(ref))
+        return replace(ref, uri=f"{final}/{name}")
+
+    saved = replace(
+        record,
+        model=place("model.safetensors", record.model),
+        prototypes=[place(f"prototype-{k}.safetensors", ref) for k, ref in enumerate(record.prototypes)],
+    )
+    store.write_json(f"{working}/round.json", saved.as_dict())
+    store.finish_folder(working, final)
+    return saved
+
+
+def load_round(store: Store, number: int) -> RoundRecord:
+    """A finished round."""
+    return RoundRecord.of(store.read_json(f"{folder_of(number)}/round.json"))
+
+
+def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
+    """The finished rounds 1, 2, ... without a gap, up to ``most``, each with a model that verifies.
+
+    Raises:
+        UserError: If a finished round's model is damaged.
+    """
+    records = []
+    for number in range(1, most + 1):
+        if not store.exists(f"{folder_of(number)}/round.json"):
+            break
+        record = load_round(store, number)
+        if not store.holds(record.model):
+            raise UserError(
+                "the model of a finished round is damaged or missing",
+                where=store.path(record.model.uri),
+                expected=f"sha256 {record.model.digest}",
+                hint=f"remove {store.path(folder_of(number))} and later rounds, then run again",
+            )
+        records.append(record)
+    return records
+
+
+def prune(store: Store, record: RoundRecord) -> None:
+    """Deletes what only unfinished rounds need: updates, and client states that a newer one replaced."""
+    store.delete("updates")
+    keep = {ref.uri for ref in record.client_states.values()}
+    for client in store.names("clients"):
+        for name in store.names(f"clients/{client}"):
+            if f"clients/{client}/{name}" not in keep:
+                store.delete(f"clients/{client}/{name}")
