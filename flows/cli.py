@@ -1,0 +1,177 @@
+"""The command line: ``fedscene``. Light to import: what a command needs is imported when it runs."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from flows import environment
+
+environment.prepare()
+
+import typer  # noqa: E402 - the environment comes first
+
+from flows.cli_data import data_app  # noqa: E402
+from flows.output import Json, Overrides, Params, Presets, console, print_json, user_errors  # noqa: E402
+
+app = typer.Typer(
+    name="fedscene",
+    help="Federated scene classification: sites train one classifier together, their photographs stay where they are.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data_app, name="data")
+
+RunId = Annotated[str | None, typer.Option("--run-id", help="Name of the run's folder; default: derived.")]
+
+
+def settings_of(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:
+    """The effective settings of a command."""
+    from flows.settings import load_settings
+
+    return load_settings(Path(params) if params else None, presets or (), overrides or ())
+
+
+@app.command()
+def run(
+    params: Params = None,
+    preset: Presets = None,
+    set_: Overrides = None,
+    run_id: RunId = None,
+    as_json: Json = False,
+) -> None:
+    """Train: prepare the data if needed, run the rounds, write the report. Needs no DVC repository.
+
+    Run it again to go on after an interruption. Results: runs/<id>/ (or $FEDSCENE_RUNS/<id>/).
+    """
+    with user_errors(as_json):
+        from flows.data import prepare_data
+        from flows.federate import federate
+        from flows.progress import Live, counting
+
+        settings = settings_of(params, preset, set_)
+        with counting(console(as_json), "preparing data") as progress:
+            data = prepare_data(settings, progress)
+        with Live(console(True), settings.federation.rounds) as live:
+            summary = federate(settings, data, run_id=run_id, progress=live)
+        show_summary(summary, as_json)
+
+
+@app.command()
+def pipeline(params: Params = None, preset: Presets = None, set_: Overrides = None, as_json: Json = False) -> None:
+    """The whole pipeline under DVC: ingest, version, partition, federate, report. What the schedule runs.
+
+    Changed settings are written to params.yaml first, as `dvc exp run -S` does, since dvc.lock must record what ran.
+    """
+    with user_errors(as_json):
+        from flows.pipeline import run_pipeline, write_changes
+        from flows.progress import Live
+
+        target = Path(params or "params.yaml")
+        settings = settings_of(params, preset, set_)
+        for line in write_changes(target, settings):
+            console(True).print(f"{target}: {line}")
+        with Live(console(True), settings.federation.rounds) as live:
+            summary = run_pipeline(Path.cwd(), target, live)
+        show_summary(summary, as_json)
+
+
+@app.command()
+def report(
+    run_id: Annotated[str | None, typer.Argument(help="The run; default: the one that was worked on last.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write to; default: the run's report/.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run's report: tables per round, class and site, and pictures."""
+    with user_errors(as_json):
+        from flows.environment import runs_root
+        from flows.runs import last_run
+        from flows.stages import write_report
+
+        root = runs_root() / run_id if run_id else last_run(runs_root())
+        folder = out or root / "report"
+        records, target = write_report(root, folder), folder / "report.md"
+        if as_json:
+            print_json({"run_id": root.name, "report": str(target), "metrics": records[-1].metrics})
+            return
+        from tasks.report import round_table
+
+        console(False).print(round_table(records))
+        console(False).print(f"report: {target}")
+
+
+@app.command()
+def settings(
+    params: Params = None,
+    preset: Presets = None,
+    set_: Overrides = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what every key means, as Markdown.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the effective settings as YAML, ready to be a params.yaml."""
+    with user_errors(as_json):
+        import yaml
+
+        if explain:
+            from flows.explain import explain as explain_settings
+
+            print(explain_settings(), end="")
+            return
+
+        from flows.settings import as_values
+
+        values = as_values(settings_of(params, preset, set_))
+        if as_json:
+            print_json(values)
+        else:
+            print(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), end="")
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List methods, objectives, networks and presets, one line each."""
+    with user_errors(as_json):
+        from flows.rounds import METHODS, load_method
+        from flows.settings import presets
+        from models.registry import NETWORKS
+        from tasks.client.objectives import OBJECTIVES, load_objective
+
+        groups = {
+            "methods": {name: load_method(name).TITLE for name in METHODS},
+            "objectives": {name: load_objective(name).TITLE for name in OBJECTIVES},
+            "models": {name: network.title for name, network in NETWORKS.items()},
+            "presets": {name: f"fedscene run --preset {name}" for name in presets()},
+        }
+        if as_json:
+            print_json(groups)
+            return
+        from rich.table import Table
+
+        for title, rows in groups.items():
+            table = Table(title=title, title_justify="left", show_header=False, box=None)
+            for name, text in rows.items():
+                table.add_row(name, text)
+            console(False).print(table)
+
+
+def show_summary(summary: Any, as_json: bool) -> None:
+    """The end of a run: the table per round, and where its results are."""
+    if as_json:
+        print_json(summary.as_dict())
+        return
+    from tasks.report import round_table
+
+    out = console(False)
+    out.print(round_table(summary.records))
+    out.print(f"digest of the final global model: {summary.digest}")
+    if summary.mlflow_run_id:
+        out.print(f"MLflow run: {summary.mlflow_run_id}  (see it: make ui)")
+    out.print(f"results: {summary.report}")
+
+
+def main() -> None:
+    """Entry point of ``fedscene``."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Defaults of the process: nothing phones home, one torch thread per client, time for a fresh Prefect database.
+
+Set before Prefect, MLflow or torch is imported; whatever the user has set stays.
+"""
+
+import os
+from pathlib import Path
+
+DEFAULTS = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+    # The recorder writes every task event in its own transaction unless told otherwise, and SQLite then stalls.
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DVC_NO_ANALYTICS": "1",
+}
+
+
+def prepare() -> None:
+    """Sets the defaults that are not set yet."""
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
+
+
+def prepare_torch() -> None:
+    """One torch thread per client: concurrency comes from clients, and bits do not depend on the workers."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def runs_root() -> Path:
+    """The folder of runs: ``FEDSCENE_RUNS``, or ``runs`` here."""
+    return Path(os.environ.get("FEDSCENE_RUNS") or "runs").resolve()

@@ -1,0 +1,247 @@
+"""R rounds of one method: what ``fedscene run``, the pipeline flow and ``dvc repro`` call.
+
+A round that is finished is never done again: the same settings and data give the same run folder, and its
+``rounds/NNNN`` say where to go on.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flows.engines import Engine, in_flow, make_engine
+from flows.environment import prepare_torch, runs_root
+from flows.federation import Federation, Progress
+from flows.progress import Quiet
+from flows.results import export, model_factory
+from flows.rounds import load_method
+from flows.runs import DataPaths, Run, locked, prepare_run
+from flows.settings import Settings, as_values, flat
+from models.errors import UserError
+from tasks.records import ModelRef, RoundRecord
+from tasks.rounds import finished_rounds, folder_of, prune
+from tasks.store import Store
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a federation came to.
+
+    Attributes:
+        run_id: The run's id, the name of its folder.
+        digest: sha256 over the final global model's tensors in name order.
+        rounds: Finished rounds.
+        metrics: The last round's metrics on the pooled test set.
+        mlflow_run_id: The run in MLflow, ``None`` without tracking.
+        report: Path of the report.
+        root: The run's folder.
+        records: Every round.
+    """
+
+    run_id: str
+    digest: str
+    rounds: int
+    metrics: dict[str, float]
+    mlflow_run_id: str | None
+    report: str
+    root: str
+    records: list[RoundRecord] = field(repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, without the rounds' records."""
+        return {key: value for key, value in asdict(self).items() if key != "records"}
+
+
+def federate(
+    settings: Settings,
+    data: DataPaths | None = None,
+    *,
+    run_id: str | None = None,
+    out: Path | None = None,
+    tags: dict[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Summary:
+    """Runs, or goes on with, a federation.
+
+    Args:
+        settings: Effective settings.
+        data: Where data set and partition lie.
+        run_id: A name of one's own for the run.
+        out: Folder for the small outputs that DVC records; ``None`` leaves them out.
+        tags: More tags for MLflow.
+        progress: Told about stages and rounds.
+
+    Raises:
+        UserError: If settings, data, tracking or clients do not allow it. Finished rounds stay.
+    """
+    from tasks import tracking_settings
+
+    prepare_torch()
+    progress = progress or Quiet()
+    if settings.tracking.enabled:
+        tracking_settings.check(settings.tracking, runs_root())
+    run = prepare_run(settings, data or DataPaths(), run_id)
+    engine = make_engine(settings.federation.engine, settings.federation.workers)
+    with locked(run):
+
+        def work() -> Summary:
+            return _federate(settings, run, engine, out, tags or {}, progress)
+
+        if settings.federation.engine == "direct":
+            return work()
+        title = f"{settings.federation.rounds} rounds of {settings.method.name} with {settings.model.name}"
+        return in_flow("federate", title, work, settings.federation.workers)
+
+
+def _federate(
+    settings: Settings, run: Run, engine: Engine, out: Path | None, tags: dict[str, str], progress: Progress
+) -> Summary:
+    """The rounds one after the other, then the report; closes the MLflow run whatever happens."""
+    mlflow_run = _open_tracking(settings, run, tags)
+    finished = False
+    try:
+        records = _rounds(settings, run, engine, mlflow_run, progress)
+        _log_missing(settings, run, mlflow_run)
+        report = run.root / "report"
+        engine.run("sample-pictures", "score pictures for the report", run.context, records[-1].model)
+        engine.run("report", "report", run.root, report, settings.report)
+        finished = True
+    finally:
+        if mlflow_run and not finished:
+            _finish_quietly(settings, mlflow_run)
+    last = records[-1]
+    if mlflow_run:
+        _finish_tracking(settings, run, mlflow_run, records, report)
+    if out is not None:
+        export(run, settings, records, report, out)
+    return Summary(
+        run_id=run.id,
+        digest=last.model.digest,
+        rounds=last.round,
+        metrics=last.metrics,
+        mlflow_run_id=mlflow_run,
+        report=str(report / "report.md"),
+        root=str(run.root),
+        records=records,
+    )
+
+
+def _rounds(
+    settings: Settings, run: Run, engine: Engine, mlflow_run: str | None, progress: Progress
+) -> list[RoundRecord]:
+    """Finished rounds are read, the others done."""
+    store, method = Store(run.root), load_method(settings.method.name)
+    records = finished_rounds(store, settings.federation.rounds)
+    for record in records:
+        progress.round_done(record)
+    if records:
+        model, states = records[-1].model, records[-1].client_states
+    else:
+        model, states = engine.run("initialise-model", "initial global model", run.context), {}
+    for number in range(len(records) + 1, settings.federation.rounds + 1):
+        fed = Federation(
+            run.context, settings.federation, settings.method.chosen, run.clients, engine, number, states, progress
+        )
+        record = one_round(fed, method.run_round, model, run.root)
+        prune(store, record)
+        if mlflow_run:
+            _track(settings, engine, run, mlflow_run, record)
+        progress.round_done(record)
+        records.append(record)
+        model, states = record.model, record.client_states
+    return records
+
+
+def one_round(
+    fed: Federation, run_round: Callable[[Federation, ModelRef], ModelRef], start: ModelRef, root: Path
+) -> RoundRecord:
+    """One round of a method: its stages, the evaluation of what came out, and the finished folder."""
+    fed.record.model = run_round(fed, start)
+    fed.progress.stage(fed.number, "evaluate", 0)
+    title = f"round {fed.number}: evaluate global model"
+    result = fed.engine.run("evaluate", title, fed.context, fed.record.model)
+    fed.record.metrics, fed.record.per_class = result["metrics"], result.get("per_class", {})
+    fed.record.per_site = result.get("per_site", {})
+    saved: RoundRecord = fed.engine.run("save-round", f"round {fed.number}: save", str(root), fed.record)
+    return saved
+
+
+def _open_tracking(settings: Settings, run: Run, tags: dict[str, str]) -> str | None:
+    """The MLflow run: found by our id on resume, else made."""
+    if not settings.tracking.enabled:
+        return None
+    from tasks import tracking, versioning
+
+    here = Path.cwd()
+    commit, dirty = versioning.git_commit(here), versioning.git_dirty(here)
+    own = {
+        "fedscene.run_id": run.id,
+        "fedscene.data_version": versioning.data_version(here) or run.data_digest,
+        "fedscene.data_digest": run.data_digest,
+        "fedscene.git_commit": commit or "none",
+        "fedscene.git_dirty": str(dirty).lower(),
+        "fedscene.seed": str(settings.seed),
+        "fedscene.method": settings.method.name,
+        "fedscene.fingerprint": run.context.fingerprint,
+        "fedscene.device": run.context.device,
+    }
+    params = {key: value for key, value in flat(as_values(settings)).items() if not key.startswith("tracking.")}
+    return tracking.open_run(settings.tracking, runs_root(), run.id, params, own | tags)
+
+
+def _track(settings: Settings, engine: Engine, run: Run, mlflow_run: str, record: RoundRecord) -> None:
+    """Logs a finished round. A server that is away does not stop the run: the round is logged later."""
+    folder = run.root / folder_of(record.round)
+    try:
+        title = f"round {record.round}: track"
+        engine.run("track-round", title, settings.tracking, runs_root(), mlflow_run, record, folder)
+    except UserError as error:
+        import logging
+
+        logging.getLogger(__name__).warning("round %d is not in MLflow yet: %s", record.round, error)
+
+
+def _log_missing(settings: Settings, run: Run, mlflow_run: str | None) -> None:
+    """Logs what an outage or a crash left out."""
+    if mlflow_run:
+        from tasks import tracking
+
+        tracking.log_missing(settings.tracking, runs_root(), mlflow_run, run.root)
+
+
+def _finish_quietly(settings: Settings, mlflow_run: str) -> None:
+    """Marks the MLflow run as failed; the error that ended the run is what the user must see."""
+    from tasks import tracking
+
+    try:
+        tracking.finish_run(settings.tracking, runs_root(), mlflow_run, "FAILED")
+    except UserError as error:
+        import logging
+
+        logging.getLogger(__name__).warning("the MLflow run stays open: %s", error)
+
+
+def _finish_tracking(settings: Settings, run: Run, mlflow_run: str, records: list[RoundRecord], report: Path) -> None:
+    """Report and plots as artifacts, the last and the best round as MLflow models."""
+    from tasks import tracking
+    from tasks.summary import best_round
+
+    best, last = best_round(records), records[-1].round
+    models = {
+        name: (number, model_factory(run.context, records[number - 1].model))
+        for name, number in (("best", best), ("last", last))
+    }
+    tracking.finish_run(settings.tracking, runs_root(), mlflow_run, "FINISHED", [report], models)
+
+
+def main() -> None:
+    """``python -m flows.federate``: what the DVC stage runs, from ``params.yaml`` and ``data/``."""
+    from flows.environment import prepare
+    from flows.stages import run_stage
+
+    prepare()
+    run_stage("federate")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""How commands speak: tables and progress for a person, one JSON object for a program, errors in one place."""
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from models.errors import UserError
+
+Params = Annotated[str | None, typer.Option("--params", help="Settings file; default: params.yaml if it is here.")]
+Presets = Annotated[
+    list[str] | None, typer.Option("--preset", "-p", help="Shipped preset or YAML file; may be repeated.")
+]
+Overrides = Annotated[list[str] | None, typer.Option("--set", "-s", help="section.key=value; may be repeated.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
+
+
+def console(as_json: bool) -> Console:
+    """Where tables go: stdout for a person, stderr when stdout is for JSON."""
+    made = Console(stderr=as_json, highlight=False)
+    if not made.is_terminal:  # a file or a pipe has no width, and tables cut to 80 columns lose their numbers
+        made = Console(stderr=as_json, highlight=False, width=160)
+    return made
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout; NaN becomes null, which JSON has no word for."""
+    print(json.dumps(_plain(value), indent=1, default=str))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextlib.contextmanager
+def user_errors(as_json: bool = False) -> Iterator[None]:
+    """A user's error is printed without a traceback and ends the command with exit code 2."""
+    try:
+        yield
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        if as_json:
+            parts = ("what", "where", "expected", "found", "hint")
+            print_json({"error": {part: str(getattr(error, part)) for part in parts if getattr(error, part)}})
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt as error:
+        print("interrupted; finished work is kept, run again to go on", file=sys.stderr)
+        raise typer.Exit(130) from error

@@ -1,0 +1,76 @@
+"""The whole pipeline as one Prefect flow: ingest -> version -> partition -> federate -> report.
+
+The data stages go through DVC, one at a time; the federation runs in this process as a subflow, and its outputs
+are recorded afterwards, so that ``dvc repro`` finds nothing to do. The deployments of ``prefect.yaml`` run it.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from flows.environment import prepare
+
+prepare()
+
+from prefect import flow  # noqa: E402 - the environment comes first
+
+from flows.engines import in_flow  # noqa: E402
+from flows.federate import Summary  # noqa: E402
+from flows.federation import Progress  # noqa: E402
+from flows.progress import Quiet  # noqa: E402
+from flows.settings import Settings, as_values, flat, load_settings  # noqa: E402
+from flows.stages import federate_stage, report_stage  # noqa: E402
+from tasks import versioning  # noqa: E402
+from tasks.catalogue import prefect_task  # noqa: E402
+
+PARAMS = "params.yaml"
+
+
+@flow(name="pipeline", persist_result=False)
+def pipeline(root: str = ".", overrides: list[str] | None = None) -> None:
+    """Brings data, model and report up to date.
+
+    Args:
+        root: The DVC repository.
+        overrides: ``section.key=value`` texts, written to ``params.yaml`` before anything runs.
+    """
+    os.chdir(root)
+    settings = load_settings(Path(PARAMS), (), overrides or ())
+    write_changes(Path(PARAMS), settings)
+    run_pipeline_stages(Path.cwd(), settings, Quiet())
+
+
+def run_pipeline(root: Path, params: Path, progress: Progress) -> Summary:
+    """The pipeline for the command line: the same stages in a flow of the same name, with someone to tell."""
+    versioning.check_repository(root)
+    settings = load_settings(params)
+    return in_flow("pipeline", "from the command line", lambda: run_pipeline_stages(root, settings, progress))
+
+
+def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> Summary:
+    """The stages in order; what DVC finds up to date is skipped by it, finished rounds by the federation.
+
+    Raises:
+        UserError: If this is no DVC repository, or a stage refuses.
+    """
+    versioning.check_repository(root)
+    for stage in ("ingest", "partition"):
+        progress.stage(0, f"{stage} (dvc)", 0)
+        _task("dvc-stage", stage, root, stage)
+    summary = federate_stage(settings, progress)
+    report_stage(settings)
+    _task("dvc-record", "record federate and report", root, ["federate", "report"])
+    return summary
+
+
+def _task(name: str, title: str, *args: Any) -> Any:
+    return prefect_task(name).with_options(task_run_name=title)(*args)
+
+
+def write_changes(params: Path, settings: Settings) -> list[str]:
+    """Writes what differs from the settings into ``params.yaml``; returns one line per change."""
+    now = flat(as_values(load_settings(params)))
+    changes = {key: value for key, value in flat(as_values(settings)).items() if now.get(key) != value}
+    if changes:
+        versioning.write_params(params, changes, create=True)
+    return [f"{key}: {now.get(key)} -> {value}" for key, value in changes.items()]

@@ -1,0 +1,59 @@
+"""What a finished run hands on: the small files that DVC records, and networks for MLflow."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.runs import Run
+from flows.settings import Settings, as_values
+from tasks.context import RunContext
+from tasks.records import ModelRef, RoundRecord
+from tasks.store import Store
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
+
+def export(run: Run, settings: Settings, records: list[RoundRecord], report: Path, out: Path) -> None:
+    """Writes the federation's DVC outputs: final model with what is needed to load it, metrics, one row per round.
+
+    Args:
+        run: The run.
+        settings: Its settings.
+        records: Its rounds.
+        report: Its report, which holds ``metrics.json`` and ``rounds.csv``.
+        out: The folder to write to.
+    """
+    store, target = Store(run.root), Store(out)
+    target.put_state("model.safetensors", store.get_state(records[-1].model))
+    if run.context.label_table:
+        target.put_state("labels.safetensors", store.get_state(run.context.label_table))
+    target.write_json(
+        "model.json",
+        {
+            "classes": list(run.context.classes),
+            "model": as_values(settings)["model"],
+            "digest": records[-1].model.digest,
+            "run_id": run.id,
+            "image_size": settings.ingest.image_size,
+        },
+    )
+    for name in ("metrics.json", "rounds.csv"):
+        shutil.copyfile(report / name, out / name)
+
+
+def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.Module, np.ndarray]]":
+    """Makes a network that maps images float32 [N, 3, S, S] in 0..1 to probabilities [N, C], with an example."""
+
+    def make() -> "tuple[nn.Module, np.ndarray]":
+        from models.export import Probabilities
+        from tasks.data.dataset import load_dataset
+        from tasks.network import build_network
+
+        network = build_network(context, context.open_store(), ref).cpu().eval()
+        example = load_dataset(Path(context.dataset)).images[:2].astype("float32") / 255.0
+        return Probabilities(network).eval(), example
+
+    return make

@@ -1,0 +1,25 @@
+"""One file per federated algorithm. A method is a module with ``TITLE``, ``Settings`` and ``run_round``.
+
+Adding a method is one module here and one line in ``METHODS``; see CONTRIBUTING.md.
+"""
+
+from importlib import import_module
+from types import ModuleType
+
+from models.errors import UserError
+
+METHODS = {
+    "fedavg": "flows.rounds.fedavg",
+    "fmman": "flows.rounds.fmman",
+}
+
+
+def load_method(name: str) -> ModuleType:
+    """The method's module.
+
+    Raises:
+        UserError: If there is no method of that name.
+    """
+    if name not in METHODS:
+        raise UserError("no such method", where="method.name", expected=sorted(METHODS), found=name)
+    return import_module(METHODS[name])

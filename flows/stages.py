@@ -1,0 +1,74 @@
+"""The DVC stages ``federate`` and ``report``: they read ``params.yaml`` and ``data/``, and write ``data/``.
+
+``python -m flows.stages federate`` and ``python -m flows.stages report`` are what ``dvc.yaml`` calls.
+"""
+
+import sys
+from pathlib import Path
+
+from flows.data import require_data
+from flows.environment import runs_root
+from flows.federate import Summary, federate
+from flows.federation import Progress
+from flows.runs import read_run
+from flows.settings import Settings, load_settings
+from models.errors import UserError
+from tasks.records import RoundRecord
+from tasks.report import ReportSettings
+from tasks.store import Store
+
+FEDERATION = Path("data/federation")
+REPORT = Path("data/report")
+
+
+def federate_stage(settings: Settings, progress: Progress) -> Summary:
+    """Rounds from the data that DVC's stages made; the small outputs go to ``data/federation``."""
+    return federate(settings, require_data(settings), out=FEDERATION, progress=progress)
+
+
+def report_stage(settings: Settings) -> list[RoundRecord]:
+    """The report of the run that ``data/federation`` came from, into ``data/report``.
+
+    Raises:
+        UserError: If the run's folder is gone.
+    """
+    run_id = Store(FEDERATION).read_json("model/model.json")["run_id"]
+    root = runs_root() / run_id
+    if not root.is_dir():
+        raise UserError(
+            "the run's folder is not here, so there is nothing to report from",
+            where=root,
+            hint="dvc repro --force federate",
+        )
+    return write_report(root, REPORT, settings.report)
+
+
+def write_report(root: Path, out: Path, settings: ReportSettings | None = None) -> list[RoundRecord]:
+    """A run's report, by the run's own settings unless others are given; returns the rounds."""
+    from tasks.pictures import report_with_pictures
+    from tasks.summary import load_records
+
+    report_with_pictures(root, out, settings or read_run(root).report)
+    return load_records(root)
+
+
+def run_stage(name: str) -> None:
+    """One stage from the command line, with ``params.yaml`` here."""
+    from flows.output import console, user_errors
+    from flows.progress import Live
+
+    with user_errors():
+        settings = load_settings()
+        if name == "report":
+            report_stage(settings)
+            return
+        with Live(console(True), settings.federation.rounds) as live:
+            summary = federate_stage(settings, live)
+        console(False).print(f"digest {summary.digest}\nresults: {summary.report}")
+
+
+if __name__ == "__main__":
+    from flows.environment import prepare
+
+    prepare()
+    run_stage(sys.argv[1])
