@@ -95,8 +95,9 @@ def report(
             return
         from tasks.report import round_table
 
-        console(False).print(round_table(records))
-        console(False).print(f"report: {target}")
+        shown = console(False)
+        shown.print(round_table(records, shown.width))
+        shown.print(f"report: {target}")
 
 
 @app.command()
@@ -161,7 +162,7 @@ def show_summary(summary: Any, as_json: bool) -> None:
     from tasks.report import round_table
 
     out = console(False)
-    out.print(round_table(summary.records))
+    out.print(round_table(summary.records, out.width))
     out.print(f"digest of the final global model: {summary.digest}")
     if summary.mlflow_run_id:
         out.print(f"MLflow run: {summary.mlflow_run_id}  (see it: make ui)")

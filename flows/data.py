@@ -73,10 +73,10 @@ def require_data(settings: Settings, root: Path = Path("data")) -> DataPaths:
 
 def _key(settings: Settings) -> str:
     """Name of the data's folder under the runs: all that decides them, the code included."""
-    from tasks.context import code_digest
+    from tasks.context import DATA_CODE, code_digest
 
     parts = settings.ingest.model_dump(mode="json"), settings.partition.model_dump(mode="json")
-    return digest_of(*parts, settings.seed, code_digest())[:12]
+    return digest_of(*parts, settings.seed, code_digest(DATA_CODE))[:12]
 
 
 def _made_with(root: Path, settings: Settings) -> bool:

@@ -44,7 +44,8 @@ class Live:
     def stage(self, round_: int, name: str, clients: int) -> None:
         """Shows the stage."""
         who = f", {clients} clients" if clients else ""
-        self.bar.update(self.task, description=f"round {round_}/{self.rounds}: {name}{who}")
+        where = f"round {round_}/{self.rounds}: " if round_ else ""
+        self.bar.update(self.task, description=f"{where}{name}{who}")
 
     def round_done(self, record: RoundRecord) -> None:
         """Writes the round's line."""

@@ -44,7 +44,6 @@ class Policy:
 
 CATALOGUE: dict[str, Policy] = {
     "initialise-model": Policy("tasks.initial:initial_model", "Draw or load the first global model."),
-    "embed-labels": Policy("tasks.initial:label_table", "Compute the frozen label embeddings."),
     "train-clients": Policy(
         "tasks.client.chunk:train_clients",
         "Local training of a chunk of clients, each on its own images.",

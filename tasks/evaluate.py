@@ -73,12 +73,13 @@ def multilabel_metrics(scores: np.ndarray, targets: np.ndarray, threshold: float
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the mean of no class is NaN, and that is what we mean
         macro = {name: float(np.mean(table[name][used])) for name in ("ap", "precision", "recall", "f1", "prevalence")}
+    harmonic = float(_ratio(2 * macro["precision"] * macro["recall"], macro["precision"] + macro["recall"]))
     return {
         "macro_ap": macro["ap"],
         "micro_ap": float(average_precision_score(true.ravel(), scores.ravel())) if there else float("nan"),
         "macro_precision": macro["precision"],
         "macro_recall": macro["recall"],
-        "cf1": float(_ratio(2 * macro["precision"] * macro["recall"], macro["precision"] + macro["recall"])),
+        "cf1": harmonic if used.any() else float("nan"),
         "mean_f1": macro["f1"],
         "micro_precision": micro_p,
         "micro_recall": micro_r,
@@ -128,7 +129,7 @@ def evaluate_model(context: "RunContext", ref: "ModelRef") -> dict[str, Any]:
         rows = dataset.indices(split)
         if len(rows) == 0:
             continue
-        logits, targets = scores(context, model, dataset.images[rows]), dataset.targets[rows]
+        logits, targets = scores(context, model, dataset.pictures(rows)), dataset.targets[rows]
         probabilities = 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
         metrics = multilabel_metrics(probabilities, targets) | {"loss": bce_of(logits, targets)}
         out["metrics"] |= {prefix + name: value for name, value in metrics.items()}

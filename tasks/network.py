@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from tasks.context import RunContext
+    from tasks.data.dataset import Pictures
 
 
 def build_network(context: "RunContext", store: Store, ref: ModelRef | None = None) -> "nn.Module":
@@ -57,13 +58,13 @@ def set_training_mode(model: "nn.Module", bn_policy: str) -> None:
                 module.eval()
 
 
-def scores(context: "RunContext", model: "nn.Module", images: "np.ndarray", batch: int = 64) -> "np.ndarray":
+def scores(context: "RunContext", model: "nn.Module", images: "Pictures | np.ndarray", batch: int = 64) -> "np.ndarray":
     """Logits of a model in eval mode, all label states unknown.
 
     Args:
         context: The run, for its device.
         model: Any network that maps images to logits.
-        images: uint8 [N, 3, S, S]; may be memory-mapped.
+        images: uint8 [N, 3, S, S], an array or rows of a data set.
         batch: Images per forward pass.
 
     Returns:

@@ -38,7 +38,9 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
         left.axhline(chance, color=GREY, linestyle=":", label=f"mean prevalence (guessing), {chance:.3f}")
         best = best_round(records)
         value = next(record.metrics.get("macro_ap", math.nan) for record in records if record.round == best)
-        left.plot([best], [value], "*", color=ORANGE, markersize=13, label=f"best by validation: round {best}, {value:.3f}")
+        left.plot(
+            [best], [value], "*", color=ORANGE, markersize=13, label=f"best by validation: round {best}, {value:.3f}"
+        )
         _lines(
             right,
             records,

@@ -52,7 +52,8 @@ class Pictures:
 
 
 # The columns of a round: key in rounds.csv, title, how it is shown
-_COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+Column = tuple[str, str, Callable[[float], str]]
+_COLUMNS: tuple[Column, ...] = (
     ("round", "round", "{:.0f}".format),
     ("macro_ap", "macro AP", "{:.4f}".format),
     ("micro_ap", "micro AP", "{:.4f}".format),
@@ -67,6 +68,9 @@ _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("seconds", "seconds", "{:.1f}".format),
 )
 
+BRIEF = ("round", "macro_ap", "micro_ap", "cf1", "loss", "clients", "bytes_up", "seconds")
+FULL_WIDTH = 124
+
 
 def round_row(record: RoundRecord) -> dict[str, float]:
     """The numbers of one round: a line of ``rounds.csv``. All global metrics, then clients and costs."""
@@ -80,16 +84,20 @@ def round_row(record: RoundRecord) -> dict[str, float]:
     }
 
 
-def round_table(records: Sequence[RoundRecord]) -> "Table":
-    """The rounds as a table for the terminal; the best round is bold."""
+def round_table(records: Sequence[RoundRecord], width: int = FULL_WIDTH) -> "Table":
+    """The rounds as a table for a terminal of ``width`` columns; the best round is bold.
+
+    A narrow terminal gets fewer columns instead of numbers cut off.
+    """
     from rich.table import Table
 
     table = Table(title="Rounds", title_justify="left")
-    for _, title, _ in _COLUMNS:
+    shown = [column for column in _COLUMNS if width >= FULL_WIDTH or column[0] in BRIEF]
+    for _, title, _ in shown:
         table.add_column(title, justify="right", no_wrap=True)
     best = best_round(records)
     for record in records:
-        table.add_row(*_shown(round_row(record)), style="bold" if record.round == best else None)
+        table.add_row(*_shown(round_row(record), shown), style="bold" if record.round == best else None)
     return table
 
 
@@ -204,8 +212,8 @@ def _rounds(records: Sequence[RoundRecord]) -> str:
     return f"## Rounds\n\n{table}\n\n{COLUMNS_NOTE}"
 
 
-def _shown(row: Mapping[str, float]) -> list[str]:
-    return [show(row[key]) if math.isfinite(row.get(key, math.nan)) else NONE for key, _, show in _COLUMNS]
+def _shown(row: Mapping[str, float], columns: Sequence[Column] = _COLUMNS) -> list[str]:
+    return [show(row[key]) if math.isfinite(row.get(key, math.nan)) else NONE for key, _, show in columns]
 
 
 def _breakdown(title: str, table: Mapping[str, Mapping[str, float]], record: RoundRecord) -> str:

@@ -85,8 +85,11 @@ class Store:
             return
         Path(final).parent.mkdir(parents=True, exist_ok=True)
         beside = f"{final}.{os.getpid()}-{threading.get_ident()}.tmp"
-        Path(beside).write_bytes(data)
-        Path(beside).replace(final)
+        try:
+            Path(beside).write_bytes(data)
+            Path(beside).replace(final)
+        finally:
+            Path(beside).unlink(missing_ok=True)
 
     def write_json(self, name: str, value: Any) -> None:
         """Writes ``value`` as indented JSON."""

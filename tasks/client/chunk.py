@@ -20,14 +20,15 @@ class ChunkError(Exception):
 
     Attributes:
         failures: Client id -> reason.
+        dropped: The chunk's clients whose failure would repeat itself.
     """
 
-    def __init__(self, failures: dict[str, str]) -> None:
-        self.failures = failures
+    def __init__(self, failures: dict[str, str], dropped: Sequence[Dropped] = ()) -> None:
+        self.failures, self.dropped = failures, list(dropped)
         super().__init__("; ".join(f"client {client}: {reason}" for client, reason in sorted(failures.items())))
 
     def __reduce__(self) -> tuple:
-        return (ChunkError, (self.failures,))
+        return (ChunkError, (self.failures, self.dropped))
 
 
 def device_slots(device: str, slots: int) -> threading.BoundedSemaphore:
@@ -64,5 +65,5 @@ def train_clients(context: "RunContext", jobs: Sequence[TrainJob], slots: int) -
         except (OSError, RuntimeError, MemoryError) as error:  # torch reports CUDA and memory faults as RuntimeError
             failures[job.client] = f"{type(error).__name__}: {error}"
     if failures:
-        raise ChunkError(failures)
+        raise ChunkError(failures, dropped)
     return updates, dropped

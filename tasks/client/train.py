@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tasks.client.settings import TrainSettings
     from tasks.context import RunContext
+    from tasks.data.dataset import Pictures
 
 
 class TrainingError(Exception):
@@ -65,7 +66,10 @@ def find_update(store: Store, name: str) -> Update | None:
     """The finished update of that name if it is there and its weights verify."""
     if not store.exists(f"{name}.json"):
         return None
-    update = Update.of(store.read_json(f"{name}.json"))
+    try:
+        update = Update.of(store.read_json(f"{name}.json"))
+    except (UserError, KeyError, TypeError, ValueError):  # damaged: it is trained again
+        return None
     return update if all(store.holds(ref) for ref in (update.model, update.state) if ref) else None
 
 
@@ -105,8 +109,8 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     return update
 
 
-def client_data(context: "RunContext", client: str) -> "tuple[np.ndarray, np.ndarray]":
-    """The client's training images uint8 [M_i, 3, S, S] and labels uint8 [M_i, C].
+def client_data(context: "RunContext", client: str) -> "tuple[Pictures, np.ndarray]":
+    """The client's training images uint8 [M_i, 3, S, S], read as they are indexed, and labels uint8 [M_i, C].
 
     Raises:
         UserError: If the partition does not know the client.
@@ -120,11 +124,11 @@ def client_data(context: "RunContext", client: str) -> "tuple[np.ndarray, np.nda
     if client not in clients.indices:
         raise UserError("no such client in the partition", where=context.clients, expected=clients.ids, found=client)
     rows = clients.indices[client]
-    return dataset.images[rows], dataset.targets[rows]
+    return dataset.pictures(rows), dataset.targets[rows]
 
 
 def _networks(
-    context: "RunContext", store: Store, job: TrainJob, images: "np.ndarray", targets: "np.ndarray"
+    context: "RunContext", store: Store, job: TrainJob, images: "Pictures", targets: "np.ndarray"
 ) -> "tuple[nn.Module, tuple[Guide, ...]]":
     """The model to train, loaded and with the client's own state, and the frozen guides."""
     guides = []
@@ -146,7 +150,7 @@ def _optimise(
     job: TrainJob,
     model: "nn.Module",
     guides: tuple[Guide, ...],
-    images: "np.ndarray",
+    images: "Pictures",
     targets: "np.ndarray",
     deadline: float,
 ) -> tuple[int, dict[str, tuple[float, float]]]:
@@ -192,8 +196,13 @@ def _step(
 
     optimiser.zero_grad(set_to_none=True)
     device = torch.device(context.device).type
-    with torch.autocast(device, dtype=torch.bfloat16, enabled=context.precision == "bf16"):
-        loss: Loss = step(x, y)
+    try:
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=context.precision == "bf16"):
+            loss: Loss = step(x, y)
+    except ValueError as error:  # BatchNorm on a single value: one image whose last map is 1 x 1
+        raise TrainingError(
+            f"a batch of {len(x)} images of {x.shape[-1]} pixels cannot be trained on: {error}"
+        ) from error
     if loss.total.requires_grad:  # a batch without anything to learn from has a constant loss
         loss.total.backward()
         if context.train.grad_clip is not None:

@@ -53,6 +53,30 @@ class Dataset:
         assert split in SPLITS, split
         return np.flatnonzero(self.splits == split).astype(np.int64)
 
+    def pictures(self, rows: np.ndarray) -> "Pictures":
+        """The images of some rows, read from disk as they are indexed."""
+        return Pictures(self.images, rows)
+
+
+class Pictures:
+    """Some rows of an image array, of which only what is indexed is read: a client's images need not fit into memory.
+
+    Args:
+        images: uint8 [N, 3, S, S], mapped from disk.
+        rows: int64 [n].
+    """
+
+    def __init__(self, images: np.ndarray, rows: np.ndarray) -> None:
+        self.images, self.rows = images, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
+        """The images at these places, uint8 [k, 3, S, S]."""
+        picked: np.ndarray = self.images[self.rows[index]]
+        return picked
+
 
 def load_dataset(root: Path) -> Dataset:
     """Open the data set in ``root``. Opened once per process and digest, so calling it in every task is cheap.

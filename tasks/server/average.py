@@ -47,10 +47,10 @@ def loss_weights(
     """
     if mode == "size":
         return size_weights(sizes), ""
-    if any(not math.isfinite(loss) or loss < 0 for loss in losses) or sum(losses) <= 0:
-        return size_weights(sizes), f"losses {list(losses)} cannot be weights; the average was by size"
     products = [loss * (size if mode == "loss_size" else 1) for loss, size in zip(losses, sizes, strict=True)]
     total = sum(products)
+    if any(not math.isfinite(loss) or loss < 0 for loss in losses) or not (math.isfinite(total) and total > 0):
+        return size_weights(sizes), f"losses {list(losses)} cannot be weights; the average was by size"
     return [product / total for product in products], ""
 
 
@@ -64,7 +64,7 @@ def weighted_mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 def check_weights(weights: Sequence[float]) -> None:
     """Averaging weights are not negative and sum to 1 within 1e-9."""
-    if abs(math.fsum(weights) - 1.0) > 1e-9 or min(weights) < 0:
+    if not (abs(math.fsum(weights) - 1.0) <= 1e-9 and min(weights) >= 0):  # so written, NaN is refused too
         raise UserError("averaging weights must sum to 1", where="aggregation", found=list(weights))
 
 
@@ -137,7 +137,10 @@ def find_reference(store: Store, name: str) -> ModelRef | None:
     """The finished state of that name if it is there and verifies."""
     if not store.exists(f"{name}.json"):
         return None
-    ref = ModelRef.of(store.read_json(f"{name}.json"))
+    try:
+        ref = ModelRef.of(store.read_json(f"{name}.json"))
+    except (UserError, KeyError, TypeError, ValueError):  # damaged: it is made again
+        return None
     return ref if store.holds(ref) else None
 
 

@@ -1,5 +1,6 @@
 """FMMAN's stage 2: clients whose models changed alike form a group (eq 13, specification 2.2)."""
 
+import hashlib
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from tasks.store import Store
 if TYPE_CHECKING:
     from tasks.context import RunContext
 
+STATISTICS = (".running_mean", ".running_var")  # BatchNorm's: no parameters
+
 
 def vector_of(store: Store, ref: ModelRef, anchor: ModelRef, prefix: str) -> np.ndarray:
     """The chosen parameters of one model minus the start model's, flattened in name order, float64 [P].
@@ -21,7 +24,11 @@ def vector_of(store: Store, ref: ModelRef, anchor: ModelRef, prefix: str) -> np.
         UserError: If no tensor's name begins with ``prefix``.
     """
     with store.open_state(ref) as reader, store.open_state(anchor) as start:
-        names = sorted(name for name in reader.keys() if name.startswith(prefix))  # noqa: SIM118 - no mapping
+        names = sorted(
+            name
+            for name in reader.keys()  # noqa: SIM118 - no mapping
+            if name.startswith(prefix) and not name.endswith(STATISTICS)
+        )
         if not names:
             raise UserError(
                 "no parameter to cluster on",
@@ -29,11 +36,8 @@ def vector_of(store: Store, ref: ModelRef, anchor: ModelRef, prefix: str) -> np.
                 expected=f"a prefix of one of {sorted({n.rsplit('.', 1)[0] for n in reader.keys()})[:12]} ...",  # noqa: SIM118
                 found=prefix,
             )
-        parts = [
-            (reader.get_tensor(n).double() - start.get_tensor(n).double()).reshape(-1).numpy()
-            for n in names
-            if reader.get_tensor(n).is_floating_point()
-        ]
+        changes = ((reader.get_tensor(name), start.get_tensor(name)) for name in names)
+        parts = [(a.double() - b.double()).reshape(-1).numpy() for a, b in changes if a.is_floating_point()]
     return np.concatenate(parts)
 
 
@@ -54,12 +58,12 @@ def group_rows(vectors: np.ndarray, k: int, seed: int) -> list[int]:
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    distinct = len(np.unique(vectors, axis=0))
-    wanted = min(k, len(vectors), distinct)
+    keys = [hashlib.sha256(row.tobytes()).digest() for row in vectors]
+    wanted = min(k, len(vectors), len(set(keys)))
     if wanted == 1:
         return [0] * len(vectors)
     # k-means++ draws by row position: a fixed order makes the groups independent of how clients are numbered.
-    order = np.lexsort(vectors.T[::-1])
+    order = sorted(range(len(keys)), key=keys.__getitem__)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels_sorted = KMeans(n_clusters=wanted, n_init=10, random_state=seed).fit_predict(vectors[order])

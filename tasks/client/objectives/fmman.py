@@ -12,7 +12,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.client.objectives import Loss, Scene, Step
+from tasks.client.objectives import Guide, Loss, Scene, Step
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -95,8 +95,8 @@ class _FmmanStep:
         self.related = related_labels(self.model.label_table, scene.targets, self.settings)
         self.anchors = None
         guides = scene.guides
-        if self.settings.prox == "own_group" and scene.own is not None:
-            guides = (guides[scene.own],)
+        if guides and self.settings.prox == "own_group":  # once, also in stage 1, where all prototypes are equal
+            guides = (Guide(guides[scene.own or 0].model),)
         if guides and self.settings.prox != "off" and self.settings.lambda_prox > 0:
             self.trainable = [name for name, value in self.model.named_parameters() if value.requires_grad]
             anchors = [dict(guide.model.named_parameters()) for guide in guides]

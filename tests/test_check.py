@@ -1,0 +1,113 @@
+"""What a client sends is checked before it counts (section 7: missing, extra, misshaped, non-finite)."""
+
+import dataclasses
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tasks.records import ModelRef, Update
+from tasks.server.check import check_updates, faults
+from tasks.store import Store
+
+
+def template():
+    return {"w": torch.ones(2, 3), "bn.running_var": torch.ones(3), "bn.num_batches_tracked": torch.tensor(4)}
+
+
+@pytest.fixture
+def context(tmp_path):
+    return SimpleNamespace(open_store=lambda: Store(tmp_path))
+
+
+def update(context, client="a", state=None, samples=5, sums=None):
+    ref = context.open_store().put_state(f"updates/{client}.safetensors", template() if state is None else state)
+    return Update(client, ref, samples, steps=1, sums=sums or {"classification": (2.0, 4.0)}, seconds=0.1)
+
+
+def check(context, *updates):
+    start = context.open_store().put_state("start.safetensors", template())
+    return check_updates(context, updates, start, stage=3)
+
+
+CASES = {
+    "missing": ({"w": None}, ["tensor w is missing"]),
+    "extra": ({"v": torch.ones(1)}, ["tensor v is not part of the model"]),
+    "shape": ({"w": torch.ones(3, 2)}, ["tensor w has shape (3, 2), expected (2, 3)"]),
+    "dtype": ({"w": torch.ones(2, 3, dtype=torch.float64)}, ["tensor w has dtype torch.float64, expected torch.fl"]),
+    "float counter": ({"bn.num_batches_tracked": torch.tensor(4.0)}, ["has dtype torch.float32, expected torch.int64"]),
+    "nan": ({"w": torch.tensor([[1.0, math.nan, 0], [0, 0, 0]])}, ["tensor w holds values that are not finite"]),
+    "inf": ({"bn.running_var": torch.tensor([1.0, -math.inf, 0])}, ["tensor bn.running_var holds values that are not"]),
+    "two": ({"w": None, "v": torch.ones(1)}, ["tensor w is missing", "tensor v is not part of the model"]),
+    "fine": ({"w": torch.full((2, 3), 1e30)}, []),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_faults_of_tensors(case):
+    change, sentences = CASES[case]
+    state = {name: value for name, value in (template() | change).items() if value is not None}
+    found = faults(state, template())
+    assert len(found) == len(sentences)
+    assert all(sentence in text for sentence, text in zip(sentences, found, strict=True))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "fine"])
+def test_a_faulty_update_is_dropped_and_the_others_count(context, case):
+    change, sentences = CASES[case]
+    state = {name: value for name, value in (template() | change).items() if value is not None}
+    good, dropped = check(context, update(context, "b"), update(context, "bad", state), update(context, "a"))
+    assert [u.client for u in good] == ["a", "b"], "in client order"
+    assert [(d.client, d.stage) for d in dropped] == [("bad", 3)]
+    assert all(sentence in dropped[0].reason for sentence in sentences)
+
+
+def test_a_digest_that_does_not_match_is_dropped(context):
+    wrong = update(context, "wrong")
+    wrong = dataclasses.replace(wrong, model=dataclasses.replace(wrong.model, digest="0" * 64))
+    good, dropped = check(context, wrong)
+    assert good == [] and "do not match the digest" in dropped[0].reason
+
+
+def test_weights_changed_after_sending_are_dropped(context):
+    sent = update(context)
+    changed = template() | {"w": torch.zeros(2, 3)}
+    context.open_store().put_state(sent.model.uri, changed)
+    assert "do not match the digest" in check(context, sent)[1][0].reason
+
+
+@pytest.mark.parametrize("how", ["missing", "no safetensors"])
+def test_weights_that_cannot_be_read_are_dropped(context, how):
+    sent = update(context)
+    if how == "missing":
+        sent = dataclasses.replace(sent, model=ModelRef("updates/nothing.safetensors", "0" * 64, 1))
+    else:
+        context.open_store().write_bytes(sent.model.uri, b"no weights")
+    good, dropped = check(context, sent, update(context, "b"))
+    assert [u.client for u in good] == ["b"] and [d.client for d in dropped] == ["a"]
+    assert dropped[0].reason in ("a file of the run is missing", "not a readable safetensors file")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"samples": 0}, "trained on 0 images"),
+        ({"samples": -3}, "trained on -3 images"),
+        ({"sums": {"classification": (math.inf, 1.0)}}, "reported loss is infinite"),
+    ],
+)
+def test_what_a_client_says_of_itself_is_checked(context, change, sentence):
+    good, dropped = check(context, update(context, **change))
+    assert good == [] and sentence in dropped[0].reason
+
+
+def test_a_client_without_a_loss_still_counts(context):
+    sent = update(context, sums={"other": (1.0, 1.0)})
+    assert check(context, sent) == ([sent], [])
+
+
+def test_a_long_list_of_faults_is_cut(context):
+    state = template() | {f"extra{i}": torch.ones(1) for i in range(5)}
+    reason = check(context, update(context, state=state))[1][0].reason
+    assert reason.count("not part of the model") == 3 and reason.endswith("(and 2 more)")

@@ -1,0 +1,170 @@
+"""Metrics of the pooled test set against scikit-learn and hand counts (acceptance test 15)."""
+
+import dataclasses
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, f1_score, precision_score, recall_score
+
+from tasks.evaluate import class_rows, evaluate_model, multilabel_metrics, per_class_table, site_rows
+from tasks.network import bce_of, build_network, scores
+
+
+def random_case(seed, images=60, classes=6, decimals=8, missing=()):
+    rng = np.random.default_rng(seed)
+    targets = (rng.random((images, classes)) < rng.uniform(0.1, 0.6, classes)).astype(np.uint8)
+    targets[:, list(missing)] = 0
+    scores = np.clip(0.35 * targets + rng.normal(0.35, 0.25, targets.shape), 0, 1).round(decimals)
+    return scores, targets
+
+
+def expected_metrics(scores, targets):
+    """Section 5 with scikit-learn on the classes that have positives."""
+    used = np.flatnonzero(targets.sum(axis=0) > 0)
+    predicted = (scores >= 0.5).astype(int)
+    options = {"average": "macro", "zero_division": 0}
+    p = precision_score(targets[:, used], predicted[:, used], **options)
+    r = recall_score(targets[:, used], predicted[:, used], **options)
+    micro = {"average": "micro", "zero_division": 0}
+    return {
+        "macro_ap": np.mean([average_precision_score(targets[:, c], scores[:, c]) for c in used]),
+        "micro_ap": average_precision_score(targets.ravel(), scores.ravel()),
+        "macro_precision": p,
+        "macro_recall": r,
+        "cf1": 2 * p * r / (p + r) if p + r else 0.0,
+        "mean_f1": f1_score(targets[:, used], predicted[:, used], **options),
+        "micro_precision": precision_score(targets, predicted, **micro),
+        "micro_recall": recall_score(targets, predicted, **micro),
+        "micro_f1": f1_score(targets, predicted, **micro),
+        "mean_prevalence": targets[:, used].mean(),
+        "classes_used": len(used),
+        "images": len(targets),
+    }
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"seed": 0},
+        {"seed": 1, "decimals": 1},  # ties, also exactly at the threshold
+        {"seed": 2, "missing": (1, 4)},
+        {"seed": 3, "images": 5, "classes": 20},
+        {"seed": 4, "images": 1},
+    ],
+)
+def test_a15_metrics_against_scikit_learn(case):
+    scores, targets = random_case(**case)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = multilabel_metrics(scores, targets)
+    assert got == pytest.approx(expected_metrics(scores, targets), abs=1e-12)
+
+
+def test_a15_all_negative_predictions():
+    scores, targets = random_case(5)
+    got = multilabel_metrics(scores * 0.4, targets)
+    zero = ["macro_precision", "macro_recall", "cf1", "mean_f1", "micro_precision", "micro_recall", "micro_f1"]
+    assert [got[name] for name in zero] == [0.0] * 7
+    assert got["macro_ap"] == pytest.approx(multilabel_metrics(scores, targets)["macro_ap"]), "AP needs no threshold"
+
+
+def test_a15_ap_with_ties_by_hand():
+    # At score 0.9: 1 of 2 right, half the positives found; at 0.5: 2 of 4, all found. 0.5 * 1/2 + 0.5 * 2/4 = 0.5
+    scores, targets = np.array([[0.9], [0.9], [0.5], [0.5]]), np.array([[1], [0], [0], [1]])
+    assert multilabel_metrics(scores, targets)["macro_ap"] == pytest.approx(0.5)
+
+
+def test_a15_a_class_without_positives_is_in_no_macro_mean():
+    scores, targets = random_case(6, missing=(2,))
+    others = [c for c in range(6) if c != 2]
+    whole, part = multilabel_metrics(scores, targets), multilabel_metrics(scores[:, others], targets[:, others])
+    macro = ["macro_ap", "macro_precision", "macro_recall", "cf1", "mean_f1", "mean_prevalence", "classes_used"]
+    assert [whole[name] for name in macro] == [part[name] for name in macro]
+    assert whole["classes_used"] == 5
+    assert whole["micro_precision"] < part["micro_precision"], "its false alarms still count in the micro values"
+
+
+def test_a15_the_two_macro_f1_differ():
+    # class 0: P 1, R 1/4, F1 0.4; class 1: P 1/4, R 1, F1 0.4: mean_f1 0.4, cf1 0.625
+    targets = np.array([[1, 1], [1, 0], [1, 0], [1, 0]])
+    scores = np.array([[0.9, 0.9], [0.1, 0.9], [0.1, 0.9], [0.1, 0.9]])
+    got = multilabel_metrics(scores, targets)
+    assert got["mean_f1"] == pytest.approx(0.4) and got["cf1"] == pytest.approx(0.625)
+
+
+def test_a15_the_threshold_is_a_prediction():
+    assert multilabel_metrics(np.array([[0.5]]), np.array([[1]]))["micro_recall"] == 1.0
+    assert multilabel_metrics(np.array([[0.5 - 1e-9]]), np.array([[1]]))["micro_recall"] == 0.0
+    assert multilabel_metrics(np.array([[0.5]]), np.array([[1]]), threshold=0.6)["micro_recall"] == 0.0
+
+
+def test_the_table_of_one_class_by_hand():
+    scores, targets = np.array([[0.9], [0.8], [0.2], [0.6]]), np.array([[1], [0], [1], [1]])
+    table = {name: values.tolist() for name, values in per_class_table(scores, targets).items()}
+    # order 0.9 hit, 0.8 miss, 0.6 hit, 0.2 hit: AP = (1/1 + 2/3 + 3/4) / 3
+    assert table["ap"] == pytest.approx([(1 + 2 / 3 + 3 / 4) / 3])
+    assert table["precision"] == table["recall"] == table["f1"] == pytest.approx([2 / 3])
+    assert table["support"] == [3.0] and table["prevalence"] == [0.75]
+
+
+def test_rows_by_class_and_by_site():
+    scores, targets = random_case(7)
+    rows = class_rows(list("abcdef"), scores, targets)
+    assert list(rows) == list("abcdef")
+    assert rows["c"]["ap"] == pytest.approx(average_precision_score(targets[:, 2], scores[:, 2]))
+    assert rows["c"]["support"] == targets[:, 2].sum()
+    sites = np.array(["north", "bay"] * 30)
+    by_site = site_rows(sites, scores, targets)
+    assert list(by_site) == ["bay", "north"]
+    here = sites == "bay"
+    expected = expected_metrics(scores[here], targets[here])
+    assert by_site["bay"] == pytest.approx({name: expected[name] for name in by_site["bay"]})
+    assert by_site["bay"]["images"] == 30
+
+
+@pytest.mark.parametrize("images", [0, 3])
+def test_without_a_single_positive_nothing_can_be_said(images):
+    """The docstring's promise: NaN where nothing can be said, for every macro value alike."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = multilabel_metrics(np.full((images, 2), 0.7), np.zeros((images, 2), np.uint8))
+    assert got["classes_used"] == 0 and got["images"] == images
+    said = [n for n in ("macro_ap", "micro_ap", "macro_precision", "mean_f1", "cf1") if not math.isnan(got[n])]
+    assert said == []
+
+
+def test_bce_of_logits_by_hand_and_without_overflow():
+    logits, targets = np.array([[0.0, 2.0]]), np.array([[1, 0]])
+    assert bce_of(logits, targets) == pytest.approx((math.log(2) + math.log1p(math.exp(2))) / 2)
+    assert bce_of(np.array([[800.0, -800.0]]), np.array([[0, 1]])) == pytest.approx(800.0)
+    assert math.isnan(bce_of(np.zeros((0, 2)), np.zeros((0, 2))))
+
+
+def test_a_model_is_scored_on_the_pooled_test_images(make_run, tiny_data):
+    from tasks.data.dataset import load_dataset
+
+    context, start = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
+    out = evaluate_model(context, start)
+    dataset = load_dataset(tiny_data.dataset)
+    model = build_network(context, context.open_store(), start).eval()
+    for split, prefix in (("test", ""), ("val", "val_")):
+        rows = dataset.indices(split)
+        with torch.no_grad():  # one image at a time: in eval mode batches must not matter
+            logits = torch.cat([model(torch.from_numpy(dataset.images[[row]]) / 255) for row in rows]).double()
+        targets = dataset.targets[rows]
+        expected = expected_metrics(logits.sigmoid().numpy(), targets) | {"loss": bce_of(logits.numpy(), targets)}
+        got = {n: out["metrics"][prefix + n] for n in expected}
+        assert got == pytest.approx(expected, rel=1e-4)
+    for batch in (1, 3, 6):  # 7 images: none may be lost at the end of a batch
+        assert np.allclose(scores(context, model, dataset.images[rows], batch), logits, atol=1e-4)
+    assert scores(context, model, dataset.images[:0]).shape == (0, len(context.classes))
+    assert len(out["metrics"]) == 2 * len(expected)
+    assert list(out["per_class"]) == list(context.classes)
+    assert sum(row["images"] for row in out["per_site"].values()) == len(dataset.indices("test"))
+    assert out == evaluate_model(context, start), "the same bits again"
+    assert out["metrics"]["images"] == 13 and out["metrics"]["val_images"] == 7
+    other = dataclasses.replace(context, seed=context.seed + 1)
+    assert evaluate_model(other, start) == out, "nothing is drawn"

@@ -1,0 +1,248 @@
+"""A round without training: sampling, the methods' steps, bytes, quorum (acceptance test 11)."""
+
+import hashlib
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from flows.engines import Outcome
+from flows.federation import Federation
+from flows.rounds import fedavg, fmman, load_method
+from models.errors import UserError
+from tasks.client.objectives.fmman import Settings as Objective
+from tasks.federation_settings import FederationSettings
+from tasks.records import Dropped, ModelRef, Update
+from tasks.server.average import loss_weights, size_weights
+
+P = 1000  # bytes of the model
+SIZES = {"a": 10, "b": 30, "c": 20, "d": 40}
+LOSSES = {"a": 0.5, "b": 1.0, "c": 2.0, "d": 0.25}
+GROUPS = [0, 1, 2, 0]
+START = ModelRef("initial", "start", P)
+
+
+def ref(*parts):
+    return ModelRef("/".join(map(str, parts)), hashlib.sha256(repr(parts).encode()).hexdigest(), P)
+
+
+class Recorder:
+    """An engine without work: clients answer at once, and every call is kept."""
+
+    def __init__(self, silent=(), refused=(), losses=LOSSES):
+        self.silent, self.refused, self.losses = set(silent), set(refused), losses
+        self.jobs, self.averages, self.clustered = [], [], []
+
+    def map(self, task, calls, timeout_s=None):
+        assert task == "train-clients" and timeout_s > 0
+        return [Outcome(self.answer(jobs)) for _, (_, jobs, _) in calls]
+
+    def answer(self, jobs):
+        self.jobs += jobs
+        updates = [self.update(job) for job in jobs if job.client not in self.silent]
+        return updates, [Dropped(j.client, j.stage, "out of order") for j in jobs if j.client in self.silent]
+
+    def update(self, job):
+        sums = {"classification": (self.losses[job.client] * 7, 7.0)}
+        state = ref("state", job.client, job.stage)
+        return Update(job.client, ref("trained", job.client, job.stage), SIZES[job.client], 1, sums, 0.1, state)
+
+    def run(self, task, title, context, *args):
+        if task == "check-updates":
+            updates, start, stage = args
+            assert start.bytes == P
+            good = [u for u in updates if u.client not in self.refused]
+            return good, [Dropped(u.client, stage, "holds NaN") for u in updates if u.client in self.refused]
+        if task == "aggregate":
+            self.averages.append(args)
+            return ref("mean", [r.digest for r in args[0]], args[1])
+        assert task == "cluster-models"
+        self.clustered.append(args)
+        return GROUPS[: len(args[0])]
+
+
+def federation(engine, method=None, clients=None, number=1, objective=None, model="fmman", **settings):
+    context = SimpleNamespace(
+        seed=5,
+        objective="fmman" if model == "fmman" else "bce",
+        objective_settings=objective or Objective(),
+        device="cpu",
+        client_timeout_s=60.0,
+        model=SimpleNamespace(name=model),
+    )
+    progress = SimpleNamespace(stage=lambda *_: None)
+    clients = SIZES if clients is None else clients
+    return Federation(context, FederationSettings(**settings), method, clients, engine, number, {}, progress)
+
+
+def bytes_of(fed, part):
+    return {log.name: getattr(log, part) for log in fed.record.stages if getattr(log, part)}
+
+
+def test_all_clients_take_part_unless_some_are_drawn():
+    assert federation(None).sample() == ["a", "b", "c", "d"]
+    clients = {f"c{i:02d}": 1 for i in range(30)}
+    drawn = [federation(None, clients=clients, number=n, clients_per_round=8).sample() for n in range(1, 40)]
+    assert all(len(set(ids)) == 8 and ids == sorted(ids) for ids in drawn)
+    assert len({tuple(ids) for ids in drawn}) == 39
+    counts = np.array([sum(client in ids for ids in drawn) for client in clients])
+    assert counts.min() >= 3 and counts.max() <= 20  # 10.4 expected, deviation 2.8
+
+
+def test_sampling_follows_the_round_and_not_the_order_of_clients():
+    clients = {f"c{i}": 1 for i in range(9)}
+    first = federation(None, clients=clients, number=3, clients_per_round=4).sample()
+    turned = federation(None, clients=dict(reversed(clients.items())), number=3, clients_per_round=4).sample()
+    assert first == turned
+
+
+def test_fedavg_is_one_training_and_one_mean_by_size():
+    fed = federation(engine := Recorder(), model="resnet18")
+    model = fedavg.run_round(fed, START)
+    assert [(j.client, j.stage, j.start, j.guides, j.own) for j in engine.jobs] == [
+        (client, 1, START, (), None) for client in "abcd"
+    ]
+    assert engine.averages == [([ref("trained", c, 1) for c in "abcd"], [0.1, 0.3, 0.2, 0.4])]
+    assert model == ref("mean", [r.digest for r in engine.averages[0][0]], engine.averages[0][1])
+    assert fed.record.weights == {"a": 0.1, "b": 0.3, "c": 0.2, "d": 0.4}
+    assert bytes_of(fed, "bytes_down") == bytes_of(fed, "bytes_down_naive") == {"local training": 4 * P}
+    assert bytes_of(fed, "bytes_up") == {"local training": 4 * P}
+
+
+def test_a_cycle_of_fmman_stage_by_stage():
+    fed = federation(engine := Recorder(), fmman.Settings())
+    fmman.run_round(fed, START)
+    first, third = engine.jobs[:4], engine.jobs[4:]
+    assert [(j.client, j.stage, j.start, j.guides, j.own, j.state) for j in first] == [
+        (client, 1, START, ((START, 3),), None, None) for client in "abcd"
+    ]
+    ((refs, anchor, prefix, k, _),) = engine.clustered
+    assert (refs, anchor, prefix, k) == ([ref("trained", c, 1) for c in "abcd"], START, "transformer.layers.0.", 3)
+    # eq 14: a and d (10 and 40 images) are one group, b and c one each
+    trained = {c: ref("trained", c, 1) for c in "abcd"}
+    eq14 = [([trained["a"], trained["d"]], [0.2, 0.8]), ([trained["b"]], [1.0]), ([trained["c"]], [1.0])]
+    assert engine.averages[:3] == eq14
+    prototypes = [ref("mean", [r.digest for r in refs], weights) for refs, weights in eq14]
+    assert [(j.client, j.stage, j.start, j.guides, j.own, j.state) for j in third] == [
+        (c, 3, prototypes[g], tuple((p, 1) for p in prototypes), g, ref("state", c, 1))
+        for c, g in zip("abcd", GROUPS, strict=True)
+    ]
+    # eq 15: loss times size: 5, 30, 40, 10 of 85
+    refs, weights = engine.averages[3]
+    assert refs == [ref("trained", c, 3) for c in "abcd"]
+    assert weights == pytest.approx([5 / 85, 30 / 85, 40 / 85, 10 / 85])
+    assert fed.record.groups == {"a": 0, "b": 1, "c": 2, "d": 0} and fed.record.prototypes == prototypes
+    assert fed.record.client_states == {c: ref("state", c, 3) for c in "abcd"}
+
+
+@pytest.mark.parametrize(
+    ("method", "objective", "down", "naive"),
+    [
+        # section 2.4 with N = 4, K = K' = 3, in units of P: stage 1 and stage 3
+        ({}, {}, (4, 12), (12, 12)),
+        ({"stage3_start": "best"}, {}, (4, 12), (12, 12)),
+        ({"stage3_start": "local"}, {}, (4, 12), (12, 12)),
+        ({}, {"mask_sources": "local", "lambda_contrast": 0, "prox": "off"}, (4, 4), (4, 4)),
+        ({"stage3_start": "local"}, {"mask_sources": "local", "lambda_contrast": 0, "prox": "off"}, (4, 0), (4, 0)),
+        ({"clustering": "none"}, {}, (4,), (4,)),
+    ],
+)
+def test_a11_bytes_are_those_of_the_formulas(method, objective, down, naive):
+    fed = federation(Recorder(), fmman.Settings(**method), objective=Objective(**objective))
+    fmman.run_round(fed, START)
+    logs = [log for log in fed.record.stages if log.bytes_up]
+    assert [log.bytes_down for log in logs] == [n * P for n in down]
+    assert [log.bytes_down_naive for log in logs] == [n * P for n in naive]
+    assert [log.bytes_up for log in logs] == [4 * P] * len(down)
+    assert not any(log.bytes_down for log in fed.record.stages if log not in logs)
+
+
+def test_a11_those_who_do_not_answer_cost_the_way_down_only():
+    fed = federation(Recorder(silent="d", refused="c"), fedavg.Settings())
+    updates = fed.train(list("abcd"), START, stage=1, name="training")
+    assert [u.client for u in updates] == ["a", "b"]
+    assert (fed.record.stages[0].bytes_down, fed.record.stages[0].bytes_up) == (4 * P, 2 * P)
+    assert fed.record.dropped == [Dropped("d", 1, "out of order"), Dropped("c", 1, "holds NaN")]
+    assert fed.record.stages[0].clients == 2
+
+
+def test_a11_the_naive_count_holds_every_copy_when_only_some_prototypes_are_equal():
+    fed = federation(Recorder(), fmman.Settings())
+    twin, other = ref("twin"), ref("other")
+    fed.train(list("abcd"), twin, stage=3, name="refine", guides=[twin, twin, other], own=dict.fromkeys("abcd", 2))
+    assert fed.record.stages[0].bytes_down == 4 * 2 * P
+    assert fed.record.stages[0].bytes_down_naive == 4 * 3 * P
+
+
+def test_without_clustering_there_is_one_training_and_eq15():
+    fed = federation(engine := Recorder(), fmman.Settings(clustering="none"))
+    fmman.run_round(fed, START)
+    assert {j.guides for j in engine.jobs} == {((START, 1),)} and len(engine.jobs) == 4
+    assert [weights for _, weights in engine.averages] == [loss_weights(LOSSES.values(), SIZES.values())[0]]
+    assert fed.record.groups == {} and fed.record.prototypes == []
+
+
+def test_random_groups_need_no_layer_and_follow_the_round():
+    seen = []
+    for number in (1, 1, 2, 3, 4):
+        fed = federation(engine := Recorder(), fmman.Settings(clustering="random", clusters=2), number=number)
+        fmman.run_round(fed, START)
+        assert engine.clustered == [] and sorted(fed.record.groups.values()).count(0) == 2
+        seen.append(fed.record.groups)
+    assert seen[0] == seen[1] and any(groups != seen[0] for groups in seen[2:])
+
+
+def test_repeated_stages_draw_anew_and_average_in_between():
+    fed = federation(engine := Recorder(), fmman.Settings(stage1_rounds=2, stage3_rounds=2, clusters=3))
+    fmman.run_round(fed, START)
+    assert [j.stage for j in engine.jobs[::4]] == [1, 11, 3, 13]
+    between = ref("mean", [r.digest for r in engine.averages[0][0]], engine.averages[0][1])
+    assert engine.averages[0][1] == size_weights(list(SIZES.values()))
+    assert {j.start for j in engine.jobs[4:8]} == {between} and engine.clustered[0][1] == between
+    assert [len(refs) for refs, _ in engine.averages] == [4, 2, 1, 1, 2, 1, 1, 4]
+
+
+def test_a_group_nobody_answered_for_keeps_its_prototype():
+    engine = Recorder()
+    fed = federation(engine, fmman.Settings())
+    old = [ref("old", k) for k in range(3)]
+    updates = [engine.update(SimpleNamespace(client=c, stage=3)) for c in "ad"]
+    groups = dict(zip("abcd", GROUPS, strict=True))
+    new = fmman.average_groups(fed, updates, groups, old, "refined")
+    assert new[1:] == old[1:] and new[0] != old[0]
+
+
+@pytest.mark.parametrize("losses", [dict.fromkeys("abcd", math.nan), dict.fromkeys("abcd", 0.0)])
+def test_losses_that_cannot_weigh_leave_a_note(losses):
+    fed = federation(engine := Recorder(losses=losses), fmman.Settings(clustering="none"))
+    fmman.run_round(fed, START)
+    assert engine.averages[0][1] == [0.1, 0.3, 0.2, 0.4]
+    assert len(fed.record.notes) == 1 and "by size" in fed.record.notes[0]
+
+
+@pytest.mark.parametrize(("quorum", "silent", "enough"), [(0.5, "ab", True), (0.5, "abc", False), (1.0, "a", False)])
+def test_too_few_answers_end_the_round_and_are_named(quorum, silent, enough):
+    fed = federation(Recorder(silent=silent), fedavg.Settings(), quorum=quorum)
+    if enough:
+        fedavg.run_round(fed, START)
+        return
+    with pytest.raises(UserError, match="too few clients answered in round 1, local training") as caught:
+        fedavg.run_round(fed, START)
+    assert all(f"{client}: out of order" in str(caught.value) for client in silent)
+
+
+def test_a_quorum_is_not_rounded_up_by_a_rounding_error():
+    # 0.56 * 25 is 14.000000000000002 in binary, and 14 answers of 25 are 56 %.
+    fed = federation(None, quorum=0.56)
+    fed._need_quorum([None] * 14, [None] * 25, "training", [])
+    with pytest.raises(UserError):
+        fed._need_quorum([None] * 13, [None] * 25, "training", [])
+
+
+def test_a_network_without_a_layer_to_cluster_on_says_so():
+    fed = federation(Recorder(), fmman.Settings(), model="resnet18")
+    with pytest.raises(UserError, match="names no layer to cluster"):
+        fmman.run_round(fed, START)
+    with pytest.raises(UserError, match="no such method"):
+        load_method("nothing")

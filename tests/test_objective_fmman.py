@@ -1,0 +1,244 @@
+"""FMMAN's local objective on a narrow network: what enters eqs 8, 10-12 (acceptance tests 3, 6, 7, 8)."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity, normalize
+
+from models.errors import UserError
+from models.initialise import new_model
+from models.noise import use_generator
+from models.settings import ModelSettings
+from tasks.client.objectives import Guide, Scene, load_objective
+from tasks.client.objectives.fmman import Settings, evaluating, make, uses_guides
+from tasks.client.objectives.states import draw_known_states, mask_uncertain, related_labels
+
+CLASSES = 5
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def network(seed, name="fmman", **options):
+    options = {"layers": 1, "heads": 2, "dropout": 0.0} | options
+    settings = ModelSettings(name=name, backbone={"width": 0.125}, fmman=options)
+    table = normalize(torch.randn(CLASSES, 64, generator=generator(7)))
+    model = new_model(settings, [f"label {i}" for i in range(CLASSES)], table, generator(seed))
+    use_generator(model, generator(seed))
+    return model
+
+
+def guide(seed, copies=1):
+    return Guide(network(seed).eval().requires_grad_(False), copies)
+
+
+def data(batch=3):
+    images = torch.rand(batch, 3, 32, 32, generator=generator(20))
+    return images, (torch.rand(batch, CLASSES, generator=generator(21)) < 0.5).to(torch.uint8)
+
+
+def scene(model, guides=(), own=None, **settings):
+    return Scene(model, tuple(guides), own, Settings(**settings), generator(5), data()[1])
+
+
+def gradients(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+
+
+def restated(model, guides, settings, own=None):
+    """Specification 1.10 with loops, for a model in eval mode (no noise): the total loss of ``data()``."""
+    images, targets = data()
+    related = related_labels(model.label_table, targets, settings)
+    base = draw_known_states(targets, generator(5), settings.known_share)
+    tokens = model.encode_image(images)
+    masks, features_z, parameters = [], [], []
+    for entry in guides:
+        theirs = entry.model.encode_image(images)
+        p = torch.sigmoid(entry.model.head(theirs, entry.model.unknown(3)).logits)
+        states = mask_uncertain(base, p, related, settings.tau, settings.eps)
+        for _ in range(entry.copies):
+            masks.append(states)
+            features_z.append(entry.model.head(theirs, states).z)
+            parameters.append(dict(entry.model.named_parameters()))
+    p = torch.sigmoid(model.head(tokens, model.unknown(3)).logits).detach()
+    masks.append(mask_uncertain(base, p, related, settings.tau, settings.eps))
+    assert len({tuple(mask.flatten().tolist()) for mask in masks}) > 1, "nothing is uncertain: the case shows nothing"
+    total = 0.0
+    for states in masks:
+        out = model.head(tokens, states)
+        for n in range(3):
+            for c in range(CLASSES):
+                if states[n, c] == -1:
+                    total = total + binary_cross_entropy_with_logits(out.logits[n, c], targets[n, c].float()) / 3
+            aim = out.masked_labels[n] if settings.ae_target == "masked_labels" else model.label_table
+            rec = sum((aim[c] - out.reconstruction[n, c]).square().sum() for c in range(CLASSES)) / CLASSES
+            held = out.strength[n] if settings.ae_adj_target == "sim" else out.adjacency[n]
+            con = 0.0
+            for i in range(CLASSES):
+                for j in range(CLASSES):
+                    cosine = cosine_similarity(out.features[n, i], out.features[n, j], dim=0)
+                    con = con + (cosine - held[i, j]).square() / CLASSES**2
+            total = total + (settings.w_rec * rec + settings.w_con * con) / 3
+    total = total / len(masks)
+    for n in range(3):
+        c = torch.stack([cosine_similarity(out.z[n], z[n], dim=0) for z in features_z])
+        chosen = range(len(c)) if own is None else [own]
+        scaled = c if own is None else c / settings.temperature
+        total = total + settings.lambda_contrast * sum(scaled.logsumexp(0) - scaled[i] for i in chosen) / 3
+    for theirs in parameters if own is None else [parameters[own]]:
+        for name, value in model.named_parameters():
+            total = total + settings.lambda_prox * (value - theirs[name]).square().sum()
+    return total
+
+
+@pytest.mark.parametrize(
+    ("options", "own"),
+    [
+        ({}, None),
+        ({"ae_target": "label_table", "ae_adj_target": "norm", "w_rec": 0.5, "w_con": 2.0}, None),
+        ({"contrast_mode": "own_group", "prox": "own_group", "temperature": 0.3}, 1),
+    ],
+)
+def test_the_whole_step_against_a_loop(options, own):
+    settings = Settings(**{"eps": 0.1, "lambda_contrast": 0.3, "lambda_prox": 0.02, "corr_k": 1} | options)
+    model, guides = network(1).eval(), [guide(2), guide(3)]
+    step = make(Scene(model, tuple(guides), own, settings, generator(5), data()[1]))
+    got, expected = step(*data()).total, restated(model, guides, settings, own)
+    assert got.item() == pytest.approx(expected.item(), rel=1e-5)
+    ours, theirs = gradients(model, got), gradients(model, expected)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert torch.allclose(value, theirs[name], rtol=1e-3, atol=1e-5), name
+
+
+def test_equal_copies_count_as_that_many_guides():
+    settings = {"eps": 0.1, "lambda_contrast": 0.3, "lambda_prox": 0.02}
+    model = network(1).eval()
+    once = make(scene(model, [guide(2, copies=3)], **settings))(*data())
+    thrice = make(scene(model, [guide(2)] * 3, **settings))(*data())
+    assert once.total.item() == pytest.approx(thrice.total.item(), rel=1e-6)
+    for term, (total, weight) in once.sums.items():
+        assert float(total) == pytest.approx(float(thrice.sums[term][0]), rel=1e-5)
+        assert weight == thrice.sums[term][1]
+
+
+def test_without_guides_there_is_one_mask_and_no_eq11():
+    out = make(scene(network(1).eval()))(*data())
+    assert set(out.sums) == {"classification", "autoencoder"}
+    assert out.sums["autoencoder"][1] == 3
+    total = sum(float(out.sums[t][0]) for t in out.sums) / 3
+    assert out.total.item() == pytest.approx(total, rel=1e-6)
+
+
+@pytest.mark.parametrize(("sources", "count"), [("all", 5), ("local", 1), ("global", 4)])
+def test_mask_sources(sources, count):
+    guides = [guide(2), guide(3, copies=3)]
+    out = make(scene(network(1).eval(), guides, mask_sources=sources))(*data())
+    assert out.sums["autoencoder"][1] == 3 * count
+    assert out.sums["contrast"][1] == 3
+
+
+def test_a03_no_unknown_label_gives_zero_loss_and_finite_gradients():
+    model = network(1).train()
+    out = make(scene(model, state_init="random01", use_uncertainty=False))(*data())
+    assert [float(x) for x in out.sums["classification"]] == [0.0, 0.0]
+    grads = gradients(model, out.total)
+    assert all(torch.isfinite(g).all() for g in grads.values())
+    assert grads["readout.weight"].abs().max() == 0
+
+
+def test_a06_equal_prototypes_leave_the_gradient_alone():
+    model = network(1).eval()
+    with_contrast, without = (
+        make(scene(model, [guide(2, copies=3)], lambda_contrast=weight, prox="off"))(*data()).total
+        for weight in (1.0, 0.0)
+    )
+    assert (with_contrast - without).item() == pytest.approx(3 * math.log(3), rel=1e-5)
+    ours, theirs = gradients(model, with_contrast), gradients(model, without)
+    assert max((ours[name] - theirs[name]).abs().max() for name in ours) < 1e-6
+
+
+def test_a06_one_prototype_has_no_contrast():
+    out = make(scene(network(1).eval(), [guide(2)], lambda_contrast=1.0))(*data())
+    assert float(out.sums["contrast"][0]) == 0.0
+
+
+def test_a07_parameter_term_is_zero_at_the_start_of_stage_1():
+    out = make(scene(network(1).eval(), [guide(1, copies=3)]))(*data())
+    assert float(out.sums["distance"][0]) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("own", [None, 0])
+def test_a07_own_group_counts_the_own_prototype_once_though_it_has_copies(own):
+    """Specification 1.8: ``own_group`` keeps only the own prototype; K equal copies must not make it K times."""
+    single = make(scene(network(1).eval(), [guide(2)], own, prox="own_group"))(*data())
+    copies = make(scene(network(1).eval(), [guide(2, copies=3)], own, prox="own_group"))(*data())
+    assert float(copies.sums["distance"][0]) == pytest.approx(float(single.sums["distance"][0]), rel=1e-6)
+
+
+def test_a08_prototypes_stay_as_they_are():
+    model, guides = network(1).train(), [guide(2), guide(3, copies=2)]
+    before = [{name: value.clone() for name, value in g.model.state_dict().items()} for g in guides]
+    step = make(scene(model, guides, lambda_contrast=1.0, lambda_prox=1.0))
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(2):
+        optimiser.zero_grad()
+        step(*data()).total.backward()
+        optimiser.step()
+    for entry, old in zip(guides, before, strict=True):
+        assert not any(module.training for module in entry.model.modules())
+        assert all(value.grad is None for value in entry.model.parameters())
+        assert all(torch.equal(value, old[name]) for name, value in entry.model.state_dict().items())
+
+
+def test_batchnorm_sees_each_batch_once():
+    model = network(1).train()
+    make(scene(model, [guide(2)]))(*data())
+    assert {int(v) for n, v in model.state_dict().items() if n.endswith("num_batches_tracked")} == {1}
+
+
+def test_evaluating_gives_every_module_its_mode_back():
+    model = network(1).train()
+    model.backbone.bn1.eval()
+    modes = [module.training for module in model.modules()]
+    with pytest.raises(ZeroDivisionError), evaluating(model):
+        assert not any(module.training for module in model.modules())
+        raise ZeroDivisionError
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_paper_sum_is_a_sum_over_images_masks_labels_and_pairs():
+    model, weights = network(1).eval(), {"prox": "off", "lambda_contrast": 0.2}
+    for option, scale in (({"w_rec": 0, "w_con": 1}, CLASSES**2), ({"w_rec": 1, "w_con": 0}, CLASSES)):
+        mean, plain = (
+            make(scene(model, [guide(2)], loss_reduction=reduction, **weights, **option))(*data())
+            for reduction in ("mean", "paper_sum")
+        )
+        parts = [float(mean.sums[t][0]) for t in ("classification", "autoencoder", "contrast")]
+        assert plain.total.item() == pytest.approx(parts[0] + scale * parts[1] + 0.2 * parts[2], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({}, True),
+        ({"lambda_contrast": 0, "lambda_prox": 0}, True),
+        ({"lambda_contrast": 0, "lambda_prox": 0, "mask_sources": "local"}, False),
+        ({"lambda_contrast": 0, "prox": "off", "use_uncertainty": False}, False),
+        ({"lambda_contrast": 0, "use_uncertainty": False}, True),
+        ({"prox": "off", "mask_sources": "local"}, True),
+    ],
+)
+def test_when_the_guides_are_needed(options, needed):
+    assert uses_guides(Settings(**options)) is needed
+
+
+def test_another_network_is_refused():
+    with pytest.raises(UserError, match="needs the fmman network"):
+        make(scene(network(1, name="resnet18")))
+    with pytest.raises(UserError, match="no such objective"):
+        load_objective("nothing")
