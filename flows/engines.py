@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from models.errors import UserError
 from tasks.catalogue import CATALOGUE, prefect_task, worth_retrying
 
 Result = TypeVar("Result")
@@ -109,15 +110,28 @@ def in_flow(name: str, title: str, work: Callable[[], Result], workers: int = 1)
         title: Name of this run of it.
         work: What to do.
         workers: Tasks at the same time.
+
+    Raises:
+        UserError: What ``work`` refused; Prefect has the flow as failed with the same message.
     """
     from prefect import flow
+    from prefect.states import Failed
     from prefect.task_runners import ThreadPoolTaskRunner
 
     results: list[Result] = []
+    refused: list[UserError] = []
 
-    def call() -> None:
-        results.append(work())
+    def call() -> Any:
+        try:
+            results.append(work())
+        except UserError as error:  # a failed state instead of an exception: no traceback in front of the message
+            refused.append(error)
+            return Failed(message=str(error))
+        return None
 
     runner = ThreadPoolTaskRunner(max_workers=workers)  # type: ignore[var-annotated]
-    flow(call, name=name, flow_run_name=title, task_runner=runner, persist_result=False)()
+    state = flow(call, name=name, flow_run_name=title, task_runner=runner, persist_result=False)(return_state=True)
+    if refused:
+        raise refused[0]
+    state.result()  # raises what else went wrong
     return results[0]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def export(run: Run, settings: Settings, records: list[RoundRecord], report: Path, out: Path) -> None:
-    """Writes the federation's DVC outputs: final model with what is needed to load it, metrics, one row per round.
+    """Writes the federation's DVC outputs: ``model/`` with what is needed to load it, metrics, one row per round.
 
     Args:
         run: The run.
@@ -26,7 +26,7 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
         report: Its report, which holds ``metrics.json`` and ``rounds.csv``.
         out: The folder to write to.
     """
-    store, target = Store(run.root), Store(out)
+    store, target = Store(run.root), Store(out / "model")
     target.put_state("model.safetensors", store.get_state(records[-1].model))
     if run.context.label_table:
         target.put_state("labels.safetensors", store.get_state(run.context.label_table))

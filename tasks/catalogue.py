@@ -6,7 +6,7 @@ Prefect tasks made here; this is the only module under ``tasks`` that imports Pr
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -83,8 +83,17 @@ def prefect_task(name: str) -> "Task":
     """
     from prefect import task
     from prefect.cache_policies import NO_CACHE
+    from prefect.states import Failed
 
     policy = CATALOGUE[name]
+    function = policy.load()
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:  # a failed state instead of an exception: no traceback in front of the message
+            return Failed(message=str(error), data=error)
 
     def retry_condition(_task: Any, _run: Any, state: Any) -> bool:
         error = state.result(raise_on_failure=False)
@@ -104,5 +113,5 @@ def prefect_task(name: str) -> "Task":
         cache_policy=NO_CACHE,
         persist_result=False,
         **options,
-    )(policy.load())
+    )(run)
     return made
