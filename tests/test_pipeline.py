@@ -1,8 +1,12 @@
 """The pipeline under DVC and as a Prefect deployment, in a project of its own."""
 
 import json
+import socket
 import subprocess
+import sys
 import time
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 from projects import command, environment, git, make_project
@@ -64,8 +68,6 @@ def test_an_experiment_changes_the_method(project):
 @pytest.fixture
 def server(project):
     """A Prefect server on a port of its own, with the project's deployments and a worker."""
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -92,9 +94,6 @@ def server(project):
 
 
 def _wait_for(url: str) -> None:
-    from urllib.error import URLError
-    from urllib.request import urlopen
-
     deadline = time.monotonic() + 180
     while True:
         try:
@@ -107,6 +106,15 @@ def _wait_for(url: str) -> None:
 
 
 def test_a_deployment_runs_on_a_worker_and_shows_the_papers_stages(project, server):
+    params = (project / "params.yaml").read_text()
+    for old, new in (
+        ("engine: direct", "engine: prefect"),
+        ("name: fedavg", "name: fmman"),
+        ("lr: 0.003", "lr: 0.004"),
+    ):
+        assert old in params
+        params = params.replace(old, new)
+    (project / "params.yaml").write_text(params)
     ran = command(
         project, "prefect", "deployment", "run", "pipeline/nightly", "--watch", "--watch-interval", "1", **server
     )
@@ -122,8 +130,6 @@ def test_a_deployment_runs_on_a_worker_and_shows_the_papers_stages(project, serv
         " 'tasks': [[t.name, t.state.type.value] for t in tasks],"
         " 'deployments': {d.name: [str(s.schedule) for s in d.schedules] for d in deployments}}))\n"
     )
-    import sys
-
     seen = json.loads(command(project, sys.executable, "-c", script, **server).stdout.splitlines()[-1])
     assert {state for _, state in seen["flows"]} <= {"COMPLETED", "SCHEDULED"}
     assert any("0 2 * * *" in text and "Europe/Berlin" in text for text in seen["deployments"]["nightly"])
