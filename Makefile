@@ -15,11 +15,9 @@ $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not here; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=24"
-	@echo "installing packages (some 6 GB with torch's CUDA libraries; 3 to 10 minutes the first time) ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@echo "installing packages: some 6 GB with torch's CUDA libraries, 3 to 10 minutes the first time"
+	$(BIN)/python -m pip install --disable-pip-version-check -e ".[dev]"
 	@touch $(STAMP)
-
-.venv: $(STAMP) ## Make the environment
 
 run: $(STAMP) ## Train the demo: six sites, one classifier, no photograph shared (about 5 minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" fedscene pipeline --preset $(PRESET)

@@ -1,6 +1,7 @@
 """A run's folder: its id, its lock, its settings, and what it starts from."""
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from flows.environment import runs_root
 from flows.settings import Settings, as_values, check_clusters
 from models.errors import UserError
 from tasks.context import RunContext, fingerprint
-from tasks.data.clients import load_clients, require_match
+from tasks.data.clients import HEATMAP, load_clients, require_match
 from tasks.data.dataset import load_dataset
 from tasks.initial import label_table
 from tasks.store import Store
@@ -133,6 +134,7 @@ def prepare_run(settings: Settings, data: DataPaths, run_id: str | None = None) 
         "model": settings.model.name,
     }
     _remember(root, settings, about)
+    shutil.copyfile(data.clients / HEATMAP, root / HEATMAP)
     return Run(name, root, context, sizes, clients.digest)
 
 

@@ -5,8 +5,9 @@ import io
 import json
 import math
 import os
+import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.data.clients import HEATMAP
+from tasks.markdown import markdown_table, safe_cell
 from tasks.records import RoundRecord
 from tasks.summary import answered, best_round, best_score, load_records, main_losses, totals, worst_decile
 from tasks.tracking_settings import without_password
@@ -122,7 +125,7 @@ def build_report(
     records = load_records(run_root)
     run, effective = _read_json(run_root / "run.json"), _read_json(run_root / "settings.json")
     out.mkdir(parents=True, exist_ok=True)
-    plots = _draw(records, out / "plots", run, settings, pictures)
+    plots = _draw(records, out / "plots", run, settings, pictures) | _heatmap(run_root, out / "plots")
     metrics = _metrics(records)
     _write(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     _write_rounds(out / "rounds.csv", records)
@@ -170,6 +173,15 @@ def _draw(
     return drawn
 
 
+def _heatmap(run_root: Path, folder: Path) -> dict[str, Path]:
+    """The partition's heat-map, which the run keeps a copy of."""
+    source, target = run_root / HEATMAP, folder / "labels-by-client.png"
+    if not source.is_file():
+        return {}
+    shutil.copyfile(source, target)
+    return {"Labels by client": target}
+
+
 def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:
     """The last round's numbers, and the best round; a number that is not finite is null, as JSON has no NaN."""
     best = best_round(records)
@@ -203,12 +215,12 @@ def _head(run: Mapping[str, Any], settings: Mapping[str, Any], records: Sequence
     lines = [
         [name, ", ".join(f"{key}={_value(value)}" for key, value in _leaves(part))] for name, part in sections.items()
     ]
-    title = f"# {_cell(run.get('run_id', 'Run'))}\n\n" + _table(["what", "value"], rows)
-    return f"{title}\n\n## Settings\n\n{_table(['section', 'values'], lines)}\n\n## Plots"
+    title = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n" + markdown_table(["what", "value"], rows)
+    return f"{title}\n\n## Settings\n\n{markdown_table(['section', 'values'], lines)}\n\n## Plots"
 
 
 def _rounds(records: Sequence[RoundRecord]) -> str:
-    table = _table([title for _, title, _ in _COLUMNS], [_shown(round_row(record)) for record in records])
+    table = markdown_table([title for _, title, _ in _COLUMNS], [_shown(round_row(record)) for record in records])
     return f"## Rounds\n\n{table}\n\n{COLUMNS_NOTE}"
 
 
@@ -221,7 +233,7 @@ def _breakdown(title: str, table: Mapping[str, Mapping[str, float]], record: Rou
         return ""
     keys = list(dict.fromkeys(key for cells in table.values() for key in cells))
     rows = [[name, *(_number(cells.get(key), key) for key in keys)] for name, cells in table.items()]
-    return f"## {title}, round {record.round}\n\n" + _table(["name", *keys], rows)
+    return f"## {title}, round {record.round}\n\n" + markdown_table(["name", *keys], rows)
 
 
 def _clusters(records: Sequence[RoundRecord]) -> str:
@@ -232,7 +244,7 @@ def _clusters(records: Sequence[RoundRecord]) -> str:
     for client, group in sorted(record.groups.items()):
         members[group].append(client)
     rows = [[str(group), str(len(clients)), ", ".join(clients)] for group, clients in sorted(members.items())]
-    return f"## Clusters, round {record.round}\n\n" + _table(["cluster", "clients", "who"], rows)
+    return f"## Clusters, round {record.round}\n\n" + markdown_table(["cluster", "clients", "who"], rows)
 
 
 def _dropped(records: Sequence[RoundRecord]) -> str:
@@ -246,33 +258,12 @@ def _dropped(records: Sequence[RoundRecord]) -> str:
         [client, str(stage), reason, str(len(rounds)), ", ".join(map(str, rounds))]
         for (client, stage, reason), rounds in sorted(cases.items())
     ]
-    return "## Dropped clients\n\n" + _table(["client", "stage", "reason", "times", "rounds"], rows)
+    return "## Dropped clients\n\n" + markdown_table(["client", "stage", "reason", "times", "rounds"], rows)
 
 
 def _notes(records: Sequence[RoundRecord]) -> str:
-    lines = [f"- Round {record.round}: {_cell(note)}" for record in records for note in record.notes]
+    lines = [f"- Round {record.round}: {safe_cell(note)}" for record in records for note in record.notes]
     return "## Notes\n\n" + "\n".join(lines) if lines else ""
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
-
-
-def _cell(text: object) -> str:
-    """Text from outside for a table: one line, and no sign that Markdown or HTML would act on."""
-    line = " ".join(str(text).split())
-    for sign, safe in (
-        ("\\", "\\\\"),
-        ("&", "&amp;"),
-        ("<", "&lt;"),
-        ("|", "\\|"),
-        ("*", "\\*"),
-        ("`", "\\`"),
-        ("[", "\\["),
-    ):
-        line = line.replace(sign, safe)
-    return line
 
 
 def _number(value: float | None, key: str) -> str:

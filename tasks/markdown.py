@@ -1,0 +1,25 @@
+"""Markdown tables of text that may come from outside."""
+
+from collections.abc import Iterable, Sequence
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; every cell is made safe."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(safe_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def safe_cell(text: object) -> str:
+    """Text from outside for a table: one line, and no sign that Markdown or HTML would act on."""
+    line = " ".join(str(text).split())
+    for sign, safe in (
+        ("\\", "\\\\"),
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        ("|", "\\|"),
+        ("*", "\\*"),
+        ("`", "\\`"),
+        ("[", "\\["),
+    ):
+        line = line.replace(sign, safe)
+    return line
