@@ -4,6 +4,7 @@ The functions are plain and can be called without an engine. With ``federation.e
 Prefect tasks made here; this is the only module under ``tasks`` that imports Prefect, and only when asked.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -75,6 +76,14 @@ def worth_retrying(error: BaseException) -> bool:
     return isinstance(error, Exception) and not isinstance(error, UserError)
 
 
+def _no_timeout_note(record: logging.LogRecord) -> bool:
+    """Leaves out the remark, made for every task, that a time-out cannot interrupt a blocking call in a thread.
+
+    Clients keep their own time between steps (``TrainingError``); Prefect's bound is the second one.
+    """
+    return "running in a worker thread" not in record.getMessage()
+
+
 @cache
 def prefect_task(name: str) -> "Task":
     """The Prefect task of that name.
@@ -85,6 +94,7 @@ def prefect_task(name: str) -> "Task":
     from prefect.cache_policies import NO_CACHE
     from prefect.states import Failed
 
+    logging.getLogger("prefect.task_runs").addFilter(_no_timeout_note)
     policy = CATALOGUE[name]
     function = policy.load()
 
