@@ -4,6 +4,7 @@ A round that is finished is never done again: the same settings and data give th
 ``rounds/NNNN`` say where to go on.
 """
 
+import getpass
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -184,9 +185,21 @@ def _open_tracking(settings: Settings, run: Run, tags: dict[str, str]) -> str | 
         "fedscene.method": settings.method.name,
         "fedscene.fingerprint": run.context.fingerprint,
         "fedscene.device": run.context.device,
+        "mlflow.user": _user(),
+        "mlflow.source.name": "fedscene",
+        "mlflow.note.content": f"{load_method(settings.method.name).TITLE}. Network {settings.model.name}, "
+        f"{len(run.clients)} clients, seed {settings.seed}. Report and plots: Artifacts, report/.",
     }
     params = {key: value for key, value in flat(as_values(settings)).items() if not key.startswith("tracking.")}
     return tracking.open_run(settings.tracking, runs_root(), run.id, params, own | tags)
+
+
+def _user() -> str:
+    """Who runs this; containers may have a user without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
 
 
 def _track(settings: Settings, engine: Engine, run: Run, mlflow_run: str, record: RoundRecord) -> None:

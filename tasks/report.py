@@ -130,7 +130,7 @@ def build_report(
     _write(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     _write_rounds(out / "rounds.csv", records)
     parts = [
-        _head(run, effective, records),
+        _head(run, records),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
         _rounds(records),
         _breakdown("Classes", records[-1].per_class, records[-1]),
@@ -138,6 +138,7 @@ def build_report(
         _clusters(records),
         _dropped(records),
         _notes(records),
+        _settings(effective),
     ]
     _write(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
     return {"metrics": metrics, "files": [out / "report.md", out / "metrics.json", out / "rounds.csv", *plots.values()]}
@@ -202,7 +203,7 @@ def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
     _write(path, text.getvalue())
 
 
-def _head(run: Mapping[str, Any], settings: Mapping[str, Any], records: Sequence[RoundRecord]) -> str:
+def _head(run: Mapping[str, Any], records: Sequence[RoundRecord]) -> str:
     best = best_round(records)
     facts = {key: value for key, value in run.items() if isinstance(value, str | int | float)} | {
         "classes": len(run["classes"]),
@@ -210,13 +211,16 @@ def _head(run: Mapping[str, Any], settings: Mapping[str, Any], records: Sequence
         "best round": best,
     }
     rows = [[key, _value(value)] for key, value in facts.items()]
+    return f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}\n\n## Plots"
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
     plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
     sections = {**({"(top)": plain} if plain else {}), **{k: v for k, v in settings.items() if isinstance(v, dict)}}
     lines = [
         [name, ", ".join(f"{key}={_value(value)}" for key, value in _leaves(part))] for name, part in sections.items()
     ]
-    title = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n" + markdown_table(["what", "value"], rows)
-    return f"{title}\n\n## Settings\n\n{markdown_table(['section', 'values'], lines)}\n\n## Plots"
+    return f"## Settings\n\n{markdown_table(['section', 'values'], lines)}"
 
 
 def _rounds(records: Sequence[RoundRecord]) -> str:

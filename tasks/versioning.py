@@ -101,8 +101,11 @@ def git_commit(root: Path) -> str | None:
 
 
 def git_dirty(root: Path) -> bool | None:
-    """Whether the working tree differs from its commit (files that git does not know count); None outside git."""
-    status = _git(root, "status", "--porcelain")
+    """Whether files that git tracks differ from the commit; None outside git.
+
+    Files that git does not know are left out: the pipeline's own outputs are such files until they are committed.
+    """
+    status = _git(root, "status", "--porcelain", "--untracked-files=no")
     return None if status is None else bool(status)
 
 
