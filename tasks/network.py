@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.client.batches import to_float
 from tasks.records import ModelRef
 from tasks.store import Store
 
@@ -56,6 +55,14 @@ def set_training_mode(model: "nn.Module", bn_policy: str) -> None:
         for module in model.modules():
             if isinstance(module, _BatchNorm):
                 module.eval()
+
+
+def to_float(images: "np.ndarray", device: str) -> "Tensor":
+    """uint8 [B, 3, S, S] -> float32 in 0..1 on the device."""
+    import numpy as np
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(images)).to(device).float().div_(255.0)
 
 
 def scores(context: "RunContext", model: "nn.Module", images: "Pictures | np.ndarray", batch: int = 64) -> "np.ndarray":

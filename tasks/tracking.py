@@ -290,9 +290,7 @@ def _experiment(client: "MlflowClient", name: str, location: str | None) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            # The kind is what the UI orders its menus by: training runs, not prompts and traces
-            kind = {"mlflow.experimentKind": "custom_model_development"}
-            return str(client.create_experiment(name, artifact_location=location, tags=kind))
+            return str(client.create_experiment(name, artifact_location=location, tags=own.EXPERIMENT_TAGS))
         except MlflowException:
             if (found := client.get_experiment_by_name(name)) is None:  # else another client was faster
                 raise

@@ -21,6 +21,8 @@ from tasks.records import RoundRecord
 from tasks.summary import best_score, safe_name
 
 RUN_TAG = "fedscene.run_id"
+# What the UI orders its menus by: training runs, not prompts and traces
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 DATA_TAG = "fedscene.data_version"
 LAST_TAG = "fedscene.last_round"
 BEST_TAG = "fedscene.best_round"

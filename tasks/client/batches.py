@@ -27,14 +27,6 @@ def batches(count: int, size: int, rng: "np.random.Generator") -> "Iterator[np.n
         start = stop
 
 
-def to_float(images: "np.ndarray", device: str) -> "Tensor":
-    """uint8 [B, 3, S, S] -> float32 in 0..1 on the device."""
-    import numpy as np
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(images)).to(device).float().div_(255.0)
-
-
 def augment(images: "Tensor", settings: "TrainSettings", generator: "torch.Generator") -> "Tensor":
     """Random flips and shifts of a batch [B, 3, S, S], each image its own draw."""
     import torch

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.errors import UserError
-from tasks.client.batches import augment, batches, to_float
+from tasks.client.batches import augment, batches
 from tasks.client.objectives import Guide, Loss, Scene, load_objective
-from tasks.network import bce_of, build_network, scores, set_training_mode, split_state
+from tasks.network import bce_of, build_network, scores, set_training_mode, split_state, to_float
 from tasks.records import ModelRef, Update
 from tasks.store import Store, digest_of
 
