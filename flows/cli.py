@@ -63,13 +63,19 @@ def pipeline(params: Params = None, preset: Presets = None, set_: Overrides = No
     Changed settings are written to params.yaml first, as `dvc exp run -S` does, since dvc.lock must record what ran.
     """
     with user_errors(as_json):
-        from flows.pipeline import run_pipeline, write_changes
+        from flows.params_file import write_settings
+        from flows.pipeline import run_pipeline
         from flows.progress import Live
+        from tasks.versioning import check_repository
 
         target = Path(params or "params.yaml")
+        check_repository(Path.cwd())
         settings = settings_of(params, preset, set_)
-        for line in write_changes(target, settings):
+        changes = write_settings(target, settings)
+        for line in changes:
             console(True).print(f"{target}: {line}")
+        if changes:
+            console(True).print(f"changed, since dvc.lock records what ran; git checkout {target} undoes it")
         with Live(console(True), settings.federation.rounds) as live:
             summary = run_pipeline(Path.cwd(), target, live)
         show_summary(summary, as_json)
@@ -84,16 +90,16 @@ def report(
     """Write a run's report: tables per round, class and site, and pictures."""
     with user_errors(as_json):
         from flows.environment import runs_root
-        from flows.runs import last_run
+        from flows.runs import find_run
         from flows.stages import write_report
 
-        root = runs_root() / run_id if run_id else last_run(runs_root())
+        root = find_run(runs_root(), run_id)
         folder = out or root / "report"
         records, target = write_report(root, folder), folder / "report.md"
         if as_json:
             print_json({"run_id": root.name, "report": str(target), "metrics": records[-1].metrics})
             return
-        from tasks.report import round_table
+        from tasks.round_table import round_table
 
         shown = console(False)
         shown.print(round_table(records, shown.width))
@@ -106,23 +112,40 @@ def settings(
     preset: Presets = None,
     set_: Overrides = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say what every key means, as Markdown.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write to this file; comments in it stay.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the effective settings as YAML, ready to be a params.yaml."""
+    """Print the effective settings as YAML, or write them to a file that can be a params.yaml.
+
+    Use --out rather than the shell's > to write to params.yaml: the shell empties it before it is read.
+    """
     with user_errors(as_json):
         import yaml
 
         if explain:
             from flows.explain import explain as explain_settings
+            from flows.explain import rows
 
-            print(explain_settings(), end="")
+            if as_json:
+                names = ("key", "type", "default", "meaning")
+                print_json({"settings": [dict(zip(names, row, strict=True)) for row in rows()]})
+            else:
+                print(explain_settings(), end="")
             return
 
         from flows.settings import as_values
 
-        values = as_values(settings_of(params, preset, set_))
+        effective = settings_of(params, preset, set_)
+        values = as_values(effective)
+        if out:
+            from flows.params_file import write_settings
+
+            for line in write_settings(out, effective):
+                console(True).print(f"{out}: {line}")
         if as_json:
             print_json(values)
+        elif out:
+            print(f"settings: {out}")
         else:
             print(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), end="")
 
@@ -132,7 +155,7 @@ def methods(as_json: Json = False) -> None:
     """List methods, objectives, networks and presets, one line each."""
     with user_errors(as_json):
         from flows.rounds import METHODS, load_method
-        from flows.settings import presets
+        from flows.settings import about_preset, presets
         from models.registry import NETWORKS
         from tasks.client.objectives import OBJECTIVES, load_objective
 
@@ -140,7 +163,7 @@ def methods(as_json: Json = False) -> None:
             "methods": {name: load_method(name).TITLE for name in METHODS},
             "objectives": {name: load_objective(name).TITLE for name in OBJECTIVES},
             "models": {name: network.title for name, network in NETWORKS.items()},
-            "presets": {name: f"fedscene run --preset {name}" for name in presets()},
+            "presets": {name: about_preset(name) for name in presets()},
         }
         if as_json:
             print_json(groups)
@@ -159,7 +182,7 @@ def show_summary(summary: Any, as_json: bool) -> None:
     if as_json:
         print_json(summary.as_dict())
         return
-    from tasks.report import round_table
+    from tasks.round_table import round_table
 
     out = console(False)
     out.print(round_table(summary.records, out.width))

@@ -37,8 +37,14 @@ def ingest(
             print_json(summary)
             return
         out = console(False)
-        out.print(f"{summary['images']} images of {len(summary['sites'])} sites; {summary['splits']}")
-        out.print("input files by outcome: " + ", ".join(f"{k} {n}" for k, n in summary["reasons"].items()))
+        sites = len(summary["sites"])
+        splits = ", ".join(f"{count} {split}" for split, count in summary["splits"].items())
+        out.print(f"{summary['images']} images of {sites} {'site' if sites == 1 else 'sites'}: {splits}")
+        out.print("input files by reason (docs/your-images.md says what they mean):")
+        for reason, count in summary["reasons"].items():
+            out.print(f"  {count:6d}  {reason}")
+        for alias, count in summary["aliases"].items():
+            out.print(f"  {count:6d}  labels read by alias: {alias}")
         out.print(f"data set: {root / 'dataset'}, every input file: {root / 'dataset' / 'manifest.parquet'}")
 
 

@@ -14,8 +14,8 @@ def explain() -> str:
     parts = ["# Settings", INTRODUCTION]
     for name, field in Settings.model_fields.items():
         if _is_section(field):
-            rows = list(_rows(field.annotation, f"{name}."))
-            parts.append(f"## {name}\n\n{_first_line(field.annotation)}\n\n" + _table(rows))
+            about = _first_line(field.annotation)
+            parts.append(f"## {name}\n\n{about}\n\n" + _table(list(_rows(field.annotation, f"{name}."))))
         else:
             parts.append(f"## {name}\n\n" + _table([_row(name, field)]))
     return "\n\n".join(parts) + "\n"
@@ -27,6 +27,14 @@ prints; a test keeps it so.
 Values come from, in this order: the defaults below, a file (`--params`, or `params.yaml` here when no preset is named),
 presets (`--preset`, repeatable), and overrides (`--set section.key=value`, repeatable). An unknown key, a wrong type
 or settings that do not fit together end the command with exit code 2 before any work starts."""
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """(key, type, default, meaning) of every setting."""
+    out: list[tuple[str, str, str, str]] = []
+    for name, field in Settings.model_fields.items():
+        out += list(_rows(field.annotation, f"{name}.")) if _is_section(field) else [_row(name, field)]
+    return out
 
 
 def _is_section(field: FieldInfo) -> bool:

@@ -81,7 +81,10 @@ def federate(
     progress = progress or Quiet()
     if settings.tracking.enabled:
         tracking_settings.check(settings.tracking, runs_root())
-    run = prepare_run(settings, data or DataPaths(), run_id)
+    data = data or DataPaths()
+    run = prepare_run(settings, data, run_id)
+    progress.note(f"data: {data.dataset}, {sum(run.clients.values())} training images of {len(run.clients)} clients")
+    progress.note(f"run: {run.root}")
     engine = make_engine(settings.federation.engine, settings.federation.workers)
     with locked(run):
 
@@ -104,6 +107,7 @@ def _federate(
         records = _rounds(settings, run, engine, mlflow_run, progress)
         _log_missing(settings, run, mlflow_run)
         report = run.root / "report"
+        progress.stage(0, "report", 0)
         engine.run("sample-pictures", "score pictures for the report", run.context, records[-1].model)
         engine.run("report", "report", run.root, report, settings.report)
         finished = True
@@ -112,6 +116,7 @@ def _federate(
             _finish_quietly(settings, mlflow_run)
     last = records[-1]
     if mlflow_run:
+        progress.stage(0, "models and report to MLflow", 0)
         _finish_tracking(settings, run, mlflow_run, records, report)
     if out is not None:
         export(run, settings, records, report, out)
@@ -134,7 +139,7 @@ def _rounds(
     store, method = Store(run.root), load_method(settings.method.name)
     records = finished_rounds(store, settings.federation.rounds)
     for record in records:
-        progress.round_done(record)
+        progress.round_done(record, found=True)
     if records:
         model, states = records[-1].model, records[-1].client_states
     else:

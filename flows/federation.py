@@ -28,8 +28,12 @@ class Progress(Protocol):
         """A stage begins."""
         ...
 
-    def round_done(self, record: RoundRecord) -> None:
-        """A round is finished."""
+    def round_done(self, record: RoundRecord, found: bool = False) -> None:
+        """A round is finished; ``found`` when it was there already."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something worth a line of its own."""
         ...
 
 
@@ -235,7 +239,8 @@ class Federation:
             updates: In client-id order.
             weights: One per update, summing to 1.
             name: What the task is called.
-            rule: Module-level function ``rule(values, weights) -> tensor`` for the values of one name.
+            rule: ``rule(values, weights) -> tensor`` for the values of one name: a module's function, or
+                ``functools.partial`` of one where it has a setting.
         """
         began = time.monotonic()
         self.progress.stage(self.number, name, len(updates))

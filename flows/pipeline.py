@@ -17,8 +17,9 @@ from prefect import flow  # noqa: E402 - the environment comes first
 from flows.engines import in_flow  # noqa: E402
 from flows.federate import Summary  # noqa: E402
 from flows.federation import Progress  # noqa: E402
+from flows.params_file import write_settings  # noqa: E402
 from flows.progress import Quiet  # noqa: E402
-from flows.settings import Settings, as_values, flat, load_settings  # noqa: E402
+from flows.settings import Settings, load_settings  # noqa: E402
 from flows.stages import federate_stage, report_stage  # noqa: E402
 from tasks import versioning  # noqa: E402
 from tasks.catalogue import prefect_task  # noqa: E402
@@ -36,7 +37,7 @@ def pipeline(root: str = ".", overrides: list[str] | None = None) -> None:
     """
     os.chdir(root)
     settings = load_settings(Path(PARAMS), (), overrides or ())
-    write_changes(Path(PARAMS), settings)
+    write_settings(Path(PARAMS), settings)
     run_pipeline_stages(Path.cwd(), settings, Quiet())
 
 
@@ -65,12 +66,3 @@ def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> S
 
 def _task(name: str, title: str, *args: Any) -> Any:
     return prefect_task(name).with_options(task_run_name=title)(*args)
-
-
-def write_changes(params: Path, settings: Settings) -> list[str]:
-    """Writes what differs from the settings into ``params.yaml``; returns one line per change."""
-    now = flat(as_values(load_settings(params)))
-    changes = {key: value for key, value in flat(as_values(settings)).items() if now.get(key) != value}
-    if changes:
-        versioning.write_params(params, changes, create=True)
-    return [f"{key}: {now.get(key)} -> {value}" for key, value in changes.items()]

@@ -16,8 +16,11 @@ class Quiet:
     def stage(self, round_: int, name: str, clients: int) -> None:
         """A stage begins."""
 
-    def round_done(self, record: RoundRecord) -> None:
+    def round_done(self, record: RoundRecord, found: bool = False) -> None:
         """A round is finished."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line of its own."""
 
 
 class Live:
@@ -47,7 +50,11 @@ class Live:
         where = f"round {round_}/{self.rounds}: " if round_ else ""
         self.bar.update(self.task, description=f"{where}{name}{who}")
 
-    def round_done(self, record: RoundRecord) -> None:
+    def note(self, text: str) -> None:
+        """Writes a line."""
+        self.bar.console.print(text, highlight=False)
+
+    def round_done(self, record: RoundRecord, found: bool = False) -> None:
         """Writes the round's line."""
         metrics = record.metrics
         seconds = sum(stage.seconds for stage in record.stages)
@@ -55,7 +62,7 @@ class Live:
         self.bar.console.print(
             f"round {record.round}/{self.rounds}: macro-AP {metrics.get('macro_ap', float('nan')):.3f}, "
             f"micro-AP {metrics.get('micro_ap', float('nan')):.3f}, loss {metrics.get('loss', float('nan')):.3f}, "
-            f"{seconds:.0f} s{dropped}",
+            f"{'done before' if found else f'{seconds:.0f} s'}{dropped}",
             highlight=False,
         )
 

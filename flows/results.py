@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flows.runs import Run
 from flows.settings import Settings, as_values
@@ -44,16 +44,21 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
         shutil.copyfile(report / name, out / name)
 
 
-def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.Module, np.ndarray]]":
-    """Makes a network that maps images float32 [N, 3, S, S] in 0..1 to probabilities [N, C], with an example."""
+def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.Module, np.ndarray, dict[str, Any]]]":
+    """Makes a network that maps images to probabilities, with an example and what its user must know."""
 
-    def make() -> "tuple[nn.Module, np.ndarray]":
+    def make() -> "tuple[nn.Module, np.ndarray, dict[str, Any]]":
         from models.export import Probabilities
         from tasks.data.dataset import load_dataset
         from tasks.network import build_network
 
         network = build_network(context, context.open_store(), ref).cpu().eval()
         example = load_dataset(Path(context.dataset)).images[:2].astype("float32") / 255.0
-        return Probabilities(network).eval(), example
+        about = {
+            "labels": list(context.classes),
+            "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, squashed to this size",
+            "output": "probabilities [N, C] in the order of the labels; from 0.5 a label is predicted",
+        }
+        return Probabilities(network).eval(), example, about
 
     return make

@@ -169,16 +169,19 @@ def locked(run: Run) -> Iterator[None]:
         lock.release()
 
 
-def last_run(root: Path) -> Path:
-    """The run that was worked on last.
+def find_run(root: Path, run_id: str | None) -> Path:
+    """The folder of a run, or of the run that was worked on last.
 
     Raises:
-        UserError: If there is none.
+        UserError: If there is no such run.
     """
-    found = sorted(root.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
-    if not found:
+    runs = sorted(root.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+    names = [path.parent.name for path in runs]
+    if not names:
         raise UserError("there is no run yet", where=root, hint="fedscene run --preset tiny")
-    return found[-1].parent
+    if run_id is not None and run_id not in names:
+        raise UserError("there is no such run", where=root, expected=", ".join(reversed(names[-10:])), found=run_id)
+    return root / (run_id or names[-1])
 
 
 def read_run(root: Path) -> Settings:

@@ -23,15 +23,23 @@ from tasks.report import ReportSettings
 from tasks.tracking_settings import TrackingSettings
 
 
-def _choice(title: str, names: Iterable[str], load: Any, extra: Mapping[str, tuple], default: str) -> type[Section]:
+def _choice(title: str, names: Iterable[str], load: Any, default: str, about: str) -> type[Section]:
     """A section with a ``name`` and one block per name, each block the module's own ``Settings``."""
     blocks = {name: (load(name).Settings, Field(default_factory=load(name).Settings)) for name in names}
-    fields = {"name": (str, Field(default, description=f"One of: {', '.join([*extra, *names])}."))} | blocks
+    fields = {"name": (str, Field(default, description=about))} | blocks
     return create_model(title, __base__=Section, **fields)  # type: ignore[call-overload]
 
 
-_Method = _choice("MethodSettings", METHODS, load_method, {}, "fmman")
-_Objective = _choice("ObjectiveSettings", OBJECTIVES, load_objective, {"native": ()}, "native")
+_Method = _choice(
+    "MethodSettings", METHODS, load_method, "fmman", "The federated algorithm; `fedscene methods` lists them."
+)
+_Objective = _choice(
+    "ObjectiveSettings",
+    OBJECTIVES,
+    load_objective,
+    "native",
+    "The loss; `fedscene methods` lists them, and native is the network's own.",
+)
 
 
 class MethodSettings(_Method):  # type: ignore[valid-type,misc]
@@ -114,6 +122,13 @@ def presets() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
+def about_preset(name: str) -> str:
+    """The first sentence of a preset's head comment."""
+    text = (resources.files("flows") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    head = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("# "))
+    return head.split(". ")[0].split(":  ")[0].split("   fedscene")[0].strip()
+
+
 def load_preset(name: str) -> dict[str, Any]:
     """A shipped preset, or a YAML file when ``name`` is a path.
 
@@ -135,9 +150,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
         UserError: If it is missing, no YAML, or no mapping.
     """
     try:
-        return _mapping(path.read_text(encoding="utf-8"), str(path))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError("cannot read the settings file", where=path, found=error) from error
+        hint = "fedscene settings --preset demo --out params.yaml writes one"
+        raise UserError("cannot read the settings file", where=path, found=error, hint=hint) from error
+    if not text.strip():  # `fedscene settings > params.yaml` empties the file before it is read
+        hint = "use fedscene settings --out FILE to write a settings file; restore this one from git if it was emptied"
+        raise UserError("the settings file is empty", where=path, hint=hint)
+    return _mapping(text, str(path))
 
 
 def _mapping(text: str, where: str) -> dict[str, Any]:
@@ -145,7 +165,7 @@ def _mapping(text: str, where: str) -> dict[str, Any]:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UserError("the settings are not valid YAML", where=where, found=error) from error
-    if value is None:
+    if value is None:  # nothing but comments
         return {}
     if not isinstance(value, dict):
         raise UserError("settings must be a mapping of sections", where=where, found=type(value).__name__)

@@ -211,7 +211,7 @@ def _verdicts(
     for index in np.argsort(-score, kind="stable"):
         true, said = bool(truth[index]), bool(score[index] >= threshold)
         if true or said:
-            sign, colour = ("✓", RIGHT) if true and said else ("✗", RED) if said else ("○", PURPLE)
+            sign, colour = ("✓", RIGHT) if true and said else ("✗", WRONG) if said else ("○", MISSED)
             lines.append((f"{sign} {score[index]:.2f} {_text(classes[index], 17)}", colour))
     if not lines:
         return [("no label, none predicted", GREY)]

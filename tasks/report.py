@@ -19,14 +19,14 @@ from models.errors import UserError
 from tasks.data.clients import HEATMAP
 from tasks.markdown import markdown_table, safe_cell
 from tasks.records import RoundRecord
-from tasks.summary import answered, best_round, best_score, load_records, main_losses, totals, worst_decile
+from tasks.round_table import COLUMNS, NONE, round_row, shown_row
+from tasks.summary import best_round, best_score, load_records, totals
 from tasks.tracking_settings import without_password
 
 if TYPE_CHECKING:
     import numpy as np
-    from rich.table import Table
 
-NONE = "-"
+MAIN_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "mean_prevalence", "val_macro_ap")
 MOST_PICTURES = 60  # that a run keeps for its reports
 COLUMNS_NOTE = "MB down counts equal copies to one client once. Worst clients: mean loss of the worst tenth of them."
 
@@ -52,56 +52,6 @@ class Pictures:
     images: "np.ndarray"
     truths: "np.ndarray"
     scores: "np.ndarray"
-
-
-# The columns of a round: key in rounds.csv, title, how it is shown
-Column = tuple[str, str, Callable[[float], str]]
-_COLUMNS: tuple[Column, ...] = (
-    ("round", "round", "{:.0f}".format),
-    ("macro_ap", "macro AP", "{:.4f}".format),
-    ("micro_ap", "micro AP", "{:.4f}".format),
-    ("cf1", "CF1", "{:.4f}".format),
-    ("mean_f1", "mean F1", "{:.4f}".format),
-    ("loss", "loss", "{:.4f}".format),
-    ("worst_client_loss", "worst clients", "{:.4f}".format),
-    ("clients", "clients", "{:.0f}".format),
-    ("dropped", "dropped", "{:.0f}".format),
-    ("bytes_down", "MB down", lambda value: f"{value / 1e6:.2f}"),
-    ("bytes_up", "MB up", lambda value: f"{value / 1e6:.2f}"),
-    ("seconds", "seconds", "{:.1f}".format),
-)
-
-BRIEF = ("round", "macro_ap", "micro_ap", "cf1", "loss", "clients", "bytes_up", "seconds")
-FULL_WIDTH = 124
-
-
-def round_row(record: RoundRecord) -> dict[str, float]:
-    """The numbers of one round: a line of ``rounds.csv``. All global metrics, then clients and costs."""
-    return {
-        "round": record.round,
-        **record.metrics,
-        "worst_client_loss": worst_decile(main_losses(record)),
-        "clients": answered(record),
-        "dropped": len({entry.client for entry in record.dropped}),
-        **totals(record),
-    }
-
-
-def round_table(records: Sequence[RoundRecord], width: int = FULL_WIDTH) -> "Table":
-    """The rounds as a table for a terminal of ``width`` columns; the best round is bold.
-
-    A narrow terminal gets fewer columns instead of numbers cut off.
-    """
-    from rich.table import Table
-
-    table = Table(title="Rounds", title_justify="left")
-    shown = [column for column in _COLUMNS if width >= FULL_WIDTH or column[0] in BRIEF]
-    for _, title, _ in shown:
-        table.add_column(title, justify="right", no_wrap=True)
-    best = best_round(records)
-    for record in records:
-        table.add_row(*_shown(round_row(record), shown), style="bold" if record.round == best else None)
-    return table
 
 
 def build_report(
@@ -184,11 +134,16 @@ def _heatmap(run_root: Path, folder: Path) -> dict[str, Path]:
 
 
 def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:
-    """The last round's numbers, and the best round; a number that is not finite is null, as JSON has no NaN."""
+    """The last round's main numbers, the best round and the traffic: what DVC compares. NaN is null, JSON has none.
+
+    Everything else is in ``rounds.csv``; seconds are left out, as they differ every time.
+    """
     best = best_round(records)
-    value = next(best_score(record) for record in records if record.round == best)
-    flat = {**round_row(records[-1]), "best_round": best, "best_score": value}
-    for key in ("bytes_down", "bytes_up", "seconds"):
+    flat: dict[str, float] = {key: records[-1].metrics[key] for key in MAIN_METRICS if key in records[-1].metrics}
+    flat["rounds"] = len(records)
+    flat["best_round"] = best
+    flat["best_score"] = next(best_score(record) for record in records if record.round == best)
+    for key in ("bytes_down", "bytes_up"):
         flat[f"all_rounds_{key}"] = sum(totals(record)[key] for record in records)
     return {key: number if math.isfinite(number) else None for key, number in flat.items()}
 
@@ -204,14 +159,20 @@ def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
 
 
 def _head(run: Mapping[str, Any], records: Sequence[RoundRecord]) -> str:
-    best = best_round(records)
-    facts = {key: value for key, value in run.items() if isinstance(value, str | int | float)} | {
-        "classes": len(run["classes"]),
+    last, best = records[-1].metrics, best_round(records)
+    chosen = next(record for record in records if record.round == best)
+    results = {
+        "macro AP, last round": last.get("macro_ap", math.nan),
+        "macro AP of guessing (mean prevalence)": last.get("mean_prevalence", math.nan),
+        "best round by validation": f"{best} (validation macro AP {best_score(chosen):.4f})",
         "rounds": len(records),
-        "best round": best,
     }
-    rows = [[key, _value(value)] for key, value in facts.items()]
-    return f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}\n\n## Plots"
+    facts = {key: value for key, value in run.items() if isinstance(value, str | int | float)}
+    rows = [[key, _value(value)] for key, value in (results | facts | {"classes": len(run["classes"])}).items()]
+    title = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}"
+    silent = last.get("micro_recall") == 0 and last.get("micro_precision") == 0
+    note = "\n\nNo score reached 0.5, so nothing was predicted: F1, precision and recall are 0. Train longer."
+    return f"{title}{note if silent else ''}\n\n## Plots"
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
@@ -224,12 +185,8 @@ def _settings(settings: Mapping[str, Any]) -> str:
 
 
 def _rounds(records: Sequence[RoundRecord]) -> str:
-    table = markdown_table([title for _, title, _ in _COLUMNS], [_shown(round_row(record)) for record in records])
+    table = markdown_table([title for _, title, _ in COLUMNS], [shown_row(round_row(record)) for record in records])
     return f"## Rounds\n\n{table}\n\n{COLUMNS_NOTE}"
-
-
-def _shown(row: Mapping[str, float], columns: Sequence[Column] = _COLUMNS) -> list[str]:
-    return [show(row[key]) if math.isfinite(row.get(key, math.nan)) else NONE for key, _, show in columns]
 
 
 def _breakdown(title: str, table: Mapping[str, Mapping[str, float]], record: RoundRecord) -> str:

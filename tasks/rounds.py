@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from models.errors import UserError
-from tasks.records import ModelRef, RoundRecord
+from tasks.records import ModelRef, RoundRecord, Update
 from tasks.store import Store
 
 
@@ -36,10 +36,16 @@ def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
         record,
         model=place("model.safetensors", record.model),
         prototypes=[place(f"prototype-{k}.safetensors", ref) for k, ref in enumerate(record.prototypes)],
+        updates={stage: [_without_file(update) for update in updates] for stage, updates in record.updates.items()},
     )
     store.write_json(f"{working}/round.json", saved.as_dict())
     store.finish_folder(working, final)
     return saved
+
+
+def _without_file(update: Update) -> Update:
+    """The update's record; its weights are removed with the round, so only their digest is kept."""
+    return replace(update, model=replace(update.model, uri=""))
 
 
 def load_round(store: Store, number: int) -> RoundRecord:

@@ -17,18 +17,17 @@ from models.errors import UserError
 from tasks import tracking_settings as own
 from tasks.records import RoundRecord
 from tasks.summary import load_records, round_metrics
-from tasks.tracking_settings import TrackingSettings, check, resolve_uri
-
-__all__ = ["TrackingSettings", "check", "find_data_version", "finish_run", "log_missing", "log_round", "open_run"]
+from tasks.tracking_settings import TrackingSettings, resolve_uri
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from mlflow.entities import Run
+    from mlflow.models import Model
     from mlflow.tracking import MlflowClient
 
-    # Makes a network in eval mode and an example of its input, [N,3,S,S]
-    ModuleFactory = Callable[[], tuple[torch.nn.Module, np.ndarray]]
+    # Makes a network in eval mode, an example of its input [N,3,S,S], and what its user must know (labels, size)
+    ModuleFactory = Callable[[], tuple[torch.nn.Module, np.ndarray, Mapping[str, Any]]]
 
 log = logging.getLogger(__name__)
 
@@ -172,10 +171,8 @@ def finish_run(
         artifacts: Files and folders; a folder's content keeps its names.
         models: Name (``last``, ``best``) -> (round, factory). Nothing is logged when ``log_models`` is off.
 
-    Returns name -> model URI ``models:/<id>``, also in the tag ``fedscene.model.<name>``.
-
-    Raises:
-        UserError: If the store fails or an artifact is missing; the run is closed all the same where it can be.
+    Returns name -> model URI ``models:/<id>``, also in the tag ``fedscene.model.<name>``; a UserError if the store
+    fails or an artifact is missing, after the run was closed where it can be.
     """
     assert status in ("FINISHED", "FAILED", "KILLED"), status
     uri = resolve_uri(settings, runs_root)
@@ -200,14 +197,16 @@ def finish_run(
 def _log_model(client: "MlflowClient", run_id: str, name: str, number: int, factory: "ModuleFactory") -> str | None:
     from mlflow.entities import LoggedModelOutput
     from mlflow.exceptions import MlflowException
+    from mlflow.models import Model
 
-    module, example = factory()
+    module, example, metadata = factory()
     experiment = client.get_run(run_id).info.experiment_id
     model = client.create_logged_model(experiment, name=name, source_run_id=run_id, tags={"round": str(number)})
     status: Literal["READY", "FAILED"] = "FAILED"
     try:
         with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
-            _export(module, example, Path(folder) / name, model.model_id, run_id)
+            about = Model(model_id=model.model_id, run_id=run_id, metadata=dict(metadata))
+            _export(module, example, Path(folder) / name, about)
             client.log_model_artifacts(model.model_id, str(Path(folder) / name))
         status = "READY"
     except (RuntimeError, ValueError, TypeError, AttributeError, MlflowException) as error:
@@ -221,11 +220,11 @@ def _log_model(client: "MlflowClient", run_id: str, name: str, number: int, fact
     return str(model.model_uri)
 
 
-def _export(module: "torch.nn.Module", example: "np.ndarray", folder: Path, model_id: str, run_id: str) -> None:
+def _export(module: "torch.nn.Module", example: "np.ndarray", folder: Path, about: "Model") -> None:
     import mlflow.pytorch
     import numpy as np
     import torch
-    from mlflow.models import Model, ModelSignature
+    from mlflow.models import ModelSignature
     from mlflow.types.schema import Schema, TensorSpec
 
     if len(example) == 1:  # torch.export takes a batch of one for a constant
@@ -242,7 +241,7 @@ def _export(module: "torch.nn.Module", example: "np.ndarray", folder: Path, mode
         # Given, as MLflow takes 15-20 s to find them out; without the local part (+cu130) that no index has
         pip_requirements=[f"torch=={torch.__version__.split('+')[0]}", f"numpy=={np.__version__}"],
         serialization_format="pt2",
-        mlflow_model=Model(model_id=model_id, run_id=run_id),
+        mlflow_model=about,
     )
 
 

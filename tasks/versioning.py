@@ -133,6 +133,10 @@ def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -
     old = path.read_text(encoding="utf-8")
     editor = YAML()
     editor.preserve_quotes = True
+    # Written as null, as it was: the round trip would leave the place empty and every such line changed
+    editor.representer.add_representer(
+        type(None), lambda maker, _: maker.represent_scalar("tag:yaml.org,2002:null", "null")
+    )
     editor.width = 10_000  # or long lines would be folded
     try:
         tree, indent, offset = load_yaml_guess_indent(old, yaml=editor)

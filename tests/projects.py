@@ -15,6 +15,8 @@ QUICK = (
     "partition.min_size=8",
     "federation.rounds=2",
     "report.pictures=4",
+    "train.epochs=1",
+    "train.lr=0.002",
 )
 
 

@@ -37,8 +37,8 @@ def test_every_command_has_help(name):
 
 def test_methods_lists_everything_with_its_paper():
     found = json.loads(call("methods", "--json").stdout)
-    assert set(found["methods"]) == {"fedavg", "fmman"} and "AISTATS" in found["methods"]["fedavg"]
-    assert set(found["models"]) == {"fmman", "resnet18"}
+    assert set(found["methods"]) >= {"fedavg", "fmman"} and "AISTATS" in found["methods"]["fedavg"]
+    assert set(found["models"]) >= {"fmman", "resnet18"}
     assert {"tiny", "demo"} <= set(found["presets"])
 
 

@@ -12,7 +12,8 @@ from PIL import Image
 from models.errors import UserError
 from tasks import plots
 from tasks.records import Dropped
-from tasks.report import Pictures, ReportSettings, build_report, round_row, round_table
+from tasks.report import Pictures, ReportSettings, build_report
+from tasks.round_table import round_row, round_table
 from tasks.summary import load_records
 
 
@@ -55,7 +56,7 @@ def test_files_for_dvc(tmp_path):
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text(), parse_constant=pytest.fail)
     assert metrics == result["metrics"]
     assert metrics["macro_ap"] is None and metrics["cf1"] == records[-1].metrics["cf1"]
-    assert (metrics["round"], metrics["best_round"]) == (3, 2)
+    assert (metrics["rounds"], metrics["best_round"]) == (3, 2)
     # bytes up: two stages with 400,000 from each of 10, 10 and 9 clients
     assert metrics["all_rounds_bytes_up"] == 2 * 400_000 * 29
     with (tmp_path / "out" / "rounds.csv").open() as file:

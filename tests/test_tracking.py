@@ -11,10 +11,9 @@ import pytest
 from fabricated import fabricated_record, fabricated_run
 
 from models.errors import UserError
-from tasks import tracking
+from tasks import tracking, tracking_settings
 from tasks.summary import best_round
-from tasks.tracking import TrackingSettings
-from tasks.tracking_settings import best_tags, plan_params, resolve_uri
+from tasks.tracking_settings import TrackingSettings, best_tags, plan_params, resolve_uri
 
 SETTINGS = TrackingSettings(keep_rounds=2)
 TAGS = {"fedscene.run_id": "fmman-seed1", "fedscene.data_version": "abc123"}
@@ -42,7 +41,7 @@ def test_params_are_cut_and_changes_become_a_tag():
 
 def test_passwords_in_addresses_are_not_shown(tmp_path):
     with pytest.raises(UserError) as caught:
-        tracking.check(TrackingSettings(uri="http://me:secret@127.0.0.1:9", timeout=1), tmp_path)
+        tracking_settings.check(TrackingSettings(uri="http://me:secret@127.0.0.1:9", timeout=1), tmp_path)
     assert "secret" not in str(caught.value) and "http://***@127.0.0.1:9" in str(caught.value)
 
 
@@ -73,10 +72,10 @@ def test_check_asks_the_server(tmp_path, code, good):
     settings = TrackingSettings(uri=f"http://127.0.0.1:{server.server_port}", timeout=3)
     try:
         if good:
-            tracking.check(settings, tmp_path)
+            tracking_settings.check(settings, tmp_path)
         else:
             with pytest.raises(UserError, match="does not answer"):
-                tracking.check(settings, tmp_path)
+                tracking_settings.check(settings, tmp_path)
     finally:
         server.shutdown()
         server.server_close()
@@ -84,11 +83,11 @@ def test_check_asks_the_server(tmp_path, code, good):
 
 def test_check_names_a_dead_server_and_a_wrong_file(tmp_path):
     with pytest.raises(UserError, match=r"http://127.0.0.1:9.*\n(.*\n)*.*tracking.enabled"):
-        tracking.check(TrackingSettings(uri="http://127.0.0.1:9", timeout=1), tmp_path)
-    tracking.check(SETTINGS, tmp_path / "new")
+        tracking_settings.check(TrackingSettings(uri="http://127.0.0.1:9", timeout=1), tmp_path)
+    tracking_settings.check(SETTINGS, tmp_path / "new")
     (tmp_path / "mlflow.db").write_text("I am a letter, not a database")
     with pytest.raises(UserError, match="not an SQLite file"):
-        tracking.check(SETTINGS, tmp_path)
+        tracking_settings.check(SETTINGS, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -196,9 +195,9 @@ def test_models_load_without_our_code_and_without_pickle(runs, monkeypatch):
         "FINISHED",
         [report],
         {
-            "last": (2, lambda: (module, example)),
+            "last": (2, lambda: (module, example, {"labels": ["a", "b"]})),
             "best": (2, lambda: pytest.fail("the same round is not exported twice")),
-            "bad": (1, lambda: (Branches(), example)),
+            "bad": (1, lambda: (Branches(), example, {})),
         },
     )
     assert uris["last"] == uris["best"] and "bad" not in uris
@@ -213,6 +212,7 @@ def test_models_load_without_our_code_and_without_pickle(runs, monkeypatch):
     finally:
         mlflow.set_tracking_uri(before)
     images = rng.integers(0, 256, (5, 3, 8, 8), dtype=np.uint8)
+    assert loaded.metadata.metadata == {"labels": ["a", "b"]}
     assert loaded.metadata.get_input_schema().inputs[0].shape == (-1, 3, 8, 8)
     expected = module(torch.from_numpy(images)).detach().numpy()
     np.testing.assert_array_equal(loaded.predict(images), expected)

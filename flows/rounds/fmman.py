@@ -18,17 +18,17 @@ class Settings(Section):
 
     clusters: int = Field(3, ge=1, description="Number of prototypes K (paper: 3).")
     clustering: Literal["kmeans", "random", "none"] = Field(
-        "kmeans", description="How groups form. `none` skips stages 2 and 3, `random` draws lots (table 6's row)."
+        "kmeans", description="How groups form. `none` skips stages 2 and 3, `random` draws lots."
     )
     cluster_on: str | None = Field(
         None, description="Prefix of the parameters to cluster on; null: the network's own (first transformer layer)."
     )
     stage3_start: Literal["own", "local", "best"] = Field(
-        "own", description="D11: stage 3 starts from the own prototype, the stage-1 model, or the best prototype."
+        "own", description="Stage 3 starts from the own prototype, the stage-1 model, or the best prototype."
     )
-    final_agg: Literal["loss_size", "size", "loss"] = Field("loss_size", description="D12: weights of eq 15.")
-    stage1_rounds: int = Field(1, ge=1, description="D13: trainings in stage 1, averaged by size in between.")
-    stage3_rounds: int = Field(1, ge=1, description="D13: trainings in stage 3, averaged in each group in between.")
+    final_agg: Literal["loss_size", "size", "loss"] = Field("loss_size", description="Weights of eq 15.")
+    stage1_rounds: int = Field(1, ge=1, description="Trainings in stage 1, averaged by size in between.")
+    stage3_rounds: int = Field(1, ge=1, description="Trainings in stage 3, averaged in each group in between.")
 
 
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:

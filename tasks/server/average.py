@@ -4,6 +4,7 @@ States are read tensor by tensor, so the server's memory holds one tensor of eve
 """
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -115,13 +116,16 @@ def aggregate(
         context: The run.
         refs: The clients' weights in client-id order.
         weights: One per state, summing to 1.
-        rule: How the values of one name become one; a module-level function.
+        rule: How the values of one name become one: a function of a module, or ``functools.partial`` of one.
 
     Returns:
         Reference of the combined state.
+
+    Raises:
+        UserError: If the rule is a lambda or a nested function, whose settings no name would tell apart.
     """
     store = context.open_store()
-    inputs = [ref.digest for ref in refs], list(weights), f"{rule.__module__}.{rule.__qualname__}"
+    inputs = [ref.digest for ref in refs], list(weights), rule_name(rule)
     name = f"updates/combined-{digest_of(context.fingerprint, *inputs)[:32]}"
     if done := find_reference(store, name):
         return done
@@ -131,6 +135,21 @@ def aggregate(
     ref = store.put_state(f"{name}.safetensors", state)
     store.write_json(f"{name}.json", {"uri": ref.uri, "digest": ref.digest, "bytes": ref.bytes})
     return ref
+
+
+def rule_name(rule: Rule) -> list[Any]:
+    """What tells rules apart: module, name and, for a partial, its arguments."""
+    if isinstance(rule, functools.partial):
+        return [*rule_name(rule.func), list(rule.args), sorted(rule.keywords.items())]
+    name = f"{rule.__module__}.{rule.__qualname__}"
+    if "<" in name:
+        raise UserError(
+            "a rule must be a function of a module",
+            where="Federation.combine(rule=...)",
+            expected="a module-level function, or functools.partial(function, setting=value)",
+            found=name,
+        )
+    return [name]
 
 
 def find_reference(store: Store, name: str) -> ModelRef | None:

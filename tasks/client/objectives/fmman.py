@@ -23,25 +23,25 @@ TITLE = "FMMAN, eqs 2, 8, 10-12 (J. Low Power Electron. Appl. 2025, 15(3), 46)"
 
 
 class Settings(Section):
-    """Weights and readings of FMMAN's loss; the names D1-D15 are the specification's decisions."""
+    """Weights and readings of FMMAN's loss; docs/fmman.md says which reading is which."""
 
     tau: float = Field(0.5, gt=0, lt=1, description="Threshold of eq 2.")
     eps: float = Field(0.015, ge=0, lt=0.5, description="Half-width of the uncertain band of eq 2.")
     use_uncertainty: bool = Field(True, description="Whether eq 2 masks uncertain labels at all.")
-    state_init: Literal["lmt", "random01", "pseudo"] = Field("lmt", description="D4: base states in training.")
+    state_init: Literal["lmt", "random01", "pseudo"] = Field("lmt", description="Base states in training.")
     known_share: float = Field(0.75, ge=0, le=1, description="Largest share of labels known in `lmt`.")
-    corr_rule: Literal["topk", "zscore", "cooccur", "none"] = Field("topk", description="D5: related labels.")
+    corr_rule: Literal["topk", "zscore", "cooccur", "none"] = Field("topk", description="Related labels.")
     corr_k: int = Field(2, ge=1, description="Related labels per label with `topk`.")
     corr_rho: float = Field(0.5, gt=0, le=1, description="Least P(j | c) with `cooccur`.")
-    mask_sources: Literal["all", "local", "global"] = Field("all", description="D2: whose predictions mask.")
-    ae_target: Literal["masked_labels", "label_table"] = Field("masked_labels", description="D8: X_n of eq 8.")
+    mask_sources: Literal["all", "local", "global"] = Field("all", description="Whose predictions mask.")
+    ae_target: Literal["masked_labels", "label_table"] = Field("masked_labels", description="X_n of eq 8.")
     ae_adj_target: Literal["sim", "norm"] = Field("sim", description="Eq 8's target: edge strength or adjacency.")
     w_rec: float = Field(1.0, ge=0, description="Weight of eq 8's reconstruction.")
     w_con: float = Field(1.0, ge=0, description="Weight of eq 8's consistency.")
     loss_reduction: Literal["mean", "paper_sum"] = Field("mean", description="Means, or sums as printed.")
-    contrast_mode: Literal["sum_all", "own_group"] = Field("sum_all", description="D9: eq 11, first term.")
+    contrast_mode: Literal["sum_all", "own_group"] = Field("sum_all", description="Eq 11, first term.")
     temperature: float = Field(0.5, gt=0, description="Temperature of `own_group`.")
-    prox: Literal["sum_all", "own_group", "off"] = Field("sum_all", description="D10: eq 11, second term.")
+    prox: Literal["sum_all", "own_group", "off"] = Field("sum_all", description="Eq 11, second term.")
     lambda_contrast: float = Field(0.01, ge=0, description="Weight of the contrast (the paper's mu).")
     lambda_prox: float = Field(1e-4, ge=0, description="Weight of the parameter term (mu squared).")
 
