@@ -62,7 +62,10 @@ def test_a_round_is_saved_with_its_models_and_comes_back(root):
     assert saved.model == dataclasses.replace(record.model, uri="rounds/0001/model.safetensors")
     assert all(store.holds(ref) for ref in (saved.model, *saved.prototypes))
     assert load_round(store, 1) == saved
-    assert dataclasses.replace(saved, model=record.model, prototypes=record.prototypes) == record
+    sent = [update for updates in saved.updates.values() for update in updates]
+    assert sent and all(update.model.uri == "" and update.model.digest for update in sent)  # removed with the round
+    same = {"model": record.model, "prototypes": record.prototypes, "updates": record.updates}
+    assert dataclasses.replace(saved, **same) == record
 
 
 def test_a_saved_round_is_never_written_again(root):
