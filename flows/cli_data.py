@@ -9,6 +9,7 @@ from flows.output import Json, Overrides, Params, Presets, console, print_json, 
 
 data_app = typer.Typer(help="Ingest images, partition them over clients, look at them.", no_args_is_help=True)
 
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False}  # [red] or :x: in a name from outside is no markup
 Root = Annotated[Path, typer.Option("--root", help="Folder of dataset/ and clients/.")]
 
 
@@ -44,8 +45,9 @@ def ingest(
         for reason, count in summary["reasons"].items():
             out.print(f"  {count:6d}  {reason}")
         for alias, count in summary["aliases"].items():
-            out.print(f"  {count:6d}  labels read by alias: {alias}")
-        out.print(f"data set: {root / 'dataset'}, every input file: {root / 'dataset' / 'manifest.parquet'}")
+            out.print(f"  {count:6d}  labels read by alias: {alias}", **_PLAIN)
+        files = f"data set: {root / 'dataset'}, every input file: {root / 'dataset' / 'manifest.parquet'}"
+        out.print(files, **_PLAIN)
 
 
 @data_app.command("partition")
@@ -65,7 +67,8 @@ def partition(
             print_json(summary)
             return
         _show_clients(summary)
-        console(False).print(f"partition: {root / 'clients'}, heat-map: {root / 'clients' / 'label_client.png'}")
+        files = f"partition: {root / 'clients'}, heat-map: {root / 'clients' / 'label_client.png'}"
+        console(False).print(files, **_PLAIN)
 
 
 @data_app.command("show")
@@ -79,18 +82,20 @@ def show(root: Root = Path("data"), as_json: Json = False) -> None:
             print_json(summary)
             return
         _show_clients(summary)
-        console(False).print(f"heat-map: {root / 'clients' / 'label_client.png'}")
+        console(False).print(f"heat-map: {root / 'clients' / 'label_client.png'}", **_PLAIN)
 
 
 def _show_clients(summary: dict[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=f"{summary['scheme']}: images with each label, by client", title_justify="left")
+    title = Text(f"{summary['scheme']}: images with each label, by client", style="table.title")
+    table = Table(title=title, title_justify="left")
     table.add_column("label")
     for client, row in summary["clients"].items():
-        table.add_column(f"{client} ({row['images']})", justify="right")
+        table.add_column(Text(f"{client} ({row['images']})"), justify="right")
     labels = list(next(iter(summary["clients"].values()))["labels"])
     for label in labels:
-        table.add_row(label, *(str(row["labels"][label]) for row in summary["clients"].values()))
+        table.add_row(Text(label), *(str(row["labels"][label]) for row in summary["clients"].values()))
     console(False).print(table)
     console(False).print(f"mean Jensen-Shannon distance to the whole: {summary['mean_js_distance']:.3f}")

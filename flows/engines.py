@@ -1,13 +1,16 @@
 """Where tasks run: in this process, or as Prefect tasks. The very same functions, and the same weights."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from flows.interrupt import stopping_on_interrupt
 from models.errors import UserError
 from tasks.catalogue import CATALOGUE, prefect_task, worth_retrying
+from tasks.client.train import stop_training
 
 Result = TypeVar("Result")
 
@@ -46,7 +49,12 @@ class DirectEngine:
         """See ``Engine.map``. The time-out is kept by the tasks themselves: a thread cannot be stopped."""
         del timeout_s
         with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix=task) as pool:
-            return list(pool.map(lambda call: self._try(task, call[1]), calls))
+            futures = [pool.submit(self._try, task, args) for _, args in calls]
+            try:
+                return [future.result() for future in futures]
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def run(self, task: str, title: str, *args: Any) -> Any:
         """See ``Engine.run``."""
@@ -129,9 +137,41 @@ def in_flow(name: str, title: str, work: Callable[[], Result], workers: int = 1)
             return Failed(message=str(error))
         return None
 
+    _require_server()
     runner = ThreadPoolTaskRunner(max_workers=workers)  # type: ignore[var-annotated]
-    state = flow(call, name=name, flow_run_name=title, task_runner=runner, persist_result=False)(return_state=True)
+    try:
+        with stopping_on_interrupt():
+            called = flow(call, name=name, flow_run_name=title, task_runner=runner, persist_result=False)
+            state = called(return_state=True)
+    except Exception as error:
+        if stop_training.is_set():  # Ctrl-C also ended the embedded server, and Prefect complains about that
+            raise KeyboardInterrupt from error
+        raise
     if refused:
         raise refused[0]
     state.result()  # raises what else went wrong
     return results[0]
+
+
+def _require_server() -> None:
+    """Fails at once when ``PREFECT_API_URL`` names a server that does not answer; Prefect itself shows tracebacks.
+
+    Raises:
+        UserError: If it does not answer.
+    """
+    import urllib.request
+
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        return
+    try:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("not an http address")
+        urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=10).close()  # noqa: S310 - checked above
+    except (OSError, ValueError) as error:
+        raise UserError(
+            "the Prefect server does not answer",
+            where=f"PREFECT_API_URL: {url}",
+            found=error,
+            hint="prefect server start, or unset PREFECT_API_URL, or federation.engine: direct",
+        ) from error

@@ -13,10 +13,11 @@ from typing import Any
 from flows.engines import Engine, in_flow, make_engine
 from flows.environment import prepare_torch, runs_root
 from flows.federation import Federation, Progress
+from flows.interrupt import stopping_on_interrupt
 from flows.progress import Quiet
 from flows.results import export, model_factory
 from flows.rounds import load_method
-from flows.runs import DataPaths, Run, locked, prepare_run
+from flows.runs import DataPaths, Run, open_run
 from flows.settings import Settings, as_values, flat
 from models.errors import UserError
 from tasks.records import ModelRef, RoundRecord
@@ -82,17 +83,18 @@ def federate(
     if settings.tracking.enabled:
         tracking_settings.check(settings.tracking, runs_root())
     data = data or DataPaths()
-    run = prepare_run(settings, data, run_id)
-    progress.note(f"data: {data.dataset}, {sum(run.clients.values())} training images of {len(run.clients)} clients")
-    progress.note(f"run: {run.root}")
-    engine = make_engine(settings.federation.engine, settings.federation.workers)
-    with locked(run):
+    with open_run(settings, data, run_id) as run:
+        images = sum(run.clients.values())
+        progress.note(f"data: {data.dataset}, {images} training images of {len(run.clients)} clients")
+        progress.note(f"run: {run.root}")
+        engine = make_engine(settings.federation.engine, settings.federation.workers)
 
         def work() -> Summary:
             return _federate(settings, run, engine, out, tags or {}, progress)
 
         if settings.federation.engine == "direct":
-            return work()
+            with stopping_on_interrupt():
+                return work()
         title = f"{settings.federation.rounds} rounds of {settings.method.name} with {settings.model.name}"
         return in_flow("federate", title, work, settings.federation.workers)
 
@@ -105,11 +107,11 @@ def _federate(
     finished = False
     try:
         records = _rounds(settings, run, engine, mlflow_run, progress)
-        _log_missing(settings, run, mlflow_run)
         report = run.root / "report"
         progress.stage(0, "report", 0)
         engine.run("sample-pictures", "score pictures for the report", run.context, records[-1].model)
         engine.run("report", "report", run.root, report, settings.report)
+        _log_missing(settings, run, mlflow_run)
         finished = True
     finally:
         if mlflow_run and not finished:

@@ -132,6 +132,7 @@ class Federation:
             answered,
             jobs[0].start,
             stage,
+            self.clients,
         )
         self._account(name, jobs, updates, time.monotonic() - began, start_is_held)
         self.record.dropped += [*dropped, *refused]

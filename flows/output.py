@@ -47,11 +47,25 @@ def user_errors(as_json: bool = False) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        if as_json:
-            parts = ("what", "where", "expected", "found", "hint")
-            print_json({"error": {part: str(getattr(error, part)) for part in parts if getattr(error, part)}})
+        _print_error(error, as_json)
+        raise typer.Exit(2) from error
+    except OSError as error:
+        problem = UserError(
+            "a file or folder cannot be used",
+            where=error.filename,
+            found=error.strerror or error,
+            hint="rights, free space, and FEDSCENE_RUNS (the folder of runs)",
+        )
+        _print_error(problem, as_json)
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:
-        print("interrupted; finished work is kept, run again to go on", file=sys.stderr)
+        if "flows.interrupt" not in sys.modules:  # else it has said so itself
+            print("interrupted", file=sys.stderr)
         raise typer.Exit(130) from error
+
+
+def _print_error(error: UserError, as_json: bool) -> None:
+    print(f"error: {error}", file=sys.stderr)
+    if as_json:
+        parts = ("what", "where", "expected", "found", "hint")
+        print_json({"error": {part: str(getattr(error, part)) for part in parts if getattr(error, part)}})

@@ -6,7 +6,6 @@ are recorded afterwards, so that ``dvc repro`` finds nothing to do. The deployme
 
 import os
 from pathlib import Path
-from typing import Any
 
 from flows.environment import prepare
 
@@ -14,7 +13,7 @@ prepare()
 
 from prefect import flow  # noqa: E402 - the environment comes first
 
-from flows.engines import in_flow  # noqa: E402
+from flows.engines import PrefectEngine, in_flow  # noqa: E402
 from flows.federate import Summary  # noqa: E402
 from flows.federation import Progress  # noqa: E402
 from flows.params_file import write_settings  # noqa: E402
@@ -22,7 +21,6 @@ from flows.progress import Quiet  # noqa: E402
 from flows.settings import Settings, load_settings  # noqa: E402
 from flows.stages import federate_stage, report_stage  # noqa: E402
 from tasks import versioning  # noqa: E402
-from tasks.catalogue import prefect_task  # noqa: E402
 
 PARAMS = "params.yaml"
 
@@ -55,14 +53,11 @@ def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> S
         UserError: If this is no DVC repository, or a stage refuses.
     """
     versioning.check_repository(root)
+    engine = PrefectEngine()
     for stage in ("ingest", "partition"):
         progress.stage(0, f"{stage} (dvc)", 0)
-        _task("dvc-stage", stage, root, stage)
+        engine.run("dvc-stage", stage, root, stage)
     summary = federate_stage(settings, progress)
     report_stage(settings)
-    _task("dvc-record", "record federate and report", root, ["federate", "report"])
+    engine.run("dvc-record", "record federate and report", root, ["federate", "report"])
     return summary
-
-
-def _task(name: str, title: str, *args: Any) -> Any:
-    return prefect_task(name).with_options(task_run_name=title)(*args)

@@ -1,6 +1,8 @@
 """A run's folder: its id, its lock, its settings, and what it starts from."""
 
 import contextlib
+import hashlib
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from tasks.context import RunContext, fingerprint
 from tasks.data.clients import HEATMAP, load_clients, require_match
 from tasks.data.dataset import load_dataset
 from tasks.initial import label_table
-from tasks.store import Store
+from tasks.store import Store, state_digest
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,19 @@ def device_of(settings: Settings) -> str:
 
     device = settings.federation.device
     if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "cpu" and settings.federation.precision == "bf16":
+            raise UserError("bf16 is for CUDA, and there is none here", where="federation.precision", expected="fp32")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError("no CUDA device here", where="federation.device", found=device, hint="set it to cpu or auto")
     return device
 
 
-def prepare_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> Run:
-    """Checks settings against the data and makes the run's folder. The same settings and data give the same id.
+@contextlib.contextmanager
+def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> Iterator[Run]:
+    """A run for these settings and data, locked for the duration. The same ones give the same id.
+
+    Nothing is written before the run is known to be ours and nobody else works on it.
 
     Args:
         settings: Effective settings.
@@ -89,80 +96,119 @@ def prepare_run(settings: Settings, data: DataPaths, run_id: str | None = None) 
         run_id: A name of one's own instead of the derived one.
 
     Raises:
-        UserError: If the data are missing or damaged, belong to each other not, or do not fit the settings.
+        UserError: If the data are missing or damaged, do not belong together, or do not fit the settings; if
+            another process works on the run, or it was started with other settings.
     """
     dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
     require_match(clients, dataset)
     sizes = {client: len(clients.indices[client]) for client in clients.ids}
+    _check_groups(settings, len(sizes), data)
+    device, table = device_of(settings), label_table(settings.model, dataset.classes)
+    print_ = fingerprint(
+        settings=what_decides(settings),
+        seed=settings.seed,
+        data=[dataset.digest, clients.digest],
+        device=device.split(":")[0],
+        # Files are named by path in the settings; what is in them decides.
+        labels=None if table is None else state_digest({"label_table": table}),
+        weights=_file_digest(settings.model.backbone.weights),
+    )
+    name = _checked_id(run_id) if run_id is not None else f"{settings.method.name}-{settings.model.name}-{print_[:10]}"
+    root, store = runs_root() / name, Store(runs_root() / name)
+    with _locked(root):
+        _refuse_other(store, print_)
+        ref = None if table is None else store.put_state("labels.safetensors", {"label_table": table})
+        context = RunContext(
+            store=str(root),
+            dataset=str(data.dataset.resolve()),
+            clients=str(data.clients.resolve()),
+            seed=settings.seed,
+            classes=tuple(dataset.classes),
+            label_table=ref,
+            model=settings.model,
+            train=settings.train,
+            objective=settings.objective_name,
+            objective_settings=getattr(settings.objective, settings.objective_name),
+            bn_policy=settings.federation.bn_policy,
+            device=device,
+            precision=settings.federation.precision,
+            client_timeout_s=settings.federation.client_timeout_s,
+            fingerprint=print_,
+        )
+        run = Run(name, root, context, sizes, clients.digest)
+        _remember(store, settings, run)
+        if (data.clients / HEATMAP).is_file():
+            shutil.copyfile(data.clients / HEATMAP, root / HEATMAP)
+        yield run
+
+
+def _check_groups(settings: Settings, clients: int, data: DataPaths) -> None:
+    taking_part = min(clients, settings.federation.clients_per_round or clients)
     try:
-        taking_part = min(len(sizes), settings.federation.clients_per_round or len(sizes))
-        check_clusters(settings, taking_part, f"of {len(sizes)} clients take part in a round")
+        check_clusters(settings, taking_part, f"of {clients} clients take part in a round")
     except ValueError as error:
         raise UserError(str(error), where=data.clients) from error
-    decides = what_decides(settings)
-    device = device_of(settings)
-    print_ = fingerprint(
-        settings=decides, seed=settings.seed, data=[dataset.digest, clients.digest], device=device.split(":")[0]
-    )
-    name = run_id or f"{settings.method.name}-{settings.model.name}-{print_[:10]}"
-    root = runs_root() / name
-    root.mkdir(parents=True, exist_ok=True)
-    context = RunContext(
-        store=str(root),
-        dataset=str(data.dataset.resolve()),
-        clients=str(data.clients.resolve()),
-        seed=settings.seed,
-        classes=tuple(dataset.classes),
-        label_table=label_table(str(root), settings.model, dataset.classes),
-        model=settings.model,
-        train=settings.train,
-        objective=settings.objective_name,
-        objective_settings=getattr(settings.objective, settings.objective_name),
-        bn_policy=settings.federation.bn_policy,
-        device=device,
-        precision=settings.federation.precision,
-        client_timeout_s=settings.federation.client_timeout_s,
-        fingerprint=print_,
-    )
-    about = {
-        "run_id": name,
-        "fingerprint": print_,
-        "seed": settings.seed,
-        "classes": dataset.classes,
-        "data_digest": clients.digest,
-        "method": settings.method.name,
-        "model": settings.model.name,
-    }
-    _remember(root, settings, about)
-    shutil.copyfile(data.clients / HEATMAP, root / HEATMAP)
-    return Run(name, root, context, sizes, clients.digest)
 
 
-def _remember(root: Path, settings: Settings, about: dict[str, Any]) -> None:
-    """Writes ``settings.json`` and ``run.json``; a folder of another run is refused, never overwritten."""
-    store = Store(root)
-    if store.exists("run.json") and store.read_json("run.json")["fingerprint"] != about["fingerprint"]:
+def _file_digest(path: Path | None) -> str | None:
+    """sha256 of a file, ``None`` without one; a missing file is reported where it is read."""
+    if path is None or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checked_id(run_id: str) -> str:
+    if not re.fullmatch(r"[\w][\w.-]{0,99}", run_id) or run_id in ("data", "mlartifacts"):
+        raise UserError(
+            "not a name for a run",
+            where="--run-id",
+            expected="up to 100 letters, digits, '_', '-' or '.', not beginning with '.' or '-'; not 'data'",
+            found=run_id[:120],
+        )
+    return run_id
+
+
+def _refuse_other(store: Store, print_: str) -> None:
+    """A folder of another run is refused, never overwritten."""
+    if store.exists("run.json") and store.read_json("run.json").get("fingerprint") != print_:
         raise UserError(
             "this run was started with other settings, data or code",
-            where=root,
+            where=store.root,
             hint="choose another --run-id, or leave it away to get one that fits",
         )
+
+
+def _remember(store: Store, settings: Settings, run: Run) -> None:
+    """Writes ``settings.json`` and ``run.json``."""
     store.write_json("settings.json", as_values(settings))
-    store.write_json("run.json", about)
+    store.write_json(
+        "run.json",
+        {
+            "run_id": run.id,
+            "fingerprint": run.context.fingerprint,
+            "seed": settings.seed,
+            "classes": list(run.context.classes),
+            "data_digest": run.data_digest,
+            "method": settings.method.name,
+            "model": settings.model.name,
+        },
+    )
 
 
 @contextlib.contextmanager
-def locked(run: Run) -> Iterator[None]:
+def _locked(root: Path) -> Iterator[None]:
     """One process at a time works on a run.
 
     Raises:
         UserError: If another one does.
     """
-    lock = FileLock(str(run.root / ".lock"), timeout=0)
+    root.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(str(root / ".lock"), timeout=0)
     try:
         lock.acquire()
     except Timeout as error:
-        raise UserError("another process is working on this run", where=run.root, hint="wait for it") from error
+        raise UserError("another process is working on this run", where=root, hint="wait for it") from error
     try:
         yield
     finally:

@@ -160,10 +160,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return _mapping(text, str(path))
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice, of which YAML would silently keep the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict:
+        """A mapping with every key once."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"key {twice[0]} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def _mapping(text: str, where: str) -> dict[str, Any]:
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError("the settings are not valid YAML", where=where, found=error) from error
     if value is None:  # nothing but comments
         return {}
@@ -185,7 +197,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
             raise UserError("an override is written section.key=value", where="--set", found=text)
         try:
             out[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise UserError("the value is not valid YAML", where=f"--set {key}", found=value) from error
     return out
 

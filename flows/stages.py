@@ -71,4 +71,6 @@ if __name__ == "__main__":
     from flows.environment import prepare
 
     prepare()
+    if sys.argv[1:] not in (["federate"], ["report"]):
+        sys.exit("usage: python -m flows.stages federate|report")
     run_stage(sys.argv[1])

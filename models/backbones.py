@@ -1,6 +1,7 @@
 """Image encoders. Letters: B batch, H and W image height and width, D channels of the last map, h and w its size."""
 
 import pickle
+import re
 from pathlib import Path
 
 import torch
@@ -13,6 +14,9 @@ from models.settings import BackboneSettings
 # Mean and deviation of ImageNet's training images, per channel, for inputs in [0, 1].
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+# What reading somebody's weight file raises: its readers take for granted what a damaged or foreign one lacks
+NO_STATE_DICT = (LookupError, AttributeError, TypeError, StopIteration)
+UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, AssertionError, pickle.UnpicklingError, *NO_STATE_DICT)
 BLOCKS = (2, 2, 2, 2)  # basic blocks a stage: ResNet-18
 
 
@@ -68,7 +72,8 @@ def load_backbone_weights(backbone: ResNetTokens, path: Path) -> None:
     """Load a torchvision or timm ResNet-18 of width 1.0 into ``backbone``; its ImageNet classifier is left out.
 
     Raises:
-        UserError: The file is missing, damaged, or not a ResNet-18; the message names the first tensors that don't fit.
+        UserError: The file is missing, damaged, not a ResNet-18 (the message names the first tensors that don't fit),
+            or a tensor in it is not a plain one of finite real numbers.
     """
     state = {name: tensor for name, tensor in _read_tensors(path).items() if name not in ("fc.weight", "fc.bias")}
     own = backbone.state_dict()
@@ -89,7 +94,36 @@ def load_backbone_weights(backbone: ResNetTokens, path: Path) -> None:
             expected="the state dict of a torchvision or timm ResNet-18",
             found=found,
         )
+    _check_values(state, path)
     backbone.load_state_dict(state, strict=False)
+
+
+def _check_values(state: dict[str, Tensor], path: Path) -> None:
+    for name, tensor in state.items():
+        found = None
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+            found = f"{name} is sparse, quantised or without values"
+        elif tensor.is_complex() or tensor.dtype == torch.bool:
+            found = f"{name} is {tensor.dtype}"
+        elif not torch.isfinite(tensor.float()).all():  # .float(): isfinite knows not every 8-bit float
+            found = f"{name} holds NaN or infinity"
+        if found:
+            expected = "tensors of finite real numbers"
+            raise UserError("The backbone's weights cannot be used.", where=path, expected=expected, found=found)
+
+
+def unread(error: Exception) -> str:
+    """What a weight file that was not read has wrong with it, in a line.
+
+    PyTorch advises to load what it refuses with ``weights_only=False``, which would execute it; that is not passed on.
+    """
+    line = f"{type(error).__name__}: {error}".split("\n")[0]
+    if isinstance(error, NO_STATE_DICT):
+        return f"it is damaged or no state dict ({line})"
+    if "weights_only" not in str(error):
+        return line
+    objects = "TorchScript" in line or re.search(r"\bGLOBAL\b", str(error))
+    return "it holds Python objects, which are not executed" if objects else "it is damaged, or holds no tensors"
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -105,10 +139,11 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, SafetensorError, pickle.UnpicklingError) as error:
+    except (*UNREADABLE, SafetensorError) as error:
         raise UserError(
-            "The backbone's weights cannot be read.", where=path, expected=expected, found=str(error).split("\n")[0]
+            "The backbone's weights cannot be read.", where=path, expected=expected, found=unread(error)
         ) from error
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    named = isinstance(state, dict) and all(isinstance(name, str) for name in state)
+    if not named or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError("The backbone's weights are not a state dict.", where=path, expected="name -> tensor")
     return state

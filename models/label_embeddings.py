@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.backbones import UNREADABLE, unread
 from models.errors import UserError
 from models.settings import LabelSettings
 
 PROJECTION_SEED = 20250503  # of the one fixed projection from w to d; changing it changes every model
 LEXICAL_WIDTH = 4096  # hash buckets for letter groups
 LEXICAL_GRAMS = (2, 4)  # letters in a group
+SAME = 1e-6  # largest difference in a number of unit rows that are the same
 LONGEST_WAIT = 5.0  # seconds to find out that the model hub cannot be reached
 
 
@@ -41,6 +42,10 @@ def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> T
         assert settings.file is not None, "LabelSettings checks that"
         rows = _from_file(settings.file, classes)
     rows = _unit(rows, settings, classes)
+    if len(rows) > 1 and (rows - rows[0]).abs().max() < SAME:
+        where, found = f"model.labels (source {settings.source})", f"one direction for all {len(rows)} labels"
+        expected = "an embedding of its own for each label"
+        raise UserError("The labels cannot be told apart.", where=where, expected=expected, found=found)
     if settings.center:
         rows = _unit(rows - rows.mean(0), settings, classes)
     if rows.shape[1] != dim:
@@ -126,7 +131,7 @@ def _from_file(path: Path, classes: Sequence[str]) -> Tensor:
         with safe_open(path, framework="pt") as file:
             labels = json.loads((file.metadata() or {})["labels"])
             embeddings: Tensor = file.get_tensor("embeddings")
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, RecursionError) as error:
         raise UserError(
             "The label file cannot be read.",
             where=path,
@@ -135,8 +140,10 @@ def _from_file(path: Path, classes: Sequence[str]) -> Tensor:
             hint="models.label_embeddings.write_label_file writes such a file.",
         ) from error
     is_names = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
-    if not is_names or embeddings.ndim != 2 or embeddings.shape[0] != len(labels) or len(set(labels)) != len(labels):
-        found = f"embeddings {tuple(embeddings.shape)}, labels {str(labels)[:80]}"
+    is_table = embeddings.ndim == 2 and not embeddings.is_complex()
+    is_table = is_table and is_names and embeddings.shape[0] == len(labels)
+    if not is_table or len(set(labels)) != len(labels):
+        found = f"embeddings {embeddings.dtype} {tuple(embeddings.shape)}, labels {str(labels)[:80]}"
         raise UserError("The label file contradicts itself.", where=path, expected=expected, found=found)
     missing = [name for name in classes if name not in labels]
     if missing:
@@ -189,8 +196,8 @@ def _load_clip(settings: LabelSettings) -> tuple[Any, Any]:
     try:
         model = open_clip.create_model(name, pretrained=pretrained, require_pretrained=True)
         return model, open_clip.get_tokenizer(name)
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
-        raise _no_clip(settings, str(error).split("\n")[0]) from error
+    except (*UNREADABLE, SafetensorError) as error:
+        raise _no_clip(settings, unread(error)) from error
 
 
 def _check_hub(settings: LabelSettings) -> None:

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from models.errors import UserError
+from tasks.client.train import TrainingStopped
 
 if TYPE_CHECKING:
     from prefect import Task
@@ -72,8 +73,8 @@ CATALOGUE: dict[str, Policy] = {
 
 
 def worth_retrying(error: BaseException) -> bool:
-    """Whether trying again can help: never for what a user must mend."""
-    return isinstance(error, Exception) and not isinstance(error, UserError)
+    """Whether trying again can help: never for what a user must mend, nor after Ctrl-C."""
+    return isinstance(error, Exception) and not isinstance(error, UserError | TrainingStopped)
 
 
 def _no_timeout_note(record: logging.LogRecord) -> bool:

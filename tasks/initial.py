@@ -7,24 +7,24 @@ from tasks.records import ModelRef
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from torch import Tensor
+
     from models.settings import ModelSettings
     from tasks.context import RunContext
 
 
-def label_table(store_root: str, settings: "ModelSettings", classes: "Sequence[str]") -> ModelRef | None:
-    """Computes the frozen label embeddings [C, d] and stores them; ``None`` for networks without.
+def label_table(settings: "ModelSettings", classes: "Sequence[str]") -> "Tensor | None":
+    """The frozen label embeddings [C, d], ``None`` for networks without.
 
     Raises:
         UserError: If their source is not there (see ``model.labels``).
     """
     from models.label_embeddings import embed_labels
     from models.registry import NETWORKS
-    from tasks.store import Store
 
     if not NETWORKS[settings.name].needs_labels:
         return None
-    table = embed_labels(settings.labels, classes, settings.backbone.dim)
-    return Store(store_root).put_state("labels.safetensors", {"label_table": table})
+    return embed_labels(settings.labels, classes, settings.backbone.dim)
 
 
 def initial_model(context: "RunContext") -> ModelRef:

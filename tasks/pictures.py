@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from models.errors import UserError
 from tasks.records import ModelRef
 from tasks.report import MOST_PICTURES, Pictures, ReportSettings, build_report
 from tasks.store import Store
@@ -47,14 +48,20 @@ def sample_pictures(context: "RunContext", ref: ModelRef) -> ModelRef:
 
 def load_pictures(run_root: Path) -> Pictures | None:
     """The pictures of a run; ``None`` when the run has none yet."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load
 
     store = Store(run_root)
     if not store.exists(FILE):
         return None
-    with store.local(FILE) as path:
-        arrays = load(path.read_bytes())
-    return Pictures(arrays["images"], arrays["truths"], arrays["scores"])
+    try:
+        with store.local(FILE) as path:
+            arrays = load(path.read_bytes())
+        return Pictures(arrays["images"], arrays["truths"], arrays["scores"])
+    except (SafetensorError, KeyError) as error:
+        raise UserError(
+            "a file of the run is damaged", where=store.path(FILE), found=error, hint="remove it"
+        ) from error
 
 
 def report_with_pictures(run_root: Path, out: Path, settings: ReportSettings | None = None) -> dict[str, Any]:

@@ -49,8 +49,22 @@ def _without_file(update: Update) -> Update:
 
 
 def load_round(store: Store, number: int) -> RoundRecord:
-    """A finished round."""
-    return RoundRecord.of(store.read_json(f"{folder_of(number)}/round.json"))
+    """A finished round.
+
+    Raises:
+        UserError: If its record is missing or damaged.
+    """
+    name = f"{folder_of(number)}/round.json"
+    try:
+        return RoundRecord.of(store.read_json(name))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(store, number, f"{name}: {type(error).__name__} {error}") from error
+
+
+def _damaged(store: Store, number: int, found: str) -> UserError:
+    folder = store.path(folder_of(number))
+    hint = f"remove {folder} and later rounds, then run again"
+    return UserError("a finished round is damaged", where=folder, found=found, hint=hint)
 
 
 def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
@@ -61,16 +75,13 @@ def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
     """
     records = []
     for number in range(1, most + 1):
-        if not store.exists(f"{folder_of(number)}/round.json"):
+        if not store.exists(folder_of(number)):
             break
+        if not store.exists(f"{folder_of(number)}/round.json"):
+            raise _damaged(store, number, "no round.json")
         record = load_round(store, number)
         if not store.holds(record.model):
-            raise UserError(
-                "the model of a finished round is damaged or missing",
-                where=store.path(record.model.uri),
-                expected=f"sha256 {record.model.digest}",
-                hint=f"remove {store.path(folder_of(number))} and later rounds, then run again",
-            )
+            raise _damaged(store, number, f"a model that is not the one with digest {record.model.digest}")
         records.append(record)
     return records
 

@@ -95,18 +95,23 @@ class Store:
         """Writes ``value`` as indented JSON."""
         self.write_bytes(name, (json.dumps(value, indent=1, sort_keys=True, default=str) + "\n").encode())
 
-    def read_json(self, name: str) -> Any:
-        """Reads a JSON file.
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Reads a JSON file that holds a mapping.
 
         Raises:
-            UserError: If the file is missing or is not JSON.
+            UserError: If the file is missing, is not JSON, or holds something else.
         """
+        where = self.path(name)
         try:
-            return json.loads(self.fs.cat_file(self.path(name)))
+            value = json.loads(self.fs.cat_file(where))
         except FileNotFoundError as error:
-            raise UserError("a file of the run is missing", where=self.path(name)) from error
-        except json.JSONDecodeError as error:
-            raise UserError("a file of the run is damaged", where=self.path(name), found=error) from error
+            raise UserError("a file of the run is missing", where=where) from error
+        except (OSError, ValueError) as error:  # no JSON, no UTF-8, a folder
+            raise UserError("a file of the run is damaged", where=where, found=error, hint="remove it") from error
+        if not isinstance(value, dict):
+            found = type(value).__name__
+            raise UserError("a file of the run is damaged", where=where, expected="a mapping", found=found)
+        return value
 
     def put_state(self, name: str, state: "Mapping[str, torch.Tensor]") -> ModelRef:
         """Writes tensors as safetensors and returns their reference."""

@@ -55,7 +55,7 @@ def open_run(
     our_id = tags[own.RUN_TAG]
     assert "'" not in our_id, "it becomes part of a query"
     uri = resolve_uri(settings, runs_root)
-    with _user_errors(uri), own.one_initialiser(uri):
+    with _user_errors(uri, own.OTHERWISE), own.one_initialiser(uri):
         client = _client(uri)
         experiment = _experiment(client, settings.experiment, own.artifact_location(uri, runs_root))
         found = client.search_runs([experiment], f"tags.`{own.RUN_TAG}` = '{our_id}'", max_results=1)
@@ -248,7 +248,7 @@ def _export(module: "torch.nn.Module", example: "np.ndarray", folder: Path, abou
 def find_data_version(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str) -> str:
     """The version of the data that a run was trained on; a UserError if there is no such run, or it has none."""
     uri = resolve_uri(settings, runs_root)
-    with _user_errors(uri):
+    with _user_errors(uri, hint=None):
         tags = _client(uri).get_run(mlflow_run_id).data.tags
     if own.DATA_TAG not in tags:
         where, hint = f"run {mlflow_run_id}", "it was started outside a DVC repository"
@@ -257,10 +257,8 @@ def find_data_version(settings: TrackingSettings, runs_root: Path, mlflow_run_id
 
 
 def _client(uri: str) -> "MlflowClient":
-    # Set only where the user has not: no telemetry, seconds instead of minutes of retries, no progress bars
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    for name, value in own.CLIENT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
     from mlflow.tracking import MlflowClient
 
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
@@ -268,19 +266,15 @@ def _client(uri: str) -> "MlflowClient":
 
 
 @contextlib.contextmanager
-def _user_errors(uri: str) -> Iterator[None]:
+def _user_errors(uri: str, hint: str | None = own.LATER) -> Iterator[None]:
+    from alembic.util.exc import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        raise UserError(
-            "MLflow did not take or give what was asked",
-            where=own.without_password(uri),
-            found=own.without_password(f"{type(error).__name__}: {error}"),
-            hint="the run's own folder is complete; what is missing is logged when the run is resumed",
-        ) from error
+    except (MlflowException, SQLAlchemyError, CommandError, ImportError, OSError) as error:
+        raise own.store_error(uri, error, hint) from error
 
 
 def _experiment(client: "MlflowClient", name: str, location: str | None) -> str:

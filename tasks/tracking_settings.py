@@ -1,6 +1,8 @@
 """Where MLflow is, whether it can be used, and what a run is tagged with: all that needs no MLflow to be imported."""
 
+import base64
 import contextlib
+import http.client
 import math
 import os
 import re
@@ -10,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from filelock import FileLock, Timeout
 from pydantic import Field
@@ -30,6 +32,16 @@ BEST_VALUE_TAG = "fedscene.best_score"
 CUT_TAG = "fedscene.cut_params"
 CHANGED_TAG = "fedscene.changed_params"
 PARAM_LENGTH, TAG_LENGTH = 6000, 8000  # MLflow's limits
+PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}  # of a database whose address names none
+# Set only where the user has not: no telemetry, 2 minutes instead of many for a server that hangs, no bars
+CLIENT_DEFAULTS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+LATER = "the run's own folder is complete; what is missing is logged when the run is resumed"
+OTHERWISE = "correct tracking.uri, or train without it: tracking.enabled: false"
 MIGRATION_S = 180.0  # making the tables of a new database takes 3-6 s; other processes wait for it
 
 
@@ -54,12 +66,17 @@ def resolve_uri(settings: TrackingSettings, runs_root: Path) -> str:
     """The tracking URI; SQLite files become absolute, as a relative one follows the working directory.
 
     Raises:
-        UserError: If the URI is a folder (MLflow's file store, which MLflow itself refuses since 3.13).
+        UserError: If the URI is no address, or a folder (MLflow's file store, which MLflow refuses since 3.13).
     """
     uri = settings.uri or f"sqlite:///{runs_root / 'mlflow.db'}"
     if uri.startswith("sqlite:///"):
         return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).expanduser().resolve()}"
-    if urlsplit(uri).scheme in ("", "file"):
+    scheme = _split(uri).scheme
+    if scheme.startswith("sqlite"):  # with fewer slashes it would become a folder called "sqlite:"
+        path = uri.partition(":")[2].removeprefix("//")
+        hint = f"tracking.uri: sqlite:///{path}"
+        raise UserError("This address of an SQLite file has no path", where="tracking.uri", found=uri, hint=hint)
+    if scheme in ("", "file"):
         raise UserError(
             "MLflow keeps no runs in plain folders any more",
             where="tracking.uri",
@@ -70,9 +87,18 @@ def resolve_uri(settings: TrackingSettings, runs_root: Path) -> str:
     return uri
 
 
+def _split(uri: str) -> SplitResult:
+    try:
+        return urlsplit(uri)
+    except ValueError as error:
+        expected = "sqlite:////absolute/path/mlflow.db or http(s)://server"
+        found = f"{without_password(uri)} ({error})"
+        raise UserError("This is no address", where="tracking.uri", expected=expected, found=found) from error
+
+
 def without_password(text: object) -> str:
     """The text, with what stands before the ``@`` of an address hidden: it is shown in errors and reports."""
-    return re.sub(r"://[^/\s@]+@", "://***@", str(text))
+    return re.sub(r"://[^/\s]+@", "://***@", str(text))
 
 
 def check(settings: TrackingSettings, runs_root: Path) -> None:
@@ -82,15 +108,16 @@ def check(settings: TrackingSettings, runs_root: Path) -> None:
         UserError: If a server does not answer, or the SQLite file is something else or cannot be written.
     """
     uri = resolve_uri(settings, runs_root)
-    parts = urlsplit(uri)
+    parts = _split(uri)
+    database = parts.scheme.partition("+")[0]  # without its driver
     try:
         if parts.scheme in ("http", "https"):
-            urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=settings.timeout).close()  # noqa: S310 - http(s)
+            urllib.request.urlopen(_health(parts), timeout=settings.timeout).close()  # noqa: S310 - http(s)
         elif parts.scheme == "sqlite":
             _check_sqlite(Path(uri.removeprefix("sqlite:///")))
-        elif parts.hostname and parts.port:
-            socket.create_connection((parts.hostname, parts.port), settings.timeout).close()
-    except (OSError, ValueError) as error:
+        elif parts.hostname and "," not in parts.hostname and (port := parts.port or PORTS.get(database)):
+            socket.create_connection((parts.hostname, port), settings.timeout).close()
+    except (OSError, ValueError, http.client.HTTPException) as error:
         # A proxy or a log-in page in front of the server is an answer; MLflow says what it lacks
         if isinstance(error, urllib.error.HTTPError) and error.code < 500:
             return
@@ -98,8 +125,26 @@ def check(settings: TrackingSettings, runs_root: Path) -> None:
             "The MLflow tracking server does not answer" if parts.scheme != "sqlite" else "MLflow's database is no use",
             where=f"tracking.uri: {without_password(uri)}",
             found=without_password(error),
-            hint="start it, correct tracking.uri, or train without it: tracking.enabled: false",
+            hint=f"start it, {OTHERWISE}",
         ) from error
+
+
+def _health(parts: SplitResult) -> urllib.request.Request:
+    """The question to a server; urllib takes a name and password as a header only, not in the address."""
+    login, _, host = parts.netloc.rpartition("@")
+    request = urllib.request.Request(f"{parts.scheme}://{host}{parts.path.rstrip('/')}/health")  # noqa: S310 - http(s)
+    if login:
+        request.add_header("Authorization", f"Basic {base64.b64encode(unquote(login).encode()).decode()}")
+    return request
+
+
+def store_error(uri: str, error: Exception, hint: str | None) -> UserError:
+    """What MLflow, or the database under it, refused, as an error for the user."""
+    what, found = "MLflow did not take or give what was asked", f"{type(error).__name__}: {error}"
+    if isinstance(error, ImportError):
+        what, found = "A package that MLflow needs here is not installed", error.name or str(error)
+        hint = "install it (for a database: its driver), or choose another tracking.uri"
+    return UserError(what, where=without_password(uri), found=without_password(found), hint=hint)
 
 
 def _check_sqlite(path: Path) -> None:

@@ -9,6 +9,7 @@ from models.settings import ModelSettings
 from tasks.client.objectives import load_objective
 from tasks.client.settings import TrainSettings
 from tasks.context import RunContext
+from tasks.store import Store
 
 SEED = 11
 NETWORK = {"backbone": {"width": 0.125}, "fmman": {"layers": 1, "heads": 2}}
@@ -46,13 +47,15 @@ def make_run(tiny_data, tmp_path):
     def build(name="run", objective="fmman", settings=None, train=None, network=None, **changes):
         store = str(tmp_path / name) if "://" not in name else name
         model = ModelSettings.model_validate(network or NETWORK)
+        vectors = label_table(model, tiny_data.classes)
+        table = None if vectors is None else Store(store).put_state("labels.safetensors", {"label_table": vectors})
         context = RunContext(
             store=store,
             dataset=str(tiny_data.dataset),
             clients=str(tiny_data.clients),
             seed=SEED,
             classes=tiny_data.classes,
-            label_table=label_table(store, model, tiny_data.classes),
+            label_table=table,
             model=model,
             train=TrainSettings.model_validate({"epochs": 1, "batch_size": 8} | (train or {})),
             objective=objective,

@@ -1,6 +1,7 @@
 """Averaging: weights of eqs 14 and 15, the mean, BatchNorm statistics (acceptance tests 10, 17; section 7)."""
 
 import dataclasses
+import functools
 import math
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from tasks.server.average import (
     combine,
     loss_weights,
     pooled_variance,
-    schema_of,
+    rule_name,
     size_weights,
     weighted_mean,
 )
@@ -206,6 +207,24 @@ def test_another_weight_rule_or_run_is_another_average(context):
     assert again == made[0], "where a state lies does not matter"
 
 
-def test_schema_names_shape_and_dtype():
-    state = {"w": torch.zeros(2, 3), "n": torch.tensor(1)}
-    assert schema_of(state) == {"w": ((2, 3), "torch.float32"), "n": ((), "torch.int64")}
+def cut(values, weights, share):
+    """A rule with a setting."""
+    del weights
+    return torch.stack(list(values)).sort(0).values[int(share * len(values))].double()
+
+
+def test_rules_are_told_apart_by_their_settings_and_nested_ones_are_refused():
+    low, high = functools.partial(cut, share=0.0), functools.partial(cut, share=0.5)
+    assert rule_name(low) != rule_name(high) and rule_name(low) == rule_name(functools.partial(cut, share=0.0))
+    with pytest.raises(UserError, match="function of a module"):
+        rule_name(lambda values, weights: values[0])
+
+
+@pytest.mark.parametrize(
+    "other", [{"w": torch.ones(3)}, {"w": torch.ones(2), "v": torch.ones(2)}, {"v": torch.ones(2)}]
+)
+def test_models_that_differ_in_form_are_not_combined(other, context):
+    store = context.open_store()
+    refs = [store.put_state("one.safetensors", {"w": torch.ones(2)}), store.put_state("two.safetensors", other)]
+    with pytest.raises(UserError, match="cannot be combined"):
+        aggregate(context, refs, [0.5, 0.5])

@@ -39,6 +39,7 @@ CASES = {
     "float counter": ({"bn.num_batches_tracked": torch.tensor(4.0)}, ["has dtype torch.float32, expected torch.int64"]),
     "nan": ({"w": torch.tensor([[1.0, math.nan, 0], [0, 0, 0]])}, ["tensor w holds values that are not finite"]),
     "inf": ({"bn.running_var": torch.tensor([1.0, -math.inf, 0])}, ["tensor bn.running_var holds values that are not"]),
+    "variance": ({"bn.running_var": torch.tensor([1.0, -0.5, 0])}, ["tensor bn.running_var holds negative variances"]),
     "two": ({"w": None, "v": torch.ones(1)}, ["tensor w is missing", "tensor v is not part of the model"]),
     "fine": ({"w": torch.full((2, 3), 1e30)}, []),
 }
@@ -111,3 +112,11 @@ def test_a_long_list_of_faults_is_cut(context):
     state = template() | {f"extra{i}": torch.ones(1) for i in range(5)}
     reason = check(context, update(context, state=state))[1][0].reason
     assert reason.count("not part of the model") == 3 and reason.endswith("(and 2 more)")
+
+
+def test_a_client_cannot_make_itself_heavier_than_the_partition_says(context):
+    start = context.open_store().put_state("start.safetensors", template())
+    updates = [update(context, "a", samples=5), update(context, "b", samples=500)]
+    good, dropped = check_updates(context, updates, start, 1, {"a": 5, "b": 50})
+    assert [entry.client for entry in good] == ["a"]
+    assert "trained on 500 images, the partition says 50" in dropped[0].reason

@@ -50,8 +50,8 @@ class Recorder:
 
     def run(self, task, title, context, *args):
         if task == "check-updates":
-            updates, start, stage = args
-            assert start.bytes == P
+            updates, start, stage, sizes = args
+            assert start.bytes == P and set(sizes) >= {u.client for u in updates}
             good = [u for u in updates if u.client not in self.refused]
             return good, [Dropped(u.client, stage, "holds NaN") for u in updates if u.client in self.refused]
         if task == "aggregate":

@@ -230,7 +230,7 @@ def test_damaged_data_sets_are_refused(tmp_path):
         load_dataset(out)
     (out / "images.npy").write_bytes(pixels)
     (out / "classes.json").write_text('["crack", "oil"]')
-    with pytest.raises(UserError, match="rust"):
+    with pytest.raises(UserError, match=r"classes\.json"):
         load_dataset(out)
 
 

@@ -88,10 +88,20 @@ def broken(state):
         "unknown": ({**state, "layer5.weight": torch.zeros(1)}, "layer5.weight"),
         "shape": ({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, r"conv1.weight \(64, 1, 7, 7\)"),
         "not tensors": ({"epoch": 3}, "not a state dict"),
+        "list": ([torch.ones(1)], "not a state dict"),
+        "numbers": ({1: torch.ones(1)}, "not a state dict"),
+        "nan": ({**state, "layer1.0.bn1.bias": torch.full((64,), float("nan"))}, "layer1.0.bn1.bias holds NaN"),
+        "inf": ({**state, "bn1.running_var": torch.full((64,), float("inf"))}, "bn1.running_var holds"),
+        "complex": ({**state, "conv1.weight": state["conv1.weight"] + 0j}, "conv1.weight is torch.complex64"),
+        "sparse": ({**state, "conv1.weight": state["conv1.weight"].to_sparse()}, "conv1.weight is sparse"),
     }
 
 
-@pytest.mark.parametrize("case", ["missing", "unknown", "shape", "not tensors"])
+CASES = ["missing", "unknown", "shape", "not tensors", "list", "numbers", "nan", "inf", "complex", "sparse"]
+
+
+@pytest.mark.filterwarnings("ignore:.*[Ss]parse")
+@pytest.mark.parametrize("case", CASES)
 def test_weights_that_do_not_fit_are_named(full, tmp_path, case):
     content, words = broken(full.state_dict())[case]
     torch.save(content, tmp_path / "weights.pth")
@@ -109,8 +119,11 @@ def test_missing_damaged_and_dangerous_files_are_refused(tmp_path, name):
     (tmp_path / "noise.safetensors").write_bytes(b"no weights here")
     (tmp_path / "empty.pth").touch()
     torch.save({"conv1.weight": Payload()}, tmp_path / "object.pth")
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(UserError, match=name) as caught:
         load_backbone_weights(ResNetTokens(BackboneSettings(width=0.125)), tmp_path / name)
+    # PyTorch's own message advises to load the file in the way that executes it
+    assert "weights_only" not in str(caught.value)
+    assert ("Python objects, which are not executed" in str(caught.value)) == (name == "object.pth")
 
 
 def test_a_new_model_starts_from_the_file_in_its_backbone_only(full, tmp_path):

@@ -97,6 +97,12 @@ def write_bad(path, case):
         write_label_file(path, ["a", "b"], torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
     elif case == "nan":
         write_label_file(path, ["a", "b"], torch.tensor([[1.0, 0.0], [float("nan"), 0.0]]))
+    elif case == "equal":
+        write_label_file(path, ["a", "b"], torch.tensor([[1.0, 2.0], [2.0, 4.0]]))
+    elif case == "complex":
+        write_label_file(path, ["a", "b"], rows + 0j)
+    elif case == "deep":
+        save_file({"embeddings": rows}, path, metadata={"labels": "[" * 100_000})
 
 
 @pytest.mark.parametrize(
@@ -111,6 +117,9 @@ def write_bad(path, case):
         ("lacks", "without b"),
         ("zero row", "no direction"),
         ("nan", "no direction"),
+        ("equal", "cannot be told apart"),
+        ("complex", "contradicts"),
+        ("deep", "cannot be read"),
     ],
 )
 def test_bad_label_files_are_refused(tmp_path, case, words):
@@ -152,6 +161,23 @@ def test_clip_refuses_prompts_that_it_would_cut(tiny_clip):
     settings = LabelSettings(source="clip", clip_checkpoint=f"local-dir:{tiny_clip[0]}")
     with pytest.raises(UserError, match="longer than CLIP reads"):
         embed_labels(settings, ["cat", "one two three four five six seven eight nine ten eleven twelve"], 24)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([1, 2], "no state dict"),
+        ({1: torch.ones(1)}, "no state dict"),
+        ({}, "no state dict"),
+        ({"a": LabelSettings}, "not executed"),
+    ],
+)
+def test_checkpoints_that_are_no_clip_are_refused(tmp_path, content, words):
+    torch.save(content, tmp_path / "clip.pt")
+    settings = LabelSettings(source="clip", clip_model="RN50", clip_checkpoint=str(tmp_path / "clip.pt"))
+    with pytest.raises(UserError, match=f"not available[\\s\\S]*{words}") as caught:
+        embed_labels(settings, ["cat", "dog"], 24)
+    assert "weights_only" not in str(caught.value)
 
 
 @pytest.mark.parametrize("case", ["none", "unknown tag", "no folder", "no weights", "damaged", "offline hub"])

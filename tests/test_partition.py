@@ -179,6 +179,12 @@ def test_foreign_and_damaged_clients_are_refused(dataset_dir, tmp_path):
         load_clients(out)
 
 
+@pytest.mark.parametrize("name", ["$\\bad{$", "price in $ and $$", "a$b", r"\$"])
+def test_heatmap_reads_no_formula_in_names(tmp_path, name):
+    label_client_heatmap(np.ones((2, 2)), np.ones(2), [name, "b"], ["x", name], tmp_path / "a.png")
+    assert Image.open(tmp_path / "a.png").size > (200, 100)
+
+
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_heatmap_takes_chinese_names_and_many_cells(tmp_path):
     counts = np.arange(12).reshape(3, 4)

@@ -110,10 +110,23 @@ def test_a_finished_round_with_a_damaged_model_is_named(root, damage):
         store.delete(saved[1].model.uri)
     else:
         put(store, saved[1].model.uri, 99)
-    with pytest.raises(UserError, match="damaged or missing") as caught:
+    with pytest.raises(UserError, match="finished round is damaged") as caught:
         finished_rounds(store, 2)
     assert "rounds/0002" in str(caught.value) and saved[1].model.digest in str(caught.value)
     assert [r.round for r in finished_rounds(store, 1)] == [1]
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[]", b"\xff\xfe", b"{", None])
+def test_a_finished_round_with_a_damaged_record_is_named(root, content):
+    store = Store(root)
+    save_round(root, record_of(store))
+    if content is None:
+        store.delete("rounds/0001/round.json")
+    else:
+        store.write_bytes("rounds/0001/round.json", content)
+    with pytest.raises(UserError, match="damaged") as caught:
+        finished_rounds(store, 1)
+    assert "rounds/0001" in str(caught.value)
 
 
 def test_pruning_keeps_the_rounds_and_the_newest_client_states(root):

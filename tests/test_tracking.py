@@ -1,93 +1,22 @@
 """MLflow: what is logged, once, and what is kept. The tests with a database copy one that was made once."""
 
-import math
 import shutil
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import socket
+import sqlite3
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fabricated import fabricated_record, fabricated_run
+from fabricated import fabricated_run
 
 from models.errors import UserError
 from tasks import tracking, tracking_settings
 from tasks.summary import best_round
-from tasks.tracking_settings import TrackingSettings, best_tags, plan_params, resolve_uri
+from tasks.tracking_settings import TrackingSettings, resolve_uri
 
 SETTINGS = TrackingSettings(keep_rounds=2)
 TAGS = {"fedscene.run_id": "fmman-seed1", "fedscene.data_version": "abc123"}
-
-
-def test_best_round_is_the_earliest_highest():
-    records = [fabricated_record(n) for n in (1, 2, 3, 4)]
-    for record, value in zip(records, (0.2, 0.7, math.nan, 0.7), strict=True):
-        record.metrics["macro_ap"] = value
-    assert best_round(records) == 2
-    assert best_round([records[2]]) == 3
-    tags: dict[str, str] = {}
-    for record in records:
-        tags |= best_tags(tags, record)
-    assert tags["fedscene.best_round"] == "2"
-
-
-def test_params_are_cut_and_changes_become_a_tag():
-    new, tags = plan_params({"a": "x" * 7000, "b": 2, "c": 3}, {"b": "1", "c": "3"}, {"t": "y" * 9000})
-    assert new == {"a": "x" * 6000}
-    assert tags["fedscene.cut_params"] == "a"
-    assert tags["fedscene.changed_params"] == "b: 1 -> 2"
-    assert len(tags["t"]) == 8000
-
-
-def test_passwords_in_addresses_are_not_shown(tmp_path):
-    with pytest.raises(UserError) as caught:
-        tracking_settings.check(TrackingSettings(uri="http://me:secret@127.0.0.1:9", timeout=1), tmp_path)
-    assert "secret" not in str(caught.value) and "http://***@127.0.0.1:9" in str(caught.value)
-
-
-def test_uri_is_absolute_and_folders_are_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert resolve_uri(SETTINGS, Path("runs")) == f"sqlite:///{tmp_path}/runs/mlflow.db"
-    assert resolve_uri(TrackingSettings(uri="sqlite:///x.db"), tmp_path) == f"sqlite:///{tmp_path}/x.db"
-    assert resolve_uri(TrackingSettings(uri="http://host:1"), tmp_path) == "http://host:1"
-    with pytest.raises(UserError, match="plain folders"):
-        resolve_uri(TrackingSettings(uri="file:/tmp/mlruns"), tmp_path)
-
-
-class _Answer(BaseHTTPRequestHandler):
-    code = 200
-
-    def do_GET(self):
-        self.send_response(self.code)
-        self.end_headers()
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.mark.parametrize(("code", "good"), [(200, True), (401, True), (503, False)])
-def test_check_asks_the_server(tmp_path, code, good):
-    server = HTTPServer(("127.0.0.1", 0), type("Handler", (_Answer,), {"code": code}))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    settings = TrackingSettings(uri=f"http://127.0.0.1:{server.server_port}", timeout=3)
-    try:
-        if good:
-            tracking_settings.check(settings, tmp_path)
-        else:
-            with pytest.raises(UserError, match="does not answer"):
-                tracking_settings.check(settings, tmp_path)
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def test_check_names_a_dead_server_and_a_wrong_file(tmp_path):
-    with pytest.raises(UserError, match=r"http://127.0.0.1:9.*\n(.*\n)*.*tracking.enabled"):
-        tracking_settings.check(TrackingSettings(uri="http://127.0.0.1:9", timeout=1), tmp_path)
-    tracking_settings.check(SETTINGS, tmp_path / "new")
-    (tmp_path / "mlflow.db").write_text("I am a letter, not a database")
-    with pytest.raises(UserError, match="not an SQLite file"):
-        tracking_settings.check(SETTINGS, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -163,6 +92,37 @@ def test_resume_finds_its_run_and_repairs_a_half_logged_round(runs):
     assert tracking.find_data_version(SETTINGS, runs, first) == "abc123"
     with pytest.raises(UserError, match="nonesuch"):
         tracking.find_data_version(SETTINGS, runs, "nonesuch")
+
+
+@pytest.mark.integration
+def test_what_stops_a_run_before_it_starts_promises_nothing(runs):
+    with sqlite3.connect(runs / "mlflow.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = 'of a later MLflow'")
+    with pytest.raises(UserError, match="of a later MLflow") as caught:
+        tracking.open_run(SETTINGS, runs, "r", {}, TAGS)
+    assert "complete" not in caught.value.hint and "tracking.enabled" in caught.value.hint
+    with pytest.raises(UserError, match="own folder is complete"):
+        tracking.finish_run(SETTINGS, runs, "r", "FINISHED")
+
+
+@pytest.mark.integration
+def test_a_missing_database_driver_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg2", None)  # as if it were not installed
+    uri = "postgresql+psycopg2://u:secret@127.0.0.1/x"
+    with pytest.raises(UserError, match=r"psycopg2[\s\S]*install it") as caught:
+        tracking.open_run(TrackingSettings(uri=uri), tmp_path, "r", {}, TAGS)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.integration
+def test_a_server_that_hangs_is_given_up(tmp_path, monkeypatch):
+    assert int(tracking_settings.CLIENT_DEFAULTS["MLFLOW_HTTP_REQUEST_TIMEOUT"]) <= 30
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(UserError, match="did not take"):
+            tracking.open_run(TrackingSettings(uri=uri), tmp_path, "r", {}, TAGS)
 
 
 @pytest.mark.integration

@@ -4,6 +4,7 @@ What differs between methods is the objective's step; the loop is the same for a
 digest of its inputs, so a retried, resumed or repeated training returns what is there.
 """
 
+import threading
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from tasks.client.settings import TrainSettings
     from tasks.context import RunContext
     from tasks.data.dataset import Pictures
+
+
+stop_training = threading.Event()  # set by Ctrl-C: threads cannot be stopped from outside
+
+
+class TrainingStopped(Exception):  # noqa: N818 - not an error: someone asked for it
+    """Training was interrupted; what is finished stays."""
 
 
 class TrainingError(Exception):
@@ -174,6 +182,8 @@ def _optimise(
     for _ in range(context.train.epochs):
         sums = {}
         for rows in batches(len(images), context.train.batch_size, order):
+            if stop_training.is_set():
+                raise TrainingStopped
             if time.monotonic() > deadline:
                 raise TrainingError(f"not finished after federation.client_timeout_s={context.client_timeout_s:g} s")
             x = augment(to_float(images[rows], context.device), context.train, draws)

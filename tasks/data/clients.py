@@ -17,7 +17,8 @@ from models.errors import UserError
 from tasks.data.dataset import Dataset, read_json, read_table
 
 TABLE, SUMMARY, HEATMAP = "clients.parquet", "clients.json", "label_client.png"
-HINT = "fedscene data partition"
+HINT = "make the data again (fedscene data partition; a folder under runs/data can simply be removed)"
+_KEYS = {"digest": str, "dataset_digest": str, "scheme": str, "clients": dict, "mean_js_distance": int | float}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +45,16 @@ def load_clients(root: Path) -> Clients:
         UserError: They are missing or damaged.
     """
     summary = read_json(Path(root) / SUMMARY, HINT)
-    if not {"digest", "dataset_digest", "clients"} <= set(summary):
-        raise _damaged(Path(root) / SUMMARY, "no digest or no clients")
+    for name, kind in _KEYS.items():
+        if not isinstance(summary.get(name), kind):
+            raise _damaged(Path(root) / SUMMARY, f"no {name}")
+    labels = None  # the same ones in every entry
+    for client, entry in summary["clients"].items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("labels"), dict) or "images" not in entry:
+            raise _damaged(Path(root) / SUMMARY, f"no counts of client {client}")
+        labels = entry["labels"].keys() if labels is None else labels
+        if entry["labels"].keys() != labels:
+            raise _damaged(Path(root) / SUMMARY, f"other labels at client {client}")
     return _load(str(Path(root).resolve()), summary["digest"])
 
 
@@ -89,12 +98,15 @@ def _load(folder: str, digest: str) -> Clients:
     root = Path(folder)
     summary = read_json(root / SUMMARY, HINT)
     table = read_table(root / TABLE, ("index", "client"), HINT)
-    rows, owners = np.array(table["index"], dtype=np.int64), np.array(table["client"], dtype=str)
+    try:
+        rows, owners = np.array(table["index"], dtype=np.int64), np.array(table["client"], dtype=str)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _damaged(root / TABLE, error) from error
     ids = sorted(set(owners.tolist()))
     indices = {client: np.sort(rows[owners == client]) for client in ids}
     for array in indices.values():
         array.setflags(write=False)
-    if clients_digest(summary["dataset_digest"], indices) != digest:
+    if clients_digest(summary["dataset_digest"], indices) != digest or set(summary["clients"]) != set(ids):
         raise _damaged(root / TABLE, "its content is not what clients.json was written for")
     return Clients(ids, indices, digest, summary)
 

@@ -1,13 +1,13 @@
 """The data set on disk: pixels in one memory-mapped array, everything else in small tables beside it.
 
 ``images.npy`` uint8 [N, 3, S, S]; ``samples.parquet`` one row per image, in image order; ``classes.json`` the one
-order of the labels; ``manifest.parquet`` one row per input file; ``dataset.json`` the digest and the counts.
+order of the labels; ``manifest.parquet`` one row per input file; ``dataset.json`` the digests and the counts.
 """
 
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,7 +20,7 @@ from models.errors import UserError
 
 IMAGES, SAMPLES, CLASSES, SUMMARY = "images.npy", "samples.parquet", "classes.json", "dataset.json"
 SPLITS = ("train", "val", "test")
-_HINT = "fedscene data ingest"
+_HINT = "make the data again (fedscene data ingest; a folder under runs/data can simply be removed)"
 _COLUMNS = ("sample_id", "source", "site", "split", "labels", "sha256")
 
 
@@ -81,26 +81,29 @@ class Pictures:
 def load_dataset(root: Path) -> Dataset:
     """Open the data set in ``root``. Opened once per process and digest, so calling it in every task is cheap.
 
-    The pixels are not hashed again; ``content_digest`` does that.
+    Samples and classes are compared with their digest. The pixels are not hashed again; ``content_digest`` does that.
 
     Raises:
-        UserError: It is missing, incomplete, or its files contradict each other.
+        UserError: It is missing, incomplete, changed, or its files contradict each other.
     """
     summary = read_json(Path(root) / SUMMARY, _HINT)
-    if not isinstance(summary.get("digest"), str):
-        raise _damaged(Path(root) / SUMMARY, "no digest")
-    return _load(str(Path(root).resolve()), summary["digest"])
+    for name in ("digest", "labels_digest"):
+        if not isinstance(summary.get(name), str):
+            raise _damaged(Path(root) / SUMMARY, f"no {name}")
+    return _load(str(Path(root).resolve()), summary["digest"], summary["labels_digest"])
 
 
 @lru_cache(maxsize=8)
-def _load(folder: str, digest: str) -> Dataset:
+def _load(folder: str, digest: str, expected: str) -> Dataset:
     root = Path(folder)
-    classes = read_json(root / CLASSES, _HINT)
-    if not isinstance(classes, list) or len(set(classes)) != len(classes) or not classes:
+    classes = read_json(root / CLASSES, _HINT, list)
+    if not classes or not all(isinstance(name, str) for name in classes) or len(set(classes)) != len(classes):
         raise _damaged(root / CLASSES, "not a list of different labels")
     table = read_table(root / SAMPLES, _COLUMNS, _HINT)
+    if _labels_digest_of(table, classes) != expected:
+        raise _damaged(root / SAMPLES, f"it or {CLASSES} is not what {SUMMARY} was written for")
     try:
-        images = np.load(root / IMAGES, mmap_mode="r", allow_pickle=False)
+        images = np.lib.format.open_memmap(root / IMAGES, mode="r")
     except (OSError, ValueError) as error:
         raise _damaged(root / IMAGES, error) from error
     count = len(table["sample_id"])
@@ -119,11 +122,13 @@ def targets_of(labels: list[list[str]], classes: list[str], where: Path) -> np.n
     """Label lists as a uint8 matrix [N, C].
 
     Raises:
-        UserError: A label is not in ``classes``.
+        UserError: A label is not in ``classes``, or a list is none.
     """
     column = {name: index for index, name in enumerate(classes)}
     targets = np.zeros((len(labels), len(classes)), dtype=np.uint8)
     for row, names in enumerate(labels):
+        if not isinstance(names, list):
+            raise _damaged(where, f"labels {names!r} instead of a list in row {row}")
         for name in names:
             if name not in column:
                 raise _damaged(where, f"label {name!r} is not in {CLASSES}")
@@ -139,9 +144,29 @@ def content_digest(images: Path, samples: list[dict[str, Any]], classes: list[st
         digest = hashlib.sha256(json.dumps([list(shape), classes], ensure_ascii=False).encode())
         while block := file.read(2**22):
             digest.update(block)
+    _add_samples(digest, samples)
+    return digest.hexdigest()
+
+
+def labels_digest(samples: Iterable[dict[str, Any]], classes: list[str]) -> str:
+    """The sha256 over the samples in order and the classes: all but the pixels, so quick enough for every load."""
+    digest = hashlib.sha256(json.dumps(classes, ensure_ascii=False).encode() + b"\n")
+    _add_samples(digest, samples)
+    return digest.hexdigest()
+
+
+def _labels_digest_of(table: dict[str, list[Any]], classes: list[str]) -> str | None:
+    """The same of a table that was read; ``None`` when it holds what ``write_samples`` never writes."""
+    rows = zip(*(table[name] for name in _COLUMNS), strict=True)
+    try:
+        return labels_digest((dict(zip(_COLUMNS, row, strict=True)) for row in rows), classes)
+    except (TypeError, ValueError):
+        return None
+
+
+def _add_samples(digest: "hashlib._Hash", samples: Iterable[dict[str, Any]]) -> None:
     for sample in samples:
         digest.update(json.dumps([sample[name] for name in _COLUMNS], ensure_ascii=False).encode() + b"\n")
-    return digest.hexdigest()
 
 
 def write_samples(samples: list[dict[str, Any]], path: Path) -> None:
@@ -175,18 +200,21 @@ def read_table(path: Path, columns: tuple[str, ...], hint: str) -> dict[str, lis
     return table.to_pydict()
 
 
-def read_json(path: Path, hint: str) -> Any:
+def read_json(path: Path, hint: str, kind: type = dict) -> Any:
     """A JSON file's value.
 
     Raises:
-        UserError: It is missing or damaged.
+        UserError: It is missing, damaged, or not of this kind.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError("a file of the data is missing", where=path, hint=hint) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, error, hint) from error
+    if not isinstance(value, kind):
+        raise _damaged(path, f"a {type(value).__name__} instead of a {kind.__name__}", hint)
+    return value
 
 
 def write_json(value: Any, path: Path) -> None:

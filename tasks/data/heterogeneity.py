@@ -1,6 +1,7 @@
 """How far the clients are from alike: label counts, distances, and the picture of both."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -73,9 +74,10 @@ def label_client_heatmap(
     axes = figure.add_subplot()
     shares = counts / np.asarray(sizes)[:, None]
     image = axes.imshow(shares, cmap="viridis", vmin=0, vmax=max(shares.max(), 1e-9), aspect="auto")
-    axes.set_xticks(range(C), classes, rotation=40, ha="right", rotation_mode="anchor", family=family, fontsize=8)
+    look: dict[str, Any] = {"family": family, "fontsize": 8, "parse_math": False}  # a $ in a name starts no formula
+    axes.set_xticks(range(C), classes, rotation=40, ha="right", rotation_mode="anchor", **look)
     names = [f"{client} ({size})" for client, size in zip(clients, sizes, strict=True)]
-    axes.set_yticks(range(K), names, family=family, fontsize=8)
+    axes.set_yticks(range(K), names, **look)
     axes.set_title("Training images per client and label", fontsize=10)
     if K * C <= 600:
         for (k, c), count in np.ndenumerate(counts):

@@ -19,6 +19,7 @@ from tasks.data.dataset import (
     SPLITS,
     SUMMARY,
     content_digest,
+    labels_digest,
     replacing,
     targets_of,
     write_json,
@@ -197,6 +198,7 @@ def _write(
     splits = Counter(row["split"] for row in kept)
     summary = {
         "digest": content_digest(folder / IMAGES, samples, classes),
+        "labels_digest": labels_digest(samples, classes),
         "source": settings.source,
         "image_size": settings.image_size,
         "images": len(kept),

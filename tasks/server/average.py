@@ -6,7 +6,7 @@ States are read tensor by tensor, so the server's memory holds one tensor of eve
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -87,8 +87,13 @@ def combine(readers: Sequence[Any], weights: Sequence[float], rule: Rule, bn_pol
     """
     check_weights(weights)
     out = {}
-    for name in sorted(readers[0].keys()):
+    names = sorted(readers[0].keys())
+    if any(sorted(reader.keys()) != names for reader in readers):
+        raise UserError("models with different tensors cannot be combined", where="aggregation")
+    for name in names:
         values = [reader.get_tensor(name) for reader in readers]
+        if any(value.shape != values[0].shape for value in values):
+            raise UserError("tensors of different shapes cannot be combined", where=f"aggregation: {name}")
         if not values[0].is_floating_point():
             out[name] = torch.stack(values).amax(dim=0)
             continue
@@ -161,8 +166,3 @@ def find_reference(store: Store, name: str) -> ModelRef | None:
     except (UserError, KeyError, TypeError, ValueError):  # damaged: it is made again
         return None
     return ref if store.holds(ref) else None
-
-
-def schema_of(state: Mapping[str, Tensor]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Name -> (shape, dtype): what an update must look like."""
-    return {name: (tuple(value.shape), str(value.dtype)) for name, value in state.items()}

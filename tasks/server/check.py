@@ -37,14 +37,18 @@ def faults(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]") -> l
             found.append(f"tensor {name} has dtype {got.dtype}, expected {want.dtype}")
         elif got.is_floating_point() and not bool(torch.isfinite(got).all()):
             found.append(f"tensor {name} holds values that are not finite")
+        elif name.endswith(".running_var") and bool((got < 0).any()):
+            found.append(f"tensor {name} holds negative variances")
     return found
 
 
-def update_faults(store: Store, update: Update, template: "Mapping[str, Tensor]") -> list[str]:
+def update_faults(store: Store, update: Update, template: "Mapping[str, Tensor]", size: int | None = None) -> list[str]:
     """Everything wrong with one update: its record first, then its tensors."""
     found = []
-    if update.samples <= 0:
-        found.append(f"it says it was trained on {update.samples} images")
+    if not isinstance(update.samples, int) or update.samples <= 0:
+        found.append(f"it says it was trained on {update.samples!r} images")
+    elif size is not None and update.samples != size:
+        found.append(f"it says it was trained on {update.samples} images, the partition says {size}")
     if math.isinf(update.mean("classification")):  # NaN is no report: eq 15 then falls back to sizes
         found.append("its reported loss is infinite")
     try:
@@ -57,7 +61,11 @@ def update_faults(store: Store, update: Update, template: "Mapping[str, Tensor]"
 
 
 def check_updates(
-    context: "RunContext", updates: "Sequence[Update]", start: ModelRef, stage: int
+    context: "RunContext",
+    updates: "Sequence[Update]",
+    start: ModelRef,
+    stage: int,
+    sizes: "Mapping[str, int] | None" = None,
 ) -> tuple[list[Update], list[Dropped]]:
     """Splits updates into those that count and those that do not, with the reason.
 
@@ -66,6 +74,7 @@ def check_updates(
         updates: As the clients sent them.
         start: A model that the server sent out; its tensors are the template.
         stage: The stage, for the record.
+        sizes: Client id -> number of training images, as the server knows them; ``None``: not known.
 
     Returns:
         The good updates in client-id order, and the dropped clients.
@@ -74,7 +83,7 @@ def check_updates(
     template = store.get_state(start)
     good, dropped = [], []
     for update in sorted(updates, key=lambda u: u.client):
-        wrong = update_faults(store, update, template)
+        wrong = update_faults(store, update, template, sizes.get(update.client) if sizes else None)
         if wrong:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
             dropped.append(Dropped(update.client, stage, "; ".join(wrong[:3]) + more))

@@ -1,0 +1,112 @@
+"""Data on disk that somebody changed or damaged: refused with the file's name, never read as something else."""
+
+import json
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from models.errors import UserError
+from tasks.data.clients import load_clients
+from tasks.data.dataset import load_dataset
+
+
+@pytest.fixture
+def data(tiny_data, tmp_path):
+    shutil.copytree(tiny_data.dataset, tmp_path / "dataset")
+    shutil.copytree(tiny_data.clients, tmp_path / "clients")
+    return tmp_path
+
+
+def refused(load, folder, name):
+    with pytest.raises(UserError, match="damaged") as caught:
+        load(folder)
+    assert name in str(caught.value.where)
+    assert "make the data again (fedscene data " in str(caught.value.hint)
+
+
+def change(path, column, value):
+    """Put a value (or values of another type) into a column of a Parquet file."""
+    table = pq.read_table(path)
+    index = table.column_names.index(column)
+    pq.write_table(table.set_column(index, column, pa.array(value(table[column].to_pylist()))), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("dataset.json", "[]"),
+        ("dataset.json", "[" * 100_000),
+        ("dataset.json", '{"digest": 3}'),
+        ("dataset.json", '{"digest": "without the labels\' digest"}'),
+        ("classes.json", "{}"),
+        ("classes.json", "[{}]"),
+        ("classes.json", '["\\ud800"]'),
+        ("images.npy", ""),
+    ],
+)
+def test_damaged_files_of_a_data_set(data, name, text):
+    (data / "dataset" / name).write_text(text)
+    refused(load_dataset, data / "dataset", "samples.parquet" if "ud800" in text else name)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("labels", lambda old: [None, *old[1:]]),
+        ("labels", lambda old: [[], *old[1:]] if old[0] else [old[1], *old[1:]]),
+        ("labels", lambda old: list(range(len(old)))),
+        ("site", lambda old: [b"\xff"] * len(old)),
+        ("split", lambda old: ["test" if split == "val" else split for split in old]),
+        ("source", lambda old: ["another.jpg", *old[1:]]),
+    ],
+)
+def test_samples_are_those_that_were_written(data, column, value):
+    change(data / "dataset/samples.parquet", column, value)
+    refused(load_dataset, data / "dataset", "samples.parquet")
+
+
+def test_classes_in_another_order_are_refused(data):
+    path = data / "dataset/classes.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[::-1]))
+    refused(load_dataset, data / "dataset", "samples.parquet")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"dataset_digest": 3}, {"digest": None}, {"clients": []}, {"clients": {"a": 1}}, {"clients": {}}, {"scheme": 1}],
+)
+def test_damaged_summaries_of_clients(data, changes):
+    path = data / "clients/clients.json"
+    shutil.copy(path, data / "intact.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(UserError, match="damaged"):
+        load_clients(data / "clients")
+    summary = json.loads((data / "intact.json").read_text())
+    next(iter(summary["clients"].values()))["labels"].popitem()
+    path.write_text(json.dumps(summary))
+    refused(load_clients, data / "clients", "clients.json")
+    path.write_text("[]")
+    refused(load_clients, data / "clients", "clients.json")
+
+
+@pytest.mark.parametrize("value", [lambda old: ["x"] * len(old), lambda old: [None, *old[1:]], lambda old: old[::-1]])
+def test_damaged_tables_of_clients(data, value):
+    change(data / "clients/clients.parquet", "index", value)
+    refused(load_clients, data / "clients", "clients.parquet")
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(data, capsys):
+    from flows.cli_data import _show_clients
+
+    summary = load_clients(data / "clients").summary
+    names = dict(zip(summary["clients"], ["[/]", "[red]north[/red]", ":bug: \\", "d"], strict=True))
+    labels = dict(zip(next(iter(summary["clients"].values()))["labels"], ["[bold]", "[/x]", ":dog:"], strict=False))
+    clients = {
+        names[client]: entry | {"labels": {labels.get(name, name): n for name, n in entry["labels"].items()}}
+        for client, entry in summary["clients"].items()
+    }
+    _show_clients(summary | {"clients": clients})
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in [*names.values(), *labels.values()])

@@ -1,0 +1,94 @@
+"""Opening a run: its id, its lock, and that a refused command touches nothing."""
+
+import pytest
+
+from flows.runs import DataPaths, find_run, open_run
+from flows.settings import load_settings
+from models.errors import UserError
+from models.label_embeddings import write_label_file
+
+SETS = ["ingest.image_size=32", "partition.scheme=iid", "partition.clients=4"]
+
+
+@pytest.fixture
+def opened(tiny_data, tmp_path, monkeypatch):
+    """``opened(*overrides, run_id=None)`` opens and closes a run, and returns it."""
+    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
+    data = DataPaths(tiny_data.dataset, tiny_data.clients)
+
+    def call(*overrides, run_id=None):
+        with open_run(load_settings(None, ["tiny"], [*SETS, *overrides]), data, run_id) as run:
+            return run
+
+    call.data = data
+    return call
+
+
+def test_what_decides_a_result_decides_the_id(opened):
+    first = opened()
+    assert opened().id == first.id
+    for same in (
+        "federation.rounds=9",
+        "federation.workers=1",
+        "federation.clients_per_task=2",
+        "tracking.keep_rounds=1",
+    ):
+        assert opened(same).id == first.id, same
+    for other in (
+        "train.lr=0.1",
+        "seed=8",
+        "federation.bn_policy=local",
+        "objective.fmman.tau=0.4",
+        "method.name=fedavg",
+    ):
+        assert opened(other).id != first.id, other
+
+
+def test_settings_of_methods_that_do_not_run_do_not_matter(opened):
+    assert opened("method.name=fedavg").id == opened("method.name=fedavg", "method.fmman.clusters=1").id
+
+
+def test_what_is_in_a_file_decides_not_only_its_name(opened, tiny_data, tmp_path):
+    import torch
+
+    file = tmp_path / "labels.safetensors"
+    source = ["model.labels.source=file", f"model.labels.file={file}"]
+    write_label_file(file, tiny_data.classes, torch.eye(16))
+    first = opened(*source)
+    write_label_file(file, tiny_data.classes, torch.eye(16).flip(0))
+    assert opened(*source).id != first.id
+
+
+def test_a_refused_command_leaves_the_run_as_it_was(opened):
+    run = opened(run_id="mine")
+    before = {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="other settings"):
+        opened("model.labels.center=true", run_id="mine")
+    assert {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()} == before
+
+
+def test_one_process_at_a_time(opened):
+    settings = load_settings(None, ["tiny"], SETS)
+    with open_run(settings, opened.data), pytest.raises(UserError, match="another process"):
+        opened()
+
+
+@pytest.mark.parametrize("name", ["../x", ".", "..", "a/b", "a::b", "", "data", "x" * 101, "a'b", "-rf"])
+def test_a_run_id_is_a_plain_name(opened, name):
+    with pytest.raises(UserError, match="not a name for a run"):
+        opened(run_id=name)
+
+
+def test_more_groups_than_clients_are_refused(opened):
+    with pytest.raises(UserError, match=r"clusters is 5, but only 4"):
+        opened("method.fmman.clusters=5", "partition.clients=6")
+
+
+def test_finding_a_run(opened, tmp_path):
+    with pytest.raises(UserError, match="no run yet"):
+        find_run(tmp_path / "runs", None)
+    opened(run_id="one")
+    last = opened(run_id="two")
+    assert find_run(tmp_path / "runs", None) == last.root
+    with pytest.raises(UserError, match="no such run"):
+        find_run(tmp_path / "runs", "three")
