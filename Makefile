@@ -26,7 +26,7 @@ tiny: $(STAMP) ## The same job in seconds, without DVC or Prefect
 	@$(BIN)/fedscene run --preset tiny
 
 test: $(STAMP) ## Run all tests
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-unit: $(STAMP) ## Run the tests that need no server and no other process
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not integration" $(ARGS)
