@@ -9,29 +9,35 @@ many images are drawn. A panel may carry no labelled device: a true negative. Fl
 changes its labels (switch-left, switch-right).
 """
 
-import hashlib
-from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from tasks.data.rendered.cabinet_devices import CLUTTER, DARK, DEVICES, WHITE
-from tasks.data.rendered.cabinet_labels import CLASSES, PROMPT_NAMES, label_model, prevalences, strength_matrix
+from tasks.data.rendered.cabinet_labels import (
+    CLASSES,
+    PROMPT_NAMES,
+    label_model,
+    prevalences,
+    site_group,
+    strength_matrix,
+)
 from tasks.data.rendered.camera import OVERSAMPLING, photograph
 from tasks.data.rendered.latent import LabelSampler
 from tasks.data.rendered.pen import Pen, mix
 from tasks.data.rendered.settings import RenderedSettings
 from tasks.data.rendered.sites import SiteLook, site_counts, site_look
-from tasks.data.sample import RawSample
 from tasks.randomness import numpy_generator
 
 __all__ = [
     "CLASSES",
     "PROMPT_NAMES",
+    "draw",
     "draw_labels",
     "prevalences",
-    "render",
     "render_image",
+    "site_group",
     "site_look",
     "sites",
     "strength_matrix",
@@ -44,7 +50,7 @@ _MARGIN = 0.03  # of the panel's side, left free around the grid
 
 
 def sites(settings: RenderedSettings) -> dict[str, int]:
-    """Images of each site, site -> count, in the order in which ``render`` yields them."""
+    """Images of each site, site -> count, in the order of the set."""
     return site_counts(settings)
 
 
@@ -53,7 +59,7 @@ def _generator(seed: int, site: str, number: int) -> np.random.Generator:
 
 
 def draw_labels(settings: RenderedSettings, seed: int, site: str, n: int) -> np.ndarray:
-    """The labels of a site's first n images, uint8 [n, 16] in the order of ``CLASSES``; those that ``render`` draws.
+    """The labels of a site's first n images, uint8 [n, 16] in the order of ``CLASSES``; those that ``draw`` draws.
 
     Raises:
         UserError: The set has no such site.
@@ -108,29 +114,24 @@ def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, s
     return photograph(drawing, look, rng, size)
 
 
-def render(settings: RenderedSettings, seed: int, size: int) -> Iterator[RawSample]:
-    """All images of the set, site by site, one at a time.
+def draw(settings: RenderedSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
+    """Image ``number`` of a site, uint8 RGB [size, size, 3]; its labels are row ``number`` of ``draw_labels``.
 
     Args:
         settings: What to draw.
         seed: Seed of all draws.
+        site: The site.
+        number: From 0.
         size: Pixels a side, at least 32.
 
-    Yields:
-        Samples with status ``ok``, a virtual path such as ``cabinet/site-2/000123.png`` and no split.
+    Raises:
+        UserError: The set has no such site.
     """
-    for site, count in sites(settings).items():
-        look, sampler = site_look(settings, site), LabelSampler(label_model(settings, site))
-        for number in range(count):
-            rng = _generator(seed, site, number)
-            labels = sampler.draw(rng)
-            image = render_image(labels, look, rng, size)
-            yield RawSample(
-                path=f"cabinet/{site}/{number:06d}.png",
-                site=site,
-                labels=tuple(sorted(name for name, present in zip(CLASSES, labels, strict=True) if present)),
-                image=image,
-                width=size,
-                height=size,
-                sha256=hashlib.sha256(image.tobytes()).hexdigest(),
-            )
+    look, sampler = _prepared(settings, site)
+    rng = _generator(seed, site, number)
+    return render_image(sampler.draw(rng), look, rng, size)
+
+
+@lru_cache(maxsize=128)
+def _prepared(settings: RenderedSettings, site: str) -> tuple[SiteLook, LabelSampler]:
+    return site_look(settings, site), LabelSampler(label_model(settings, site))

@@ -8,7 +8,7 @@ half-way, whether it is a signalling panel, and whether it is under test. Sites 
 * sites 3, 6, 9, ..: lamps the other way round: green stands for energised, red for not.
 
 ``site_correlation`` moves a site from the shared loadings to those of its convention, and its prevalences from
-the shared ones (log-odds plus up to 0.55 either way).
+the shared ones (log-odds plus up to 0.55 either way); ``site_prevalence``, when given, moves the latter alone.
 """
 
 import numpy as np
@@ -55,15 +55,23 @@ def label_model(settings: RenderedSettings, site: str) -> LabelModel:
     Raises:
         UserError: The set has no such site.
     """
-    number = site_number(settings, site)
     away = settings.site_correlation
-    turned = _CONVENTIONS[number % len(_CONVENTIONS)]
+    turned = _CONVENTIONS[site_group(settings, site)]
     loadings = _LOADINGS.copy()
     loadings[turned, 0] *= 1 - 2 * away  # from v to -v on the factor "energised"
     shift = numpy_generator(0, "rendered/cabinet/prevalence", client=site).uniform(-1, 1, len(CLASSES))
-    odds = _PREVALENCE / (1 - _PREVALENCE) * np.exp(away * _LOG_ODDS_SHIFT * shift)
+    odds = _PREVALENCE / (1 - _PREVALENCE) * np.exp(settings.prevalence_shift * _LOG_ODDS_SHIFT * shift)
     prevalence = np.clip(odds / (1 + odds), _LOWEST, _HIGHEST)
     return LabelModel(loadings * settings.correlation**0.5, prevalence)
+
+
+def site_group(settings: RenderedSettings, site: str) -> int:
+    """Which convention a site follows: 0 the shared one, 1 switches turned, 2 lamps turned.
+
+    Raises:
+        UserError: The set has no such site.
+    """
+    return site_number(settings, site) % len(_CONVENTIONS)
 
 
 def strength_matrix(settings: RenderedSettings, site: str) -> np.ndarray:

@@ -1,8 +1,10 @@
 """Which drawn sets exist. A set is one module, one line here, and its name in ``RenderedSettings.set``.
 
 A set's module offers ``CLASSES: list[str]``, ``PROMPT_NAMES: dict[str, str]``,
-``sites(settings) -> dict[str, int]`` (site -> images) and
-``render(settings, seed, size) -> Iterator[RawSample]``.
+``sites(settings) -> dict[str, int]`` (site -> images), ``draw_labels(settings, seed, site, n) -> uint8 [n, C]`` (of the
+site's first n images), ``draw(settings, seed, site, number, size) -> uint8 [size, size, 3]``,
+``prevalences(settings, site) -> float [C]`` and ``site_group(settings, site) -> int``; multi-label sets also
+``strength_matrix(settings, site) -> float [C, C]``.
 """
 
 from importlib import import_module
@@ -12,6 +14,9 @@ from models.errors import UserError
 
 SETS: dict[str, str] = {
     "cabinet": "tasks.data.rendered.cabinet",
+    "defects": "tasks.data.rendered.defects",
+    "scrap": "tasks.data.rendered.scrap",
+    "scenes": "tasks.data.rendered.scenes",
 }
 
 

@@ -6,7 +6,7 @@ Nothing here is random: site k looks the same for every seed and every number of
 from dataclasses import dataclass
 
 from models.errors import UserError
-from tasks.data.rendered.settings import RenderedSettings
+from tasks.data.rendered.settings import Cause, RenderedSettings
 
 RGB = tuple[int, int, int]
 
@@ -35,6 +35,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "noise": (1.0, 9.0),
     "fading": (0.0, 0.5),
 }
+_CAUSES: dict[str, Cause] = dict.fromkeys(RANGES, "lighting")
+_CAUSES.update(yaw="viewpoint", pitch="viewpoint", roll="viewpoint", blur="blur", noise="blur")
 _STEPS = (2, 3, 5, 7, 11, 13, 19, 29, 31)  # a prime for each range; see site_look
 
 
@@ -96,17 +98,17 @@ def site_counts(settings: RenderedSettings) -> dict[str, int]:
 
 
 def site_look(settings: RenderedSettings, site: str) -> SiteLook:
-    """The look of a site: the neutral look, moved by ``site_shift`` towards the site's own.
+    """The look of a site: the neutral look, moved towards the site's own, each cause by its own factor.
 
     Raises:
         UserError: The set has no such site.
     """
-    number, shift = site_number(settings, site), settings.site_shift
+    number, shift = site_number(settings, site), settings.shift("background")
     own = SURFACES[number % len(SURFACES)]
     red, green, blue = (round(n + shift * (o - n)) for n, o in zip(NEUTRAL_SURFACE, own, strict=True))
     values = {}
     for step, (name, (low, high)) in zip(_STEPS, RANGES.items(), strict=True):
         # Multiples of an irrational step fill [0, 1) evenly for any number of sites; each trait has its own step.
         place = (0.5 + (number + 1) * step**0.5) % 1
-        values[name] = low + (high - low) * (0.5 + shift * (place - 0.5))
+        values[name] = low + (high - low) * (0.5 + settings.shift(_CAUSES[name]) * (place - 0.5))
     return SiteLook(surface=(red, green, blue), **values)
