@@ -25,6 +25,9 @@ def ingest(
     preset: Presets = None,
     set_: Overrides = None,
     root: Root = Path("data"),
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Decoding processes; default: one for each core.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Read the source, check every file, write dataset/ (images.npy, samples, classes, manifest)."""
@@ -33,7 +36,7 @@ def ingest(
         from flows.progress import counting
 
         with counting(console(True), "ingesting") as progress:
-            summary = ingest_stage(_settings(params, preset, set_), root, progress)
+            summary = ingest_stage(_settings(params, preset, set_), root, progress, workers)
         if as_json:
             print_json(summary)
             return
@@ -46,6 +49,9 @@ def ingest(
             out.print(f"  {count:6d}  {reason}")
         for alias, count in summary["aliases"].items():
             out.print(f"  {count:6d}  labels read by alias: {alias}", **_PLAIN)
+        if summary["groups_across_splits"]:
+            leaks = summary["groups_across_splits"]
+            out.print(f"warning: {leaks} groups of images that belong together lie in several of the given splits")
         files = f"data set: {root / 'dataset'}, every input file: {root / 'dataset' / 'manifest.parquet'}"
         out.print(files, **_PLAIN)
 
@@ -58,44 +64,39 @@ def partition(
     root: Root = Path("data"),
     as_json: Json = False,
 ) -> None:
-    """Say which client holds which training images; write clients/ with counts and a heat-map."""
+    """Say which client holds which training images; write clients/ with counts and pictures."""
     with user_errors(as_json):
         from flows.data import partition_stage
+        from flows.show import show_differences
 
         summary = partition_stage(_settings(params, preset, set_), root)
         if as_json:
             print_json(summary)
             return
-        _show_clients(summary)
-        files = f"partition: {root / 'clients'}, heat-map: {root / 'clients' / 'label_client.png'}"
+        show_differences(summary, "client", console(False))
+        for warning in summary["warnings"]:
+            console(False).print(f"warning: {warning}", **_PLAIN)
+        files = f"partition: {root / 'clients'}, pictures: label_client.png, client_sizes.png, cooccurrence.png in it"
         console(False).print(files, **_PLAIN)
 
 
 @data_app.command("show")
-def show(root: Root = Path("data"), as_json: Json = False) -> None:
-    """Print how images and labels fall across clients."""
+def show(
+    root: Root = Path("data"),
+    sheets: Annotated[Path | None, typer.Option("--sheets", help="Folder to write to; default: ROOT/sheets.")] = None,
+    per_site: Annotated[int, typer.Option("--per-site", min=1, max=120, help="Pictures on a site's sheet.")] = 40,
+    site: Annotated[list[str] | None, typer.Option("--site", help="Sheet of this site only; may be repeated.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the sheets with the desktop's viewer.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print how images and labels fall across sites and clients; write a sheet of sample pictures for each site."""
     with user_errors(as_json):
-        from tasks.data.clients import load_clients
+        from flows.show import look, open_files, print_look
 
-        summary = load_clients(root / "clients").summary
+        found = look(root, sheets or root / "sheets", per_site, site or ())
         if as_json:
-            print_json(summary)
-            return
-        _show_clients(summary)
-        console(False).print(f"heat-map: {root / 'clients' / 'label_client.png'}", **_PLAIN)
-
-
-def _show_clients(summary: dict[str, Any]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    title = Text(f"{summary['scheme']}: images with each label, by client", style="table.title")
-    table = Table(title=title, title_justify="left")
-    table.add_column("label")
-    for client, row in summary["clients"].items():
-        table.add_column(Text(f"{client} ({row['images']})"), justify="right")
-    labels = list(next(iter(summary["clients"].values()))["labels"])
-    for label in labels:
-        table.add_row(Text(label), *(str(row["labels"][label]) for row in summary["clients"].values()))
-    console(False).print(table)
-    console(False).print(f"mean Jensen-Shannon distance to the whole: {summary['mean_js_distance']:.3f}")
+            print_json(found)
+        else:
+            print_look(found, console(False))
+        if open_:
+            open_files(found, console(as_json))

@@ -13,11 +13,13 @@ from tasks.store import Store, digest_of
 ProgressCall = Callable[[int, "int | None"], None]
 
 
-def ingest_stage(settings: Settings, root: Path, progress: ProgressCall | None = None) -> dict[str, Any]:
+def ingest_stage(
+    settings: Settings, root: Path, progress: ProgressCall | None = None, workers: int | None = None
+) -> dict[str, Any]:
     """Ingests into ``root/dataset`` and writes the counts per reason to ``root/ingest.json``, a DVC metric."""
     from tasks.data.ingest import ingest
 
-    summary = ingest(settings.ingest, root / "dataset", settings.seed, progress)
+    summary = ingest(settings.ingest, root / "dataset", settings.seed, progress, workers)
     counts = {key: summary[key] for key in ("images", "reasons", "splits")}
     Store(root).write_json("ingest.json", counts)
     return summary
@@ -25,17 +27,10 @@ def ingest_stage(settings: Settings, root: Path, progress: ProgressCall | None =
 
 def partition_stage(settings: Settings, root: Path) -> dict[str, Any]:
     """Partitions ``root/dataset`` into ``root/clients`` and writes ``root/partition.json``, a DVC metric."""
-    from tasks.data.partition import partition
+    from tasks.data.partition.stage import figures, partition
 
     summary = partition(root / "dataset", settings.partition, root / "clients", settings.seed)
-    sizes = [client["images"] for client in summary["clients"].values()]
-    figures = {
-        "clients": len(sizes),
-        "smallest": min(sizes),
-        "largest": max(sizes),
-        "mean_js_distance": summary["mean_js_distance"],
-    }
-    Store(root).write_json("partition.json", figures)
+    Store(root).write_json("partition.json", figures(summary))
     return summary
 
 

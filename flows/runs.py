@@ -15,9 +15,11 @@ from flows.environment import runs_root
 from flows.settings import Settings, as_values, check_clusters
 from models.errors import UserError
 from tasks.context import RunContext, fingerprint
-from tasks.data.clients import HEATMAP, load_clients, require_match
+from tasks.data.clients import load_clients, require_match
 from tasks.data.dataset import load_dataset
+from tasks.data.figures import FILES
 from tasks.initial import label_table
+from tasks.report import DATA_FIGURES
 from tasks.store import Store, state_digest
 
 
@@ -101,6 +103,7 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
     """
     dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
     require_match(clients, dataset)
+    clients.require_labels()
     sizes = {client: len(clients.indices[client]) for client in clients.ids}
     _check_groups(settings, len(sizes), data)
     device, table = device_of(settings), label_table(settings.model, dataset.classes)
@@ -137,9 +140,16 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
         )
         run = Run(name, root, context, sizes, clients.digest)
         _remember(store, settings, run)
-        if (data.clients / HEATMAP).is_file():
-            shutil.copyfile(data.clients / HEATMAP, root / HEATMAP)
+        _keep_figures(data.clients, root / DATA_FIGURES)
         yield run
+
+
+def _keep_figures(clients: Path, folder: Path) -> None:
+    """Copies the partition's pictures and tables to the run, whose report then needs no data."""
+    folder.mkdir(exist_ok=True)
+    for name in FILES:
+        if (clients / name).is_file():
+            shutil.copyfile(clients / name, folder / name)
 
 
 def _check_groups(settings: Settings, clients: int, data: DataPaths) -> None:

@@ -1,37 +1,27 @@
-"""The pictures of a report, as PNG files 9 inches wide. Matplotlib's object interface: no pyplot, no display.
-
-One colour means one thing in a picture; signs and line styles say it a second time.
-"""
+"""The pictures of a report, as PNG files 9 inches wide."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, RED, SKY, new_figure, one_line
 from tasks.records import RoundRecord
 from tasks.summary import best_round
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, told apart with every common colour blindness
-BLUE, ORANGE, GREEN, PURPLE, SKY, RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"
 RIGHT, WRONG, MISSED = "#00795A", "#C24E00", "#7B3294"  # dark enough for small letters
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#8C6D31", "#5254A3", "#7F7F7F", "#BCBD22")
-INK, GREY, PALE = "#222222", "#8A8A8A", "#EDEDED"
-WIDTH, DPI = 9.0, 150
-SCRIPTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Droid Sans Fallback", "Microsoft YaHei")
-LABEL_LENGTH = 26
 
 
 def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
     """Average precision and F1 on the test set by round; the mean prevalence is the AP of guessing."""
     rounds = [record.round for record in records]
-    with _figure(path, 3.9) as figure:
+    with new_figure(path, 3.9) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
         _lines(left, records, (("macro_ap", "macro AP", BLUE, "-"), ("micro_ap", "micro AP", SKY, "--")))
         chance = records[-1].metrics.get("mean_prevalence", math.nan)  # the test set is the same in every round
@@ -68,7 +58,7 @@ def per_class_bars(record: RoundRecord, path: Path) -> None:
     """AP of each class, best first, beside the class's share of the test images (what guessing would reach)."""
     rows = sorted(record.per_class.items(), key=lambda item: (-np.nan_to_num(item[1]["ap"], nan=-1), item[0]))
     places = np.arange(len(rows))
-    with _figure(path, 1.3 + 0.27 * len(rows)) as figure:
+    with new_figure(path, 1.3 + 0.27 * len(rows)) as figure:
         axes = figure.subplots()
         ap = [cells["ap"] for _, cells in rows]
         axes.barh(places, np.nan_to_num(ap), 0.7, color=BLUE, label="AP")
@@ -79,7 +69,7 @@ def per_class_bars(record: RoundRecord, path: Path) -> None:
             text = "no positive test image" if absent else f"{value:.2f}   {cells['support']:.0f} images"
             start = max(0.0 if absent else value, cells["prevalence"])
             axes.text(start + 0.015, float(place), text, va="center", color=GREY if absent else INK, fontsize=8)
-        axes.set_yticks(places, [_text(name) for name, _ in rows])
+        axes.set_yticks(places, [one_line(name) for name, _ in rows])
         axes.set(xlim=(0, 1.2), ylim=(len(rows) - 0.4, -0.6), title=f"Classes after round {record.round}")
         axes.set_xticks(np.linspace(0, 1, 6))
         axes.grid(visible=False, axis="y")
@@ -102,7 +92,7 @@ def groups_over_rounds(records: Sequence[RoundRecord], path: Path) -> None:
             grid[row[client], column] = group
         lost += [(column, row[entry.client]) for entry in record.dropped if entry.client in row]
     count = int(np.nanmax(grid)) + 1 if np.isfinite(grid).any() else 0
-    with _figure(path, min(2.0 + 0.22 * len(clients), 14)) as figure:
+    with new_figure(path, min(2.0 + 0.22 * len(clients), 14)) as figure:
         axes = figure.subplots()
         colours = ListedColormap(_colours(max(count, 1))).with_extremes(bad=PALE)
         axes.pcolormesh(
@@ -116,7 +106,7 @@ def groups_over_rounds(records: Sequence[RoundRecord], path: Path) -> None:
         if lost:
             axes.plot(*(np.array(lost).T + 0.5), "x", color=INK, markersize=6)
         every = max(1, math.ceil(len(clients) / 50))
-        axes.set_yticks(np.arange(0, len(clients), every) + 0.5, [_text(client) for client in clients[::every]])
+        axes.set_yticks(np.arange(0, len(clients), every) + 0.5, [one_line(client) for client in clients[::every]])
         step = max(1, math.ceil(len(records) / 25))
         axes.set_xticks(np.arange(0, len(records), step) + 0.5, [str(record.round) for record in records[::step]])
         axes.invert_yaxis()
@@ -135,7 +125,7 @@ def traffic(records: Sequence[RoundRecord], path: Path) -> None:
     stages = list(dict.fromkeys(log.name for record in records for log in record.stages))
     rounds = np.array([record.round for record in records])
     colours = dict(zip(stages, _colours(len(stages)), strict=True))
-    with _figure(path, 3.9) as figure:
+    with new_figure(path, 3.9) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, key, title in zip(
             panels, ("bytes_down", "bytes_up"), ("To the clients", "From the clients"), strict=True
@@ -144,7 +134,7 @@ def traffic(records: Sequence[RoundRecord], path: Path) -> None:
             for stage in stages:
                 sizes = np.array([_stage_bytes(record, key, stage) for record in records])
                 if sizes.any():
-                    axes.bar(rounds, sizes, 0.8, bottom=floor, color=colours[stage], label=_text(stage))
+                    axes.bar(rounds, sizes, 0.8, bottom=floor, color=colours[stage], label=one_line(stage))
                 floor += sizes
             if key == "bytes_down":
                 naive = [_stage_bytes(record, "bytes_down_naive") for record in records]
@@ -184,7 +174,7 @@ def prediction_sheet(
     """
     columns = 3
     rows = math.ceil(len(images) / columns)
-    with _figure(path, 0.45 + 1.5 * rows) as figure:
+    with new_figure(path, 0.45 + 1.5 * rows) as figure:
         grid = figure.subplots(rows, 2 * columns, squeeze=False, width_ratios=[1, 1.05] * columns)
         for axes in grid.flat:
             axes.axis("off")
@@ -212,41 +202,11 @@ def _verdicts(
         true, said = bool(truth[index]), bool(score[index] >= threshold)
         if true or said:
             sign, colour = ("✓", RIGHT) if true and said else ("✗", WRONG) if said else ("○", MISSED)
-            lines.append((f"{sign} {score[index]:.2f} {_text(classes[index], 17)}", colour))
+            lines.append((f"{sign} {score[index]:.2f} {one_line(classes[index], 17)}", colour))
     if not lines:
         return [("no label, none predicted", GREY)]
     hidden = len(lines) - most
     return lines if hidden <= 0 else [*lines[: most - 1], (f"and {hidden + 1} more", GREY)]
-
-
-@contextmanager
-def _figure(path: Path, height: float) -> "Iterator[Figure]":
-    """A figure in the house's look, written to ``path`` at the end."""
-    import matplotlib as mpl
-    from matplotlib import font_manager
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    known = set(font_manager.get_font_names())
-    look: dict[Any, Any] = {
-        "font.family": ["DejaVu Sans", *(name for name in SCRIPTS if name in known)],
-        "font.size": 9, "axes.titlesize": 11, "axes.titlelocation": "left", "axes.titleweight": "bold",
-        "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
-        "grid.color": PALE, "axes.edgecolor": GREY, "axes.labelcolor": INK, "text.color": INK,
-        "xtick.color": INK, "ytick.color": INK, "lines.linewidth": 1.8,
-    }  # fmt: skip
-    with mpl.rc_context(look):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=DPI, metadata={"Software": None})
-
-
-def _text(name: str, length: int = LABEL_LENGTH) -> str:
-    """A name from outside as a label: not longer than ``length``, one line, no formula."""
-    line = " ".join(str(name).split())
-    return (line if len(line) <= length else f"{line[: length - 1]}…").replace("$", r"\$")
 
 
 def _colours(count: int) -> list[Any]:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.clients import HEATMAP
+from tasks.data.figures import FIGURES, TABLE, TITLES
 from tasks.markdown import markdown_table, safe_cell
 from tasks.records import RoundRecord
 from tasks.round_table import COLUMNS, NONE, round_row, shown_row
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAIN_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "mean_prevalence", "val_macro_ap")
+DATA_FIGURES = "data"  # folder of the run with the partition's pictures and tables
 MOST_PICTURES = 60  # that a run keeps for its reports
 COLUMNS_NOTE = "MB down counts equal copies to one client once. Worst clients: mean loss of the worst tenth of them."
 
@@ -59,6 +60,8 @@ def build_report(
 ) -> dict[str, Any]:
     """Writes ``report.md``, ``metrics.json``, ``rounds.csv`` and ``plots/*.png`` of a run's finished rounds.
 
+    The figures of its data are copied beside them: pictures to ``plots/``, ``heterogeneity.md`` and ``.json``.
+
     Args:
         run_root: The run's folder: ``rounds/``, ``run.json``, ``settings.json``.
         out: The folder to write to; made if it is missing, files of the same names are replaced.
@@ -75,13 +78,16 @@ def build_report(
     records = load_records(run_root)
     run, effective = _read_json(run_root / "run.json"), _read_json(run_root / "settings.json")
     out.mkdir(parents=True, exist_ok=True)
-    plots = _draw(records, out / "plots", run, settings, pictures) | _heatmap(run_root, out / "plots")
+    plots = _draw(records, out / "plots", run, settings, pictures)
+    data_plots, data_tables = _data_figures(run_root, out)
+    plots |= data_plots
     metrics = _metrics(records)
     _write(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     _write_rounds(out / "rounds.csv", records)
     parts = [
         _head(run, records),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
+        f"[How the clients' data differ, in figures]({TABLE})" if data_tables else "",
         _rounds(records),
         _breakdown("Classes", records[-1].per_class, records[-1]),
         _breakdown("Sites", records[-1].per_site, records[-1]),
@@ -91,7 +97,8 @@ def build_report(
         _settings(effective),
     ]
     _write(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
-    return {"metrics": metrics, "files": [out / "report.md", out / "metrics.json", out / "rounds.csv", *plots.values()]}
+    files = [out / name for name in ("report.md", "metrics.json", "rounds.csv")]
+    return {"metrics": metrics, "files": [*files, *plots.values(), *data_tables]}
 
 
 def _draw(
@@ -124,13 +131,15 @@ def _draw(
     return drawn
 
 
-def _heatmap(run_root: Path, folder: Path) -> dict[str, Path]:
-    """The partition's heat-map, which the run keeps a copy of."""
-    source, target = run_root / HEATMAP, folder / "labels-by-client.png"
-    if not source.is_file():
-        return {}
-    shutil.copyfile(source, target)
-    return {"Labels by client": target}
+def _data_figures(run_root: Path, out: Path) -> tuple[dict[str, Path], list[Path]]:
+    """The partition's pictures and tables, of which the run keeps a copy: title -> picture, and the tables."""
+    source = run_root / DATA_FIGURES
+    names = [name for name in (*TITLES, TABLE, FIGURES) if (source / name).is_file()]
+    targets = {name: out / "plots" / name if name in TITLES else out / name for name in names}
+    for name, target in targets.items():
+        shutil.copyfile(source / name, target)
+    pictures = {TITLES[name]: target for name, target in targets.items() if name in TITLES}
+    return pictures, [target for name, target in targets.items() if name not in TITLES]
 
 
 def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:

@@ -6,6 +6,7 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from models.errors import UserError
 from tasks.data.clients import load_clients
@@ -98,7 +99,7 @@ def test_damaged_tables_of_clients(data, value):
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(data, capsys):
-    from flows.cli_data import _show_clients
+    from flows.show import show_differences
 
     summary = load_clients(data / "clients").summary
     names = dict(zip(summary["clients"], ["[/]", "[red]north[/red]", ":bug: \\", "d"], strict=True))
@@ -107,6 +108,6 @@ def test_names_that_look_like_markup_are_shown_as_they_are(data, capsys):
         names[client]: entry | {"labels": {labels.get(name, name): n for name, n in entry["labels"].items()}}
         for client, entry in summary["clients"].items()
     }
-    _show_clients(summary | {"clients": clients})
+    show_differences(summary | {"clients": clients}, "client", Console(width=200))
     shown = capsys.readouterr().out
     assert all(name in shown for name in [*names.values(), *labels.values()])

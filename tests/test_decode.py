@@ -7,12 +7,12 @@ import pytest
 from PIL import Image
 from voc_trees import encoded, picture, put
 
-from tasks.data.decode import DecodeError, decode, resize
+from tasks.data.decode import DecodeError, Limits, decode, resize
 
 
 def decoded(tmp_path, data, name="a.jpg", **options):
     put(tmp_path / name, data)
-    return decode(tmp_path / name, **options)
+    return decode(tmp_path / name, Limits(**options))
 
 
 def test_exif_turns_the_picture_upright(tmp_path):

@@ -1,7 +1,6 @@
 """Ingest: what ends in the data set, what in the manifest, what is refused, and that nothing is lost on the way."""
 
 import json
-import typing
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,18 +9,17 @@ from PIL import Image
 from pydantic import ValidationError
 from voc_trees import add, encoded, picture, put, sound_tree, voc_xml
 
+from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.collector import ImageWriter
 from tasks.data.dataset import content_digest, load_dataset, replacing
 from tasks.data.decode import resize
-from tasks.data.formats import FORMATS
+from tasks.data.formats import FORMATS, reader
 from tasks.data.ingest import IngestSettings, ingest
 from tasks.data.manifest import COUNTED_BAD, REASONS
 
 
 def settings_for(root, **changes):
-    voc = {"root": root, **changes.pop("voc", {})}
-    return IngestSettings(source="voc", image_size=32, voc=voc, **changes)
+    return IngestSettings(source="voc", path=root, image_size=32, **changes)
 
 
 def manifest_of(out):
@@ -101,7 +99,7 @@ def test_duplicates_across_sites(tmp_path):
         sound_tree(root / site, images=3)
     put(root / "b/JPEGImages/001.png", encoded(picture(50)))
     put(root / "b/Annotations/002.xml", voc_xml(["crack"]))  # in site a, 002 is rust
-    summary = ingest(settings_for(root, voc={"site_from": "folder"}, max_bad_share=0.5), tmp_path / "out", seed=0)
+    summary = ingest(settings_for(root, site={"rule": "folder"}, max_bad_share=0.5), tmp_path / "out", seed=0)
     rows = manifest_of(tmp_path / "out")
     reasons = {path: row["reason"] for path, row in rows.items() if path.endswith("png")}
     assert reasons == {
@@ -234,22 +232,19 @@ def test_damaged_data_sets_are_refused(tmp_path):
         load_dataset(out)
 
 
-def test_image_writer_keeps_the_chosen_rows(tmp_path):
-    rows = np.random.default_rng(0).integers(0, 256, (7, 8, 8, 3), dtype=np.uint8)
-    with ImageWriter(tmp_path / "a.npy", 8) as writer:
-        assert [writer.append(row) for row in rows] == list(range(7))
-        writer.finish([0, 3, 4, 6])
-    assert (np.load(tmp_path / "a.npy") == rows[[0, 3, 4, 6]].transpose(0, 3, 1, 2)).all()
-
-
 def test_drawn_set_with_the_default_settings(tmp_path):
     summary = ingest(IngestSettings(rendered={"images": 30, "sites": 2}), tmp_path / "out", seed=0)
     assert (summary["images"], len(summary["sites"]), len(summary["labels"])) == (30, 2, 16)
     assert load_dataset(tmp_path / "out").images.shape == (30, 3, 64, 64)
 
 
-def test_every_source_has_a_reader():
-    assert set(typing.get_args(IngestSettings.model_fields["source"].annotation)) == set(FORMATS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_reader_offers_what_the_list_says(name):
+    module = reader(name)
+    assert module.KIND in ("folder", "file", "either", "none")
+    assert module.LAYOUT
+    assert issubclass(module.Settings, Section)
+    assert all(callable(getattr(module, function)) for function in ("read", "default_classes", "recognise"))
 
 
 def test_counted_reasons_are_in_the_closed_list():

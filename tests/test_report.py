@@ -11,6 +11,7 @@ from PIL import Image
 
 from models.errors import UserError
 from tasks import plots
+from tasks.data.figures import FILES
 from tasks.records import Dropped
 from tasks.report import Pictures, ReportSettings, build_report
 from tasks.round_table import round_row, round_table
@@ -77,6 +78,21 @@ def test_a_new_report_leaves_no_old_plots(tmp_path):
     there = {path.name for path in (tmp_path / "out" / "plots").iterdir()}
     assert "pictures.png" not in there
     assert there == {path.name for path in result["files"] if path.suffix == ".png"}
+
+
+def test_the_figures_of_the_data_are_in_the_report(tmp_path):
+    fabricated_run(tmp_path / "run", 1)
+    build_report(tmp_path / "run", tmp_path / "without")
+    assert "heterogeneity.md" not in (tmp_path / "without" / "report.md").read_text()
+    (tmp_path / "run" / "data").mkdir()
+    for name in FILES:
+        (tmp_path / "run" / "data" / name).write_bytes(name.encode())
+    result = build_report(tmp_path / "run", tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text()
+    for name in FILES:
+        place = f"plots/{name}" if name.endswith(".png") else name
+        assert (tmp_path / "out" / place).read_bytes() == name.encode()
+        assert tmp_path / "out" / place in result["files"] and (f"({place})" in text or name.endswith(".json"))
 
 
 def test_names_from_outside_cannot_break_tables(tmp_path):

@@ -92,7 +92,7 @@ def test_ingest_follows_the_lists_of_the_source(tmp_path):
     put(lists / "train.txt", b"000\n001\n002\n")
     put(lists / "val.txt", b"003\n")
     put(lists / "test.txt", b"004\n005\n")
-    settings_ = IngestSettings(source="voc", voc={"root": root}, split={"scheme": "given"})
+    settings_ = IngestSettings(source="voc", path=root, split={"scheme": "given"})
     ingest(settings_, tmp_path / "out", seed=0)
     assert load_dataset(tmp_path / "out").splits.tolist() == ["train"] * 3 + ["val"] + ["test"] * 2
     (lists / "val.txt").unlink()
@@ -106,7 +106,7 @@ def test_sites_are_divided_in_the_same_shares(tmp_path):
         sound_tree(root, images=20)
         for i, path in enumerate(sorted((root / "JPEGImages").iterdir())):
             path.write_bytes(path.read_bytes() + bytes([number, i]))  # other bytes, so that they are no duplicates
-    settings_ = IngestSettings(source="voc", voc={"root": tmp_path / "src", "site_from": "folder"})
+    settings_ = IngestSettings(source="voc", path=tmp_path / "src", site={"rule": "folder"})
     # The pixels of a/NNN and b/NNN are equal, so each such pair lies on one side and the sites come out alike.
     ingest(settings_, tmp_path / "out", seed=0)
     data = load_dataset(tmp_path / "out")

@@ -2,27 +2,37 @@
 
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 from voc_trees import add, encoded, picture, put, voc_xml
 
 from models.errors import UserError
-from tasks.data.formats.voc import read
 from tasks.data.formats.voc_xml import AnnotationError, parse_annotation
-from tasks.data.ingest import IngestSettings
+from tasks.data.ingest_settings import IngestSettings
+from tasks.data.parts import Decoding
+from tasks.data.reading import collect, open_source
 
 ENTITIES = (
     b'<!DOCTYPE a [<!ENTITY x "y"><!ENTITY z "&x;&x;">]><annotation><object><name>&z;</name></object></annotation>'
 )
 
 
-def rows_of(root, **voc):
-    """path -> sample, and a check that every file has exactly one row."""
-    settings = IngestSettings(source="voc", voc={"root": root, **voc})
-    samples = list(read(settings, seed=0))
+def read(root, site="none", **voc):
+    """The manifest rows."""
+    settings = IngestSettings(source="voc", path=root, voc=voc, site={"rule": site})
+    how = Decoding(32, settings.limits)
+    collector = collect(open_source(settings), settings, 0, how)
+    collector.settle()
+    return [SimpleNamespace(**row) for row in collector.rows]
+
+
+def rows_of(root, **options):
+    """path -> row, and a check that every file has exactly one."""
+    rows = read(root, **options)
     files = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
-    assert sorted(sample.path for sample in samples) == sorted(files)
-    return {sample.path: sample for sample in samples}
+    assert sorted(row.path for row in rows) == sorted(files)
+    return {row.path: row for row in rows}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +73,7 @@ def test_annotations_that_are_odd_but_right():
     assert parse_annotation(voc_xml([])).labels == ()
     assert parse_annotation(voc_xml(["b", "a", "b"], box=None)).labels == ("b", "a")
     assert parse_annotation(b"<doc><object><name>a</name></object></doc>").labels == ("a",)
-    assert parse_annotation(voc_xml(["a"], box=("1.5", "2.0", "3.25", "4"))).odd_boxes(40, 30) == 0
+    assert parse_annotation(voc_xml(["a"], box=("1.5", "2.0", "3.25", "4"))).boxes.odd(40, 30) == 0
 
 
 @pytest.mark.parametrize(
@@ -74,7 +84,7 @@ def test_odd_boxes_keep_the_label(tmp_path, box):
     put(tmp_path / "a.xml", voc_xml(["crack"], box=box))
     rows = rows_of(tmp_path)
     assert (rows["a.xml"].status, rows["a.xml"].reason) == ("fixed", "odd_box")
-    assert (rows["a.png"].status, rows["a.png"].labels) == ("ok", ("crack",))
+    assert (rows["a.png"].status, rows["a.png"].labels) == ("ok", ["crack"])
 
 
 def test_pairs_and_what_is_left_over(tmp_path):
@@ -121,8 +131,8 @@ def test_several_annotations_of_one_image_are_joined_only_on_request(tmp_path):
     put(tmp_path / "labels/faults/1.xml", voc_xml(["defect", "insulator"]))
     assert rows_of(tmp_path)["images/1.png"].reason == "ambiguous_pair"
     rows = rows_of(tmp_path, several_annotations="join")
-    assert rows["images/1.png"].labels == ("defect", "insulator")
-    assert rows["labels/whole/1.xml"].labels == ("insulator",)
+    assert rows["images/1.png"].labels == ["defect", "insulator"]
+    assert rows["labels/whole/1.xml"].labels == ["insulator"]
     assert {row.status for row in rows.values()} == {"ok"}
     put(tmp_path / "labels/faults/1.xml", b"<annotation>")
     rows = rows_of(tmp_path, several_annotations="join")
@@ -135,10 +145,10 @@ def test_sites_are_folders_and_equal_names_stay_apart(tmp_path):
     put(tmp_path / "c/JPEGImages/002.png", encoded(picture(2)))
     put(tmp_path / "d/Annotations/002.xml", voc_xml(["oil"]))
     put(tmp_path / "loose.png", encoded(picture(3)))
-    rows = rows_of(tmp_path, site_from="folder")
+    rows = rows_of(tmp_path, site="folder")
     first = rows["变电站 一/JPEGImages/001.png"]
-    assert (first.site, first.labels) == ("变电站 一", ("crack",))
-    assert rows["b/JPEGImages/001.png"].labels == ("oil",)
+    assert (first.site, first.labels) == ("变电站 一", ["crack"])
+    assert rows["b/JPEGImages/001.png"].labels == ["oil"]
     assert rows["c/JPEGImages/002.png"].reason == "no_annotation"  # never paired across sites
     assert rows["loose.png"].reason == "no_site"
 
@@ -146,7 +156,7 @@ def test_sites_are_folders_and_equal_names_stay_apart(tmp_path):
 def test_site_folders_that_are_none(tmp_path):
     add(tmp_path, "001", ["crack"], 0)
     with pytest.raises(UserError, match="does not name sites"):
-        rows_of(tmp_path, site_from="folder")
+        rows_of(tmp_path, site="folder")
 
 
 def test_split_lists(tmp_path):
@@ -169,10 +179,9 @@ def test_split_lists(tmp_path):
 def test_file_name_that_is_not_utf8(tmp_path):
     name = os.fsdecode("中.png".encode("gbk"))
     (tmp_path / name).write_bytes(encoded(picture(0)))
-    settings = IngestSettings(source="voc", voc={"root": tmp_path})
-    assert [sample.path for sample in read(settings, 0)] == ["\\xd6\\xd0.png"]
+    assert [row.path for row in read(tmp_path)] == ["\\xd6\\xd0.png"]
 
 
 def test_root_that_is_missing(tmp_path):
-    with pytest.raises(UserError, match=r"ingest\.voc\.root"):
-        list(read(IngestSettings(source="voc", voc={"root": tmp_path / "none"}), 0))
+    with pytest.raises(UserError, match=r"ingest\.path"):
+        read(tmp_path / "none")

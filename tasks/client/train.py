@@ -118,21 +118,23 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
 
 
 def client_data(context: "RunContext", client: str) -> "tuple[Pictures, np.ndarray]":
-    """The client's training images uint8 [M_i, 3, S, S], read as they are indexed, and labels uint8 [M_i, C].
+    """The client's labelled training images uint8 [M_i, 3, S, S], read as they are indexed, and labels uint8 [M_i, C].
 
     Raises:
-        UserError: If the partition does not know the client.
+        UserError: If the partition does not know the client, or put all labels at the server.
     """
     from pathlib import Path
 
+    from tasks.client.features import client_pictures
     from tasks.data.clients import load_clients
     from tasks.data.dataset import load_dataset
 
     dataset, clients = load_dataset(Path(context.dataset)), load_clients(Path(context.clients))
     if client not in clients.indices:
         raise UserError("no such client in the partition", where=context.clients, expected=clients.ids, found=client)
+    clients.require_labels()
     rows = clients.indices[client]
-    return dataset.pictures(rows), dataset.targets[rows]
+    return client_pictures(dataset, clients, client, rows), dataset.targets[rows]
 
 
 def _networks(

@@ -1,192 +1,170 @@
-"""What an ingest gathers while the readers' samples stream by: manifest rows, label repairs, duplicates, pixels."""
+"""What an ingest gathers while samples stream by: manifest rows, label repairs, duplicates."""
 
 import difflib
-import hashlib
-import unicodedata
 from collections import Counter, defaultdict
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
-from models.errors import UserError
-from tasks.data.decode import resize
-from tasks.data.manifest import COUNTED_BAD
-from tasks.data.sample import RawSample
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-def normal_label(label: str) -> str:
-    """Without blanks around it and in Unicode's composed form; upper and lower case stay different."""
-    return unicodedata.normalize("NFC", label.strip())
-
-
-class ImageWriter:
-    """Writes ``images.npy`` [N, 3, S, S] image by image; N is known at the end only.
-
-    NumPy pads its header so that the first axis may grow to any length, so the header is written again at the end.
-    """
-
-    def __init__(self, path: Path, size: int) -> None:
-        self._file, self._size, self.count = path.open("w+b"), size, 0
-        self._header(0)
-        self._start = self._file.tell()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-    def append(self, image: np.ndarray) -> int:
-        """Add an image [S, S, 3] uint8; returns its row."""
-        assert image.shape == (self._size, self._size, 3), image.shape
-        assert image.dtype == np.uint8, image.dtype
-        self._file.write(np.ascontiguousarray(image.transpose(2, 0, 1)).tobytes())
-        self.count += 1
-        return self.count - 1
-
-    def finish(self, keep: "Sequence[int]") -> None:
-        """Keep only these rows, in this ascending order, and complete the header."""
-        row_bytes = 3 * self._size * self._size
-        for target, source in enumerate(keep):
-            if target != source:  # moved towards the front one by one, so memory stays constant
-                self._file.seek(self._start + source * row_bytes)
-                row = self._file.read(row_bytes)
-                self._file.seek(self._start + target * row_bytes)
-                self._file.write(row)
-        self._file.truncate(self._start + len(keep) * row_bytes)
-        self._file.seek(0)
-        self._header(len(keep))
-        assert self._file.tell() == self._start
-        self._file.flush()
-
-    def _header(self, count: int) -> None:
-        shape = (count, 3, self._size, self._size)
-        np.lib.format.write_array_header_1_0(self._file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+from tasks.data.parts import Result
+from tasks.data.rules import Namer
+from tasks.data.sample import Boxes, RawSample
+from tasks.data.text import normal
 
 
 class Collector:
     """Takes the samples one by one and knows at the end what is in the data set, and why the rest is not.
 
     Args:
-        writer: Takes the pixels of accepted images.
-        size: Side of the stored images in pixels.
         classes: Declared labels, ``None`` when those that are found count.
         aliases: Label as found -> declared label.
         keep_negatives: Whether images without any label stay.
+        group_of: The rule that names an image's group.
     """
 
     def __init__(
-        self, writer: ImageWriter, size: int, classes: list[str] | None, aliases: dict[str, str], keep_negatives: bool
+        self, classes: list[str] | None, aliases: dict[str, str], keep_negatives: bool, group_of: Namer
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self.alias_counts: Counter[str] = Counter(dict.fromkeys(aliases, 0))
-        self._writer, self._size, self._classes, self._aliases = writer, size, classes, aliases
-        self._keep_negatives = keep_negatives
+        self.unknown: dict[str, list[str]] = defaultdict(list)  # label -> paths of its images
+        self._classes, self._aliases = set(classes) if classes is not None else None, aliases
+        self._keep_negatives, self._group_of = keep_negatives, group_of
         self._first: dict[str, dict[str, Any]] = {}  # hash -> the row that holds it
         self._conflicts: set[str] = set()
 
-    def add(self, sample: RawSample) -> None:
-        """Record a sample; an accepted image is resized and stored."""
-        row = {
-            name: getattr(sample, name) for name in ("path", "status", "reason", "site", "sha256", "split", "detail")
-        }
-        row |= {"width": sample.width, "height": sample.height, "labels": None, "index": None, "pixels": ""}
+    def add(self, sample: RawSample, result: Result | None) -> None:
+        """Record a sample, what decoding its picture gave, and the rows of its annotations."""
+        row = self._row(sample)
         self.rows.append(row)
-        accepted = sample.image is not None and sample.status in ("ok", "fixed")
-        if sample.labels is not None:
-            row["labels"] = sorted({self._mapped(label, count=accepted) for label in sample.labels})
-        if not accepted:
-            return
-        assert sample.image is not None
-        assert sample.sha256, sample.path
-        if row["labels"] is None:
-            _quarantine(row, "no_annotation", "")
-            return
-        first = self._first.setdefault(sample.sha256, row)
-        if first is not row:
-            if first["labels"] != row["labels"]:
-                self._conflicts.add(sample.sha256)
-            _quarantine(row, "duplicate", f"same bytes as {first['path']}")
-            return
-        small = resize(sample.image, self._size)
-        row["pixels"] = hashlib.sha256(np.ascontiguousarray(small).data).hexdigest()
-        row["index"] = self._writer.append(small)
+        if result is not None:
+            self._decoded(row, sample, result)
+        for beside in sample.beside:
+            extra = self._row(beside)
+            self.rows.append(extra)
+            if result is not None and result.width:
+                _compare(extra, beside.boxes, result)
+        if result is not None and result.width and not sample.beside:
+            _compare(row, sample.boxes, result)
+        if result is not None and row["status"] in ("ok", "fixed"):
+            self._accept(row, sample, result)
 
     def settle(self) -> list[dict[str, Any]]:
         """Decide what only all rows together show; returns the rows of the images that stay, in order."""
         for row in self.rows:
-            if row["sha256"] in self._conflicts and (row["index"] is not None or row["reason"] == "duplicate"):
+            if row["sha256"] in self._conflicts and (row["place"] is not None or row["reason"] == "duplicate"):
                 first = self._first[row["sha256"]]
                 others = "" if row is first else f"same bytes as {first['path']}, which has {first['labels']}"
                 _quarantine(row, "duplicate_conflict", others or "other files with the same bytes have other labels")
-            elif row["index"] is not None and not row["labels"] and not self._keep_negatives:
-                row["status"], row["reason"], row["index"] = "ignored", "negative", None
-        return [row for row in self.rows if row["index"] is not None]
+            elif row["place"] is not None and not row["labels"] and not self._keep_negatives:
+                row["status"], row["reason"], row["place"] = "ignored", "negative", None
+        return [row for row in self.rows if row["place"] is not None]
 
-    def check(self, kept: list[dict[str, Any]], max_bad_share: float, where: str, layout: str) -> None:
-        """Refuse a source that holds nothing to use, or too much that cannot be used.
+    def _decoded(self, row: dict[str, Any], sample: RawSample, result: Result) -> None:
+        row |= {"sha256": result.sha256, "width": result.width, "height": result.height}
+        remarks = [sample.detail, result.detail]
+        if result.status == "quarantined":  # a fault of the picture itself comes before one of its annotation
+            row["status"], row["reason"] = result.status, result.reason
+            remarks.append(sample.reason)
+        elif result.status == "fixed" and sample.status == "ok":
+            row["status"], row["reason"] = result.status, result.reason
+        elif result.reason:
+            remarks.append(f"also {result.reason}")
+        row["detail"] = "; ".join(filter(None, remarks))
 
-        Raises:
-            UserError: No images, too many bad inputs, unknown labels, or no labels at all.
-        """
-        bad = [row for row in self.rows if row["reason"] in COUNTED_BAD]
-        if not kept and all(row["reason"] == "no_image" for row in bad):
-            negatives = sum(row["reason"] == "negative" for row in self.rows)
-            found = f"{len(self.rows)} other files" + (f", {negatives} images without a label" if negatives else "")
-            raise UserError("no images found", where=where, expected=layout, found=found)
-        share = len(bad) / (len(bad) + len(kept))
-        if share > max_bad_share:
-            first = "".join(f"\n    {row['path']}: {row['reason']} {row['detail']}".rstrip() for row in bad[:8])
-            raise UserError(
-                f"{len(bad)} of {len(bad) + len(kept)} inputs cannot be used",
-                where=where,
-                expected=f"a share of at most ingest.max_bad_share = {max_bad_share:g}",
-                found=f"{share:.3f}, the first:{first}",
-                hint="mend or remove the files, or raise ingest.max_bad_share",
-            )
-        self._refuse_unknown_labels(kept, where)
-        if not any(row["labels"] for row in kept):
-            raise UserError("no image has a label", where=where, found=f"{len(kept)} images without any object")
-
-    def _mapped(self, label: str, count: bool) -> str:
-        label = normal_label(label)
-        if label not in self._aliases:
-            return label
-        self.alias_counts[label] += count
-        return self._aliases[label]
-
-    def _refuse_unknown_labels(self, kept: list[dict[str, Any]], where: str) -> None:
-        if self._classes is None:
+    def _accept(self, row: dict[str, Any], sample: RawSample, result: Result) -> None:
+        if row["labels"] is None:
+            _quarantine(row, "no_annotation", "")
             return
-        unknown: dict[str, list[str]] = defaultdict(list)
-        for row in kept:
-            for label in set(row["labels"]) - set(self._classes):
-                unknown[label].append(row["path"])
-        if not unknown:
+        unknown = sorted(set(row["labels"]) - self._classes) if self._classes is not None else []
+        if unknown:
+            for label in unknown:
+                self.unknown[label].append(row["path"])
+            _quarantine(row, "unknown_label", ", ".join(unknown))
             return
-        folded = {name.casefold(): name for name in reversed(self._classes)}
-        lines = []
-        for label, paths in sorted(unknown.items(), key=lambda item: (-len(item[1]), item[0])):
-            near = difflib.get_close_matches(label.casefold(), list(folded), n=1, cutoff=0.4)
-            nearest = f"nearest known label {folded[near[0]]!r}" if near else "no known label is near"
-            files = ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
-            lines.append(f"\n    {label!r} in {len(paths)} image(s), {nearest}: {files}")
-        raise UserError(
-            f"{len(unknown)} unknown label(s)",
-            where=where,
-            expected=", ".join(self._classes),
-            found="".join(lines),
-            hint="correct the annotations, or name the labels in ingest.classes or ingest.label_aliases",
-        )
+        self.alias_counts.update(label for label in map(normal, sample.labels or ()) if label in self._aliases)
+        first = self._first.setdefault(row["sha256"], row)
+        if first is not row:
+            if first["labels"] != row["labels"]:
+                self._conflicts.add(row["sha256"])
+            _quarantine(row, "duplicate", f"same bytes as {first['path']}")
+            return
+        group = sample.group or self._group_of(sample.path, sample.fields)
+        row |= {"place": (result.part, result.row), "pixels": result.pixels, "phash": result.phash, "group": group}
+
+    def _row(self, sample: RawSample) -> dict[str, Any]:
+        row = {
+            name: getattr(sample, name) for name in ("path", "status", "reason", "site", "sha256", "split", "detail")
+        }
+        labels = None
+        if sample.labels is not None:
+            labels = sorted({self._aliases.get(label, label) for label in map(normal, sample.labels)})
+        return row | {
+            "labels": labels, "width": 0, "height": 0, "place": None, "pixels": "", "phash": "", "group": ""
+        }  # fmt: skip
+
+
+def group_names(rows: list[dict[str, Any]], near: Sequence[tuple[int, int]] = ()) -> list[str]:
+    """The group of each image that stays: images of one group are never divided between splits.
+
+    Images belong together when they have the same pixels (saved again with other bytes), the same ``group``, or are
+    near duplicates; and so does everything that hangs together by such links.
+
+    Args:
+        rows: The N rows.
+        near: Pairs of rows that are near duplicates.
+
+    Returns:
+        N names, each the path of the group's first image; "" for an image that is by itself.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    links = list(near)
+    for name in ("pixels", "group"):
+        first: dict[str, int] = {}
+        links += [(first.setdefault(row[name], number), number) for number, row in enumerate(rows) if row[name]]
+    if not links:
+        return [""] * len(rows)
+    starts, ends = zip(*links, strict=True)
+    matrix = coo_array(([True] * len(links), (starts, ends)), shape=(len(rows), len(rows)))
+    _, component = connected_components(matrix, directed=False)
+    sizes = Counter(component.tolist())
+    heads: dict[int, str] = {}
+    for row, number in zip(rows, component.tolist(), strict=True):
+        heads.setdefault(number, row["path"])
+    return [heads[number] if sizes[number] > 1 else "" for number in component.tolist()]
+
+
+def unknown_labels(unknown: dict[str, list[str]], classes: list[str]) -> list[str]:
+    """One line per unknown label, most frequent first: how often, the nearest known label, the first files."""
+    folded = {name.casefold(): name for name in reversed(classes)}
+    lines = []
+    for label, paths in sorted(unknown.items(), key=lambda item: (-len(item[1]), item[0])):
+        near = difflib.get_close_matches(label.casefold(), list(folded), n=1, cutoff=0.4)
+        nearest = f"nearest known label {folded[near[0]]!r}" if near else "no known label is near"
+        files = ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
+        lines.append(f"{label!r} in {len(paths)} image(s), {nearest}: {files}")
+    return lines
+
+
+def _compare(row: dict[str, Any], boxes: Boxes, result: Result) -> None:
+    """Note odd boxes, and a declared size that is not the picture's."""
+    actual = (result.width, result.height)
+    swapped = result.turned and boxes.declared == actual[::-1] != actual
+    remarks = []
+    odd = boxes.odd(*(actual[::-1] if swapped else actual))
+    if odd:
+        if row["status"] == "ok":
+            row["status"], row["reason"] = "fixed", "odd_box"
+        remarks.append(f"{odd} odd box(es)")
+    if swapped:
+        remarks.append("boxes are those of the picture before it was turned upright")
+    elif boxes.declared and boxes.declared != actual:
+        declared = f"{boxes.declared[0]:g} x {boxes.declared[1]:g}"
+        remarks.append(f"declares {declared}, the image has {actual[0]} x {actual[1]}")
+    row["detail"] = "; ".join(filter(None, (row["detail"], *remarks)))
 
 
 def _quarantine(row: dict[str, Any], reason: str, detail: str) -> None:
-    row["status"], row["reason"], row["index"] = "quarantined", reason, None
+    row["status"], row["reason"], row["place"] = "quarantined", reason, None
     row["detail"] = "; ".join(filter(None, (detail, row["detail"] if reason != "duplicate_conflict" else "")))

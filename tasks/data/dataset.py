@@ -21,7 +21,7 @@ from models.errors import UserError
 IMAGES, SAMPLES, CLASSES, SUMMARY = "images.npy", "samples.parquet", "classes.json", "dataset.json"
 SPLITS = ("train", "val", "test")
 _HINT = "make the data again (fedscene data ingest; a folder under runs/data can simply be removed)"
-_COLUMNS = ("sample_id", "source", "site", "split", "labels", "sha256")
+_COLUMNS = ("sample_id", "source", "site", "split", "labels", "sha256", "group")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,8 @@ class Dataset:
         splits: str [N], ``train``, ``val`` or ``test``.
         digest: sha256 over pixels, samples and classes.
         sample_ids: str [N], unique: the first 16 hex digits of the file's sha256.
+        groups: str [N]; images of one value (one source photograph, one burst, the same pixels) belong to one split;
+            "": by itself.
     """
 
     root: Path
@@ -47,6 +49,7 @@ class Dataset:
     splits: np.ndarray
     digest: str
     sample_ids: np.ndarray = field(default_factory=lambda: np.array([], dtype=str))
+    groups: np.ndarray = field(default_factory=lambda: np.array([], dtype=str))
 
     def indices(self, split: str) -> np.ndarray:
         """Rows of a split, int64, ascending."""
@@ -113,9 +116,10 @@ def _load(folder: str, digest: str, expected: str) -> Dataset:
     if not set(splits.tolist()) <= set(SPLITS) or len(np.unique(ids)) != count:
         raise _damaged(root / SAMPLES, "an unknown split or a repeated sample_id")
     targets, sites = targets_of(table["labels"], classes, root), np.array(table["site"], dtype=str)
-    for array in (targets, sites, splits, ids):
+    groups = np.array(table["group"], dtype=str)
+    for array in (targets, sites, splits, ids, groups):
         array.setflags(write=False)
-    return Dataset(root, classes, images, targets, sites, splits, digest, ids)
+    return Dataset(root, classes, images, targets, sites, splits, digest, ids, groups)
 
 
 def targets_of(labels: list[list[str]], classes: list[str], where: Path) -> np.ndarray:

@@ -34,6 +34,34 @@ DEFAULT_BACKGROUND = (255, 255, 255)
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What decides whether and how an image is decoded.
+
+    Attributes:
+        max_pixels: Most pixels (width times height), checked on the header before anything is decoded.
+        min_side: Shortest side in pixels.
+        background: RGB colour that shows through transparent parts.
+    """
+
+    max_pixels: int = DEFAULT_MAX_PIXELS
+    min_side: int = DEFAULT_MIN_SIDE
+    background: tuple[int, int, int] = DEFAULT_BACKGROUND
+
+    def check(self, width: int, height: int, sha256: str) -> None:
+        """Refuse a size.
+
+        Raises:
+            DecodeError: Too large or too small.
+        """
+        if width * height > self.max_pixels:
+            found = f"{width} x {height} pixels, allowed {self.max_pixels}"
+            raise DecodeError("too_large", found, sha256, width, height)
+        if min(width, height) < self.min_side:
+            found = f"{width} x {height} pixels, shortest side {self.min_side}"
+            raise DecodeError("too_small", found, sha256, width, height)
+
+
+@dataclass(frozen=True)
 class Decoded:
     """An image that can be used.
 
@@ -67,19 +95,8 @@ class DecodeError(Exception):
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
-def decode(
-    path: Path,
-    max_pixels: int = DEFAULT_MAX_PIXELS,
-    min_side: int = DEFAULT_MIN_SIDE,
-    background: tuple[int, int, int] = DEFAULT_BACKGROUND,
-) -> Decoded:
+def decode(path: Path, limits: Limits = Limits()) -> Decoded:
     """Read an image file completely and turn it into upright RGB.
-
-    Args:
-        path: The file.
-        max_pixels: Most pixels (width times height), checked on the header before anything is decoded.
-        min_side: Shortest side in pixels.
-        background: RGB colour that shows through transparent parts.
 
     Raises:
         DecodeError: The file cannot be read, is no image, is damaged, or is of a kind that is not guessed at.
@@ -88,19 +105,28 @@ def decode(
         data = path.read_bytes()
     except OSError as error:
         raise DecodeError("unreadable", error.strerror or str(error)) from error
+    return decode_bytes(data, path.suffix, limits)
+
+
+def decode_bytes(data: bytes, suffix: str, limits: Limits = Limits()) -> Decoded:
+    """The same for a file's content; ``suffix`` is that of its name, "" when it has none, and only remarked on.
+
+    Raises:
+        DecodeError: As ``decode``.
+    """
     sha256 = hashlib.sha256(data).hexdigest()
     if not data:
         raise DecodeError("empty", sha256=sha256)
     image = _open(data, sha256)
     width, height = image.size
-    _check_header(image, max_pixels, min_side, sha256)
+    _check_header(image, limits, sha256)
     fixes = ["mpo"] if image.format == "MPO" and getattr(image, "n_frames", 1) > 1 else []
     try:
-        pixels = _rgb(_upright(image, fixes), background, fixes)
+        pixels = _rgb(_upright(image, fixes), limits.background, fixes)
     except _DAMAGE as error:
         raise DecodeError("truncated", _one_line(error), sha256, width, height) from error
     remarks = [f"also {fix}" for fix in fixes[1:]]
-    if path.suffix.lower() not in _NAMED.get(image.format or "", (f".{image.format}".lower(),)):
+    if suffix and suffix.lower() not in _NAMED.get(image.format or "", (f".{image.format}".lower(),)):
         remarks.append(f"{image.format} content")
     rows, columns = pixels.shape[:2]
     turned = (columns, rows) != (width, height)
@@ -131,17 +157,14 @@ def _open(data: bytes, sha256: str) -> "Image":
         raise DecodeError("not_an_image", f"the file begins with {start}", sha256) from error
 
 
-def _check_header(image: "Image", max_pixels: int, min_side: int, sha256: str) -> None:
+def _check_header(image: "Image", limits: Limits, sha256: str) -> None:
     """Refuse by what the header says, before any pixel is decoded."""
     width, height = image.size
     try:
         frames = getattr(image, "n_frames", 1)
     except _DAMAGE as error:
         raise DecodeError("truncated", _one_line(error), sha256, width, height) from error
-    if width * height > max_pixels:
-        raise DecodeError("too_large", f"{width} x {height} pixels, allowed {max_pixels}", sha256, width, height)
-    if min(width, height) < min_side:
-        raise DecodeError("too_small", f"{width} x {height} pixels, shortest side {min_side}", sha256, width, height)
+    limits.check(width, height, sha256)
     if frames > 1 and image.format != "MPO":
         raise DecodeError("multi_frame", f"{frames} frames in a {image.format}", sha256, width, height)
     if image.mode not in _MODES:

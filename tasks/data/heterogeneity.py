@@ -1,19 +1,73 @@
-"""How far the clients are from alike: label counts, distances, and the picture of both."""
+"""How far the clients (or sites) are from alike: counts, label distributions and label co-occurrence."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-# Label names may be Chinese; matplotlib's own font has no such letters.
-_CJK_FONTS = (
-    "Noto Sans CJK SC",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "WenQuanYi Zen Hei",
-    "SimHei",
-    "Microsoft YaHei",
-)
+
+def statistics(targets: np.ndarray, owners: np.ndarray, ids: list[str], classes: list[str]) -> dict[str, Any]:
+    """What a person wants to know of a partition, as plain numbers for JSON.
+
+    Args:
+        targets: uint8 [n, C], 1 where image i has label c.
+        owners: str [n], the client (or site) that holds image i.
+        ids: The K clients, each with at least one image.
+        classes: The C labels.
+
+    Returns:
+        ``clients``: for each id its ``images``; ``negatives``, the images without any label; ``labels``, images with
+        each label, and ``prevalence``, their share; ``cardinality``, labels per image; ``labels_without_positives``;
+        ``effective_classes``, exp of the entropy of the label counts, 0 without any label; ``js_distance`` to the
+        whole (``js_distances``, images without a label as a category); ``cooccurrence_distance`` to the whole with
+        the number of label pairs that it had to leave out, ``undefined_pairs`` (``cooccurrence_distance``).
+        ``mean_js_distance``, ``effective_clients``; ``mean_cooccurrence_distance`` over the clients that have one.
+        ``cooccurrence``: the phi matrix of all images (``cooccurrence``), rows and columns in the order of
+        ``classes``, ``None`` where undefined. When no image has two labels there is no co-occurrence to look at, and
+        all that concerns it is ``None``.
+    """
+    present = np.asarray(targets) != 0
+    rows = rows_of(owners, ids)
+    counts, sizes = label_counts(targets, owners, ids), np.array([len(part) for part in rows])
+    negatives = np.array([(~present[part].any(axis=1)).sum() for part in rows])
+    distances = js_distances(np.hstack([counts, negatives[:, None]]))
+    several = bool((present.sum(axis=1) > 1).any())
+    whole, share = cooccurrence(targets), present.mean(axis=0)
+    clients: dict[str, Any] = {}
+    for k, client in enumerate(ids):
+        apart: float | None = None
+        left_out: int | None = None
+        if several:
+            apart, left_out = cooccurrence_distance(cooccurrence(targets[rows[k]]), whole, share)
+        clients[client] = {
+            "images": int(sizes[k]),
+            "negatives": int(negatives[k]),
+            "labels": dict(zip(classes, counts[k].tolist(), strict=True)),
+            "prevalence": dict(zip(classes, (counts[k] / sizes[k]).tolist(), strict=True)),
+            "cardinality": float(counts[k].sum() / sizes[k]),
+            "labels_without_positives": [name for name, count in zip(classes, counts[k], strict=True) if not count],
+            "effective_classes": effective_classes(counts[k]),
+            "js_distance": float(distances[k]),
+            "cooccurrence_distance": apart,
+            "undefined_pairs": left_out,
+        }
+    found = [entry["cooccurrence_distance"] for entry in clients.values()]
+    known = [value for value in found if value is not None]
+    matrix = [[None if np.isnan(value) else float(value) for value in row] for row in whole]
+    return {
+        "clients": clients,
+        "mean_js_distance": float(np.mean(distances)),
+        "effective_clients": effective_clients(sizes),
+        "mean_cooccurrence_distance": float(np.mean(known)) if known else None,
+        "cooccurrence": matrix if several else None,
+    }
+
+
+def rows_of(owners: np.ndarray, ids: list[str]) -> list[np.ndarray]:
+    """For each client the rows that it owns, ascending; one pass over the owners, however many clients."""
+    order = np.argsort(owners, kind="stable")
+    names, starts = np.unique(np.asarray(owners)[order], return_index=True)
+    parts = dict(zip(names.tolist(), np.split(order, starts[1:]), strict=False))
+    return [parts.get(client, np.array([], dtype=np.int64)) for client in ids]
 
 
 def label_counts(targets: np.ndarray, owners: np.ndarray, ids: list[str]) -> np.ndarray:
@@ -24,11 +78,11 @@ def label_counts(targets: np.ndarray, owners: np.ndarray, ids: list[str]) -> np.
         owners: str [N], the client that holds image n.
         ids: The K clients, in the order of the result's rows.
     """
-    return np.array([targets[owners == client].sum(axis=0, dtype=np.int64) for client in ids])
+    return np.array([targets[rows].sum(axis=0, dtype=np.int64) for rows in rows_of(owners, ids)])
 
 
-def mean_js_distance(counts: np.ndarray) -> float:
-    """Mean over clients of the Jensen-Shannon distance (base 2) to the pooled distribution, in [0, 1].
+def js_distances(counts: np.ndarray) -> np.ndarray:
+    """Each client's Jensen-Shannon distance (base 2) to the pooled distribution, [K] in [0, 1].
 
     Args:
         counts: [K, C], how often client k has category c; every row has a positive sum. Images without any label
@@ -41,7 +95,12 @@ def mean_js_distance(counts: np.ndarray) -> float:
     pooled = counts.sum(axis=0)
     # For equal distributions rounding can make the divergence -1e-17 and its root NaN.
     with np.errstate(invalid="ignore"):
-        return float(np.mean([np.nan_to_num(jensenshannon(row, pooled, base=2)) for row in counts]))
+        return np.array([np.nan_to_num(jensenshannon(row, pooled, base=2)) for row in counts])
+
+
+def mean_js_distance(counts: np.ndarray) -> float:
+    """Mean over clients of ``js_distances``."""
+    return float(np.mean(js_distances(counts)))
 
 
 def effective_clients(sizes: np.ndarray) -> float:
@@ -50,40 +109,56 @@ def effective_clients(sizes: np.ndarray) -> float:
     return float(1 / np.sum(shares**2))
 
 
-def label_client_heatmap(
-    counts: np.ndarray, sizes: np.ndarray, clients: list[str], classes: list[str], path: Path
-) -> None:
-    """Write a PNG: colour is the share of a client's images that have a label, the number says how many.
+def effective_classes(counts: np.ndarray) -> float:
+    """exp(-sum p ln p) of the label counts [C]: m when m labels are equally frequent, 0 without any label."""
+    total = np.sum(counts)
+    if not total:
+        return 0.0
+    shares = np.asarray(counts, dtype=np.float64)[np.asarray(counts) > 0] / total
+    return float(np.exp(-np.sum(shares * np.log(shares))))
+
+
+def cooccurrence(targets: np.ndarray) -> np.ndarray:
+    """The phi coefficient of every pair of labels, float64 [C, C] in [-1, 1]: their correlation over the images.
+
+    phi_ij = (n n_ij - n_i n_j) / sqrt(n_i (n - n_i) n_j (n - n_j)), with n images, n_i of them with label i and n_ij
+    with both. 0 for independent labels; 1 when they only come together, whatever their prevalence, which is why it
+    and not P(j | i) is compared between clients. NaN where a label is on none or on all of the images.
+    """
+    present = (np.asarray(targets) != 0).astype(np.float64)
+    n, single, both = len(present), present.sum(axis=0), present.T @ present
+    spread = single * (n - single)
+    with np.errstate(invalid="ignore"):
+        phi: np.ndarray = (n * both - np.outer(single, single)) / np.sqrt(np.outer(spread, spread))
+    return np.where(np.outer(spread, spread) > 0, phi, np.nan)
+
+
+def cooccurrence_distance(own: np.ndarray, whole: np.ndarray, share: np.ndarray) -> tuple[float | None, int]:
+    """How far a client's co-occurrence is from that of all images.
+
+    d = sqrt(sum w_ij (phi_ij of the client - phi_ij of all)^2 / sum w_ij), over the pairs i < j of which both are
+    defined, with w_ij = sqrt(p_i (1 - p_i) p_j (1 - p_j)) and p the prevalence among all images: pairs of rare labels,
+    whose phi rests on few images, count less. 0 = the same, at most 2. A small client is apart by chance alone, see
+    ``distance_by_chance``.
 
     Args:
-        counts: Images per client and label, [K, C].
-        sizes: Images per client, [K], all positive.
-        clients: K names.
-        classes: C names.
-        path: The picture.
-    """
-    from matplotlib import font_manager
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+        own: ``cooccurrence`` of the client's images, [C, C].
+        whole: ``cooccurrence`` of all images, [C, C].
+        share: Prevalence of each label among all images, [C].
 
-    installed = {font.name for font in font_manager.fontManager.ttflist}
-    family = ["DejaVu Sans", *(name for name in _CJK_FONTS if name in installed)]
-    K, C = counts.shape
-    figure = Figure(figsize=(2.6 + 0.55 * C, 1.9 + 0.34 * K), dpi=120, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    shares = counts / np.asarray(sizes)[:, None]
-    image = axes.imshow(shares, cmap="viridis", vmin=0, vmax=max(shares.max(), 1e-9), aspect="auto")
-    look: dict[str, Any] = {"family": family, "fontsize": 8, "parse_math": False}  # a $ in a name starts no formula
-    axes.set_xticks(range(C), classes, rotation=40, ha="right", rotation_mode="anchor", **look)
-    names = [f"{client} ({size})" for client, size in zip(clients, sizes, strict=True)]
-    axes.set_yticks(range(K), names, **look)
-    axes.set_title("Training images per client and label", fontsize=10)
-    if K * C <= 600:
-        for (k, c), count in np.ndenumerate(counts):
-            colour = "black" if shares[k, c] > 0.6 * shares.max() else "white"
-            axes.text(c, k, str(count), ha="center", va="center", fontsize=6.5, color=colour)
-    bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02)
-    bar.set_label("share of the client's images", fontsize=8)
-    bar.ax.tick_params(labelsize=7)
-    canvas.print_png(path)
+    Returns:
+        The distance, ``None`` without any defined pair; and how many of the C (C - 1) / 2 pairs were left out.
+    """
+    upper = np.triu_indices(len(share), k=1)
+    spread = np.sqrt(share * (1 - share))
+    weight, apart = np.outer(spread, spread)[upper], (own - whole)[upper]
+    defined = ~np.isnan(apart)
+    left_out = int((~defined).sum())
+    if not defined.any():
+        return None, left_out
+    return float(np.sqrt(np.average(apart[defined] ** 2, weights=weight[defined]))), left_out
+
+
+def distance_by_chance(images: int, all_images: int) -> float:
+    """Co-occurrence distance that a random choice of this many of all images has, about: sqrt(1/n_k - 1/n)."""
+    return float(np.sqrt(max(0.0, 1 / images - 1 / all_images)))

@@ -16,6 +16,7 @@ REASONS: dict[str, str] = {
     "": "used as it is",
     "annotation": "annotation file, read together with its image",
     "split_list": "list of the images of a split, read",
+    "metadata": "file that names labels, splits or sites, read",
     # fixed
     "exif": "image turned upright by its EXIF orientation",
     "cmyk": "CMYK or YCCK image converted to RGB",
@@ -24,6 +25,7 @@ REASONS: dict[str, str] = {
     "mpo": "phone picture with embedded further pictures: the first was taken",
     "encoding": "annotation decoded from another encoding than UTF-8 or than it declares",
     "odd_box": "a box is missing a side, inverted, of zero area or outside the image; its label was kept",
+    "repeated": "listed more than once with the same content: merged",
     # quarantined
     "unreadable": "the file cannot be opened (rights, dangling link, disk)",
     "empty": "zero bytes",
@@ -35,12 +37,14 @@ REASONS: dict[str, str] = {
     "bad_mode": "a pixel format for which the conversion to 8-bit RGB would be a guess",
     "bad_xml": "annotation file that cannot be parsed or has an object without a name",
     "unsafe_xml": "annotation file with entities or external references",
+    "bad_text": "annotation text that cannot be read, or a label index out of range",
     "bad_annotation": "image whose annotation file cannot be used",
     "annotation_unused": "annotation file that is not used; the row of its image says why",
     "no_annotation": "image without an annotation: unlabelled, never a negative",
     "no_image": "annotation without an image",
     "no_site": "file outside every site's folder",
     "ambiguous_pair": "several images or several annotations of one name",
+    "unknown_label": "image with a label that is neither declared nor an alias",
     "duplicate": "the same bytes with the same labels as an earlier file",
     "duplicate_conflict": "the same bytes as another file, with other labels",
     # ignored
@@ -54,7 +58,8 @@ REASONS: dict[str, str] = {
 COUNTED_BAD = frozenset(
     {
         "unreadable", "empty", "not_an_image", "truncated", "too_large", "too_small", "multi_frame", "bad_mode",
-        "bad_annotation", "no_annotation", "no_image", "no_site", "ambiguous_pair", "duplicate_conflict",
+        "bad_annotation", "no_annotation", "no_image", "no_site", "unknown_label",
+        "ambiguous_pair", "duplicate_conflict",
     }
 )  # fmt: skip
 

@@ -2,10 +2,16 @@
 
 A reader module offers
 
-- ``read(settings: IngestSettings, seed: int) -> Iterator[RawSample]``: every input file once, in a fixed order,
-- ``default_classes(settings) -> list[str] | None``: the labels that the format itself declares, if it does,
-- ``where(settings) -> str``: the place that error messages name,
-- ``LAYOUT: str``: the expected layout in one line, for error messages.
+- ``Settings``: a ``Section`` with what only this format needs; it becomes ``ingest.<format>`` in params.yaml,
+- ``read(root: Path, own: Settings, ingest: IngestSettings, seed: int) -> Iterator[RawSample]``: every input file once,
+  in a fixed order, images undecoded (``RawSample.picture``); ``ingest.site`` names sites (``tasks.data.rules.namer``),
+- ``default_classes(root, own, ingest) -> list[str] | None``: the labels that the source itself declares, if it does,
+- ``recognise(root: Path, names: Sequence[str]) -> str``: given the relative names of the files below ``root``, one line
+  that says why this looks like the format ("30 XML files with the names of images"), "" when it does not,
+- ``LAYOUT: str``: the expected layout in one line, for error messages,
+- ``KIND: str``: what ``ingest.path`` is: ``folder``, ``file``, ``either`` or ``none``.
+
+Light modules: they are imported whenever settings are read.
 """
 
 from importlib import import_module

@@ -4,23 +4,30 @@ Names are paths relative to the tree's root with POSIX separators. Pairing goes 
 inside an annotation plays no part.
 """
 
+import hashlib
 import os
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from models.errors import UserError
 from tasks.data.decode import SUFFIXES
+from tasks.data.rules import NO_NAME, NameRule, namer
+from tasks.data.sample import RawSample
+from tasks.data.source import FilePicture
 
 #: Folder names that say what is in a folder, not whose it is; compared in lower case.
 ROLE_FOLDERS = frozenset(
     {"annotations", "annotation", "xml", "xmls", "labels", "label", "jpegimages", "images", "image", "imgs", "img"}
 )
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini"})
-NO_SITE = ""
+NO_SITE = NO_NAME
 ONE_SITE = "all"
+
+_SPLIT_FOLDERS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
+_SPLIT_FOLDERS |= {"test": "test", "testing": "test", "train2017": "train", "val2017": "val", "test2017": "test"}
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,19 @@ class Entry:
 
 @dataclass
 class Tree:
-    """The files of a tree by kind, each list in name order; ``ignored`` holds (entry, reason)."""
+    """The files of a tree by kind, each list in name order.
+
+    Attributes:
+        images: Files whose suffix is that of an image.
+        annotations: Files of the suffixes asked for.
+        others: All other files; what the reader does not use of them ends as ``ignored``.
+        hidden: System files and names that begin with a dot.
+    """
 
     images: list[Entry] = field(default_factory=list)
     annotations: list[Entry] = field(default_factory=list)
-    lists: list[Entry] = field(default_factory=list)
-    ignored: list[tuple[Entry, str]] = field(default_factory=list)
+    others: list[Entry] = field(default_factory=list)
+    hidden: list[Entry] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -55,35 +69,80 @@ class Group:
     annotations: tuple[Entry, ...]
 
 
-def scan(root: Path, site_from: str) -> Tree:
+def scan(root: Path, site: NameRule, annotations: tuple[str, ...] = ()) -> Tree:
     """Sort every file below ``root`` by kind.
 
     Args:
         root: The tree's root.
-        site_from: ``none`` (all files are of one site) or ``folder`` (the first folder level names the site).
+        site: The rule that names a file's site; without one all files are of one site.
+        annotations: Suffixes of annotation files, in lower case, as ``.xml``.
 
     Raises:
-        UserError: ``folder`` is asked for, but the first level holds folders such as ``Annotations``.
+        UserError: Sites are to be named by a folder level that holds folders such as ``Annotations``.
     """
-    tree = Tree()
+    tree, site_of = Tree(), namer(site, "ingest.site", ONE_SITE)
     for path, name in sorted(_files(root), key=lambda item: item[1]):
         parts = PurePosixPath(name).parts
-        site = ONE_SITE if site_from == "none" else (parts[0] if len(parts) > 1 else NO_SITE)
-        entry = Entry(path, name, unicodedata.normalize("NFC", site))
         suffix = path.suffix.lower()
         if any(part.startswith(".") for part in parts) or parts[-1].lower() in _SYSTEM_FILES:
-            tree.ignored.append((entry, "hidden"))
-        elif suffix in SUFFIXES:
-            tree.images.append(entry)
-        elif suffix == ".xml":
-            tree.annotations.append(entry)
-        elif suffix == ".txt" and len(parts) >= 3 and parts[-3:-1] == ("ImageSets", "Main"):
-            tree.lists.append(entry)
-        else:
-            tree.ignored.append((entry, "other"))
-    if site_from == "folder":
+            tree.hidden.append(Entry(path, name, NO_SITE))
+            continue
+        kinds = tree.images if suffix in SUFFIXES else tree.annotations if suffix in annotations else tree.others
+        # A column's name is known to the reader of the table only.
+        kinds.append(Entry(path, name, NO_SITE if site.rule == "column" else site_of(name, {})))
+    if site.rule == "folder":
         _refuse_role_folders(root, tree)
     return tree
+
+
+def file_row(entry: Entry, status: str, reason: str, detail: str = "") -> RawSample:
+    """The row of a file that is no usable image; the file is hashed where it can be read."""
+    try:
+        with entry.path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        sha256, detail = "", "; ".join(filter(None, (detail, error.strerror or str(error))))
+    return RawSample(entry.name, entry.site, None, status, reason, sha256=sha256, detail=detail)
+
+
+def left_over(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSample]:
+    """Rows of the hidden files and of the other files, but for those whose names are in ``used``."""
+    for entry in tree.hidden:
+        yield file_row(entry, "ignored", "hidden")
+    for entry in tree.others:
+        if entry.name not in used:
+            yield file_row(entry, "ignored", "other")
+
+
+def misfits(group: Group) -> Iterator[RawSample]:
+    """Rows for what does not make a pair: orphans of both kinds, ambiguous names, files outside every site."""
+    names = ", ".join(entry.name for entry in group.images + group.annotations)
+    if group.images and group.images[0].site == NO_SITE:
+        reason, detail = "no_site", "ingest.site names no site for it"
+    elif group.images and group.annotations:
+        reason, detail = "ambiguous_pair", names
+    else:
+        reason, detail = "no_annotation", ""
+    for entry in group.images:
+        yield image_row(entry, reason, detail)
+    for entry in group.annotations:
+        if group.images:
+            yield file_row(entry, "quarantined", "annotation_unused", reason)
+        else:
+            yield file_row(entry, "quarantined", "no_image")
+
+
+def image_row(entry: Entry, reason: str, detail: str = "") -> RawSample:
+    """The row of an image that is not used for ``reason``; it is decoded all the same, for its size and faults."""
+    return RawSample(entry.name, entry.site, None, "quarantined", reason, FilePicture(entry.path), detail=detail)
+
+
+def split_of(name: str) -> str | None:
+    """The split that a folder of the path names (``train``, ``valid``, ``test2017`` ...), the innermost one."""
+    for part in reversed(PurePosixPath(name).parts[:-1]):
+        if part.lower() in _SPLIT_FOLDERS:
+            return _SPLIT_FOLDERS[part.lower()]
+    return None
 
 
 def pair(tree: Tree) -> list[Group]:
@@ -139,9 +198,9 @@ def _refuse_role_folders(root: Path, tree: Tree) -> None:
     found = {entry.site for entry in tree.images + tree.annotations if entry.site.lower() in ROLE_FOLDERS}
     if found:
         raise UserError(
-            "the first folder level does not name sites",
+            "this folder level does not name sites",
             where=root,
             expected="one folder per site, each with its images and annotations",
             found=", ".join(sorted(found)),
-            hint="set ingest.voc.site_from to none, or move the files into a folder per site",
+            hint="set ingest.site.rule to none or its level to another, or move the files into a folder per site",
         )

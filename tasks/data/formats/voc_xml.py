@@ -1,17 +1,14 @@
 """One VOC annotation file: its bytes in, image-level labels and boxes out."""
 
-import codecs
 import math
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from tasks.data.sample import Boxes
+from tasks.data.text import TextError, decode_text
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
-
-_GB = frozenset({"gb2312", "gbk", "gb18030", "hz", "cp936", "ms936", "euc_cn"})
-_DECLARED = re.compile(rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
-_PLAIN = frozenset({"utf-8", "utf-8-sig", "utf-16", "ascii"})
 
 
 class AnnotationError(Exception):
@@ -28,20 +25,13 @@ class Annotation:
 
     Attributes:
         labels: The names of its objects as written, each once, in order of appearance; ``()`` for a negative.
-        boxes: ``(xmin, ymin, xmax, ymax)`` of every box in pixels, NaN where a side is missing or no number.
-        size: Width and height as declared, ``None`` when missing or no number.
+        boxes: Its boxes, and the size of the image as declared.
         encoding: The encoding it was decoded with, when that needed a repair, else ``""``.
     """
 
     labels: tuple[str, ...]
-    boxes: tuple[tuple[float, float, float, float], ...] = ()
-    size: tuple[float, float] | None = None
+    boxes: Boxes = field(default_factory=Boxes)
     encoding: str = ""
-
-    def odd_boxes(self, width: int, height: int) -> int:
-        """How many boxes are inverted, of zero area, incomplete or outside an image of this size."""
-        # NaN fails every comparison, so an incomplete box counts.
-        return sum(not (0 <= x1 < x2 <= width and 0 <= y1 < y2 <= height) for x1, y1, x2, y2 in self.boxes)
 
 
 def parse_annotation(data: bytes) -> Annotation:
@@ -58,10 +48,12 @@ def parse_annotation(data: bytes) -> Annotation:
     from defusedxml import DefusedXmlException
     from defusedxml.ElementTree import fromstring
 
-    text, encoding = decode_text(data)
     try:
+        text, encoding = decode_text(data)
         # Given as text, the parser does not look at the declared encoding, which may be false or unknown to it.
         root = fromstring(text)
+    except TextError as error:
+        raise AnnotationError("bad_xml", str(error)) from error
     except DefusedXmlException as error:
         raise AnnotationError("unsafe_xml", type(error).__name__) from error
     except (ParseError, ValueError) as error:
@@ -72,38 +64,8 @@ def parse_annotation(data: bytes) -> Annotation:
     names = [(item.findtext("name") or "") for item in objects]
     if not all(name.strip() for name in names):
         raise AnnotationError("bad_xml", f"{sum(not name.strip() for name in names)} object(s) without a name")
-    boxes = tuple(_box(box) for item in objects for box in item.findall("bndbox"))
-    return Annotation(tuple(dict.fromkeys(names)), boxes, _size(root), encoding)
-
-
-def decode_text(data: bytes) -> tuple[str, str]:
-    """Decode an XML or text file; the machine's locale plays no part.
-
-    Tried in turn: byte order mark, declared encoding (the GB family as its superset GB18030), UTF-8, GB18030.
-
-    Returns:
-        The text, and the encoding's name if that needed a repair, else ``""``.
-
-    Raises:
-        AnnotationError: None of them fits.
-    """
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        tries = ["utf-16"]
-    else:
-        found = _DECLARED.match(data.removeprefix(codecs.BOM_UTF8)[:200])
-        declared = found.group(1).decode("ascii").lower().replace("-", "_") if found else ""
-        tries = ["gb18030" if declared in _GB else declared] if declared else []
-        # A declaration that can be read byte by byte is no UTF-16, whatever it says.
-        tries = [name for name in tries if name not in ("utf_16", "utf16", "utf_8", "utf8")]
-        tries += ["utf-8-sig", "gb18030"]
-    for name in tries:
-        try:
-            text = data.decode(name)
-        except (UnicodeError, LookupError):
-            continue
-        honest = name in _PLAIN or (name == tries[0] and name != "gb18030")
-        return text.removeprefix("\ufeff"), "" if honest else name
-    raise AnnotationError("bad_xml", f"text is in none of {', '.join(tries)}")
+    sides = tuple(_box(box) for item in objects for box in item.findall("bndbox"))
+    return Annotation(tuple(dict.fromkeys(names)), Boxes(sides, declared=_size(root)), encoding)
 
 
 def _number(text: str | None) -> float:

@@ -1,0 +1,28 @@
+"""``images.npy``: the pixels of the images that stay, out of the decoded parts."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.data.parts import part_pixels
+
+
+def write_images(rows: list[dict[str, Any]], parts: Path, path: Path, size: int) -> None:
+    """Write the pixels of these rows, in their order, part by part, so that memory stays constant.
+
+    Args:
+        rows: Manifest rows with ``place``, (part, row in it).
+        parts: Folder of the parts.
+        path: The file, uint8 [N, 3, size, size].
+        size: Side in pixels.
+    """
+    shape = (len(rows), 3, size, size)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        name, pixels = "", np.empty(0)
+        for row in rows:
+            if row["place"][0] != name:
+                name = row["place"][0]
+                pixels = part_pixels(parts, name)
+            file.write(pixels[row["place"][1]].tobytes())

@@ -1,0 +1,110 @@
+"""Settings of an ingest: the common ones, and one block for each format."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, create_model, field_validator, model_validator
+
+from models.base_settings import Section
+from tasks.data.decode import DEFAULT_BACKGROUND, DEFAULT_MAX_PIXELS, DEFAULT_MIN_SIDE, Limits
+from tasks.data.formats import FORMATS, reader
+from tasks.data.rules import NameRule
+from tasks.data.split import SplitSettings
+from tasks.data.text import normal
+
+Channel = Annotated[int, Field(ge=0, le=255)]
+
+# One block per format, each the reader module's own ``Settings``.
+_Formats: type[Section] = create_model(  # type: ignore[call-overload]
+    "_Formats",
+    __base__=Section,
+    **{name: (reader(name).Settings, Field(default_factory=reader(name).Settings)) for name in FORMATS},
+)
+
+
+class IngestSettings(_Formats):
+    """Where images come from and how they become a data set."""
+
+    source: str = Field("rendered", description="Kind of source: one of the blocks below, whose settings then count.")
+    path: Path | None = Field(None, description="Folder or file to read; needed by every source but rendered.")
+    image_size: int = Field(64, ge=32, description="Side in pixels of the stored images; sides are squashed to it.")
+    classes: list[str] | None = Field(
+        None, description="The labels in their order; null: those that the source declares, else all that are found."
+    )
+    label_aliases: dict[str, str] = Field(
+        {}, description="Label as found -> declared label, for misspelt annotations; each use is counted."
+    )
+    site: NameRule = Field(NameRule.model_validate({}), description="How an image's site is named.")
+    group: NameRule = Field(
+        NameRule.model_validate({}),
+        description="How images of one source photograph are named; a group is never divided between splits.",
+    )
+    near_duplicates: int | None = Field(
+        None,
+        ge=0,
+        le=16,
+        description="Pictures whose 64-bit perceptual hashes differ in so few bits stay in one split; null: off.",
+    )
+    keep_negatives: bool = Field(True, description="Keep images that are annotated as holding no label.")
+    max_bad_share: float = Field(
+        0.02, ge=0, le=1, description="Largest share of unusable inputs (an image with its annotation is one)."
+    )
+    min_side: int = Field(DEFAULT_MIN_SIDE, ge=1, description="Shortest side in pixels of an image that is used.")
+    max_pixels: int = Field(
+        DEFAULT_MAX_PIXELS, ge=1, le=2 * DEFAULT_MAX_PIXELS, description="Most pixels of an image that is decoded."
+    )
+    background: tuple[Channel, Channel, Channel] = Field(
+        DEFAULT_BACKGROUND, description="RGB colour behind transparent parts."
+    )
+    split: SplitSettings = Field(SplitSettings.model_validate({}), description="Train, validation and test.")
+
+    @property
+    def limits(self) -> Limits:
+        """What decides whether and how an image is decoded."""
+        return Limits(self.max_pixels, self.min_side, self.background)
+
+    @field_validator("source")
+    @classmethod
+    def _known_source(cls, value: str) -> str:
+        if value not in FORMATS:
+            raise ValueError(f"no such format; there are {', '.join(FORMATS)}")
+        return value
+
+    @field_validator("classes")
+    @classmethod
+    def _different_labels(cls, value: list[str] | None) -> list[str] | None:
+        if value is None:
+            return None
+        names = [normal(name) for name in value]
+        repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+        if not names or not all(names) or repeated:
+            raise ValueError(
+                f"needs one or more different, non-empty labels; repeated: {', '.join(repeated) or 'none'}"
+            )
+        return names
+
+    @field_validator("label_aliases")
+    @classmethod
+    def _normals(cls, value: dict[str, str]) -> dict[str, str]:
+        return {normal(found): normal(meant) for found, meant in value.items()}
+
+    @model_validator(mode="after")
+    def _aliases_point_to_labels(self) -> Self:
+        chains = sorted(set(self.label_aliases) & set(self.label_aliases.values()))
+        if chains:
+            raise ValueError(f"label_aliases: {', '.join(chains)} is both an alias and what an alias points to")
+        if self.classes is not None:
+            problem = alias_problem(self.label_aliases, self.classes)
+            if problem:
+                raise ValueError(problem)
+        return self
+
+
+def alias_problem(aliases: dict[str, str], classes: list[str]) -> str | None:
+    """What is wrong with an alias table beside declared labels, or ``None``."""
+    lost = sorted(f"{found} -> {meant}" for found, meant in aliases.items() if meant not in classes)
+    if lost:
+        return f"label_aliases must point to a declared label: {', '.join(lost)}"
+    hidden = sorted(set(aliases) & set(classes))
+    return f"label_aliases: {', '.join(hidden)} is a declared label itself" if hidden else None

@@ -1,0 +1,218 @@
+"""Settings of the partition. The block of a scheme is read when ``scheme`` names it; the others are left alone."""
+
+import math
+from typing import Literal, Self
+
+from pydantic import Field, field_serializer, model_validator
+
+from models.base_settings import Section
+
+Scheme = Literal[
+    "natural",
+    "iid",
+    "dirichlet",
+    "dirichlet_label",
+    "dirichlet_client",
+    "shards",
+    "classes_per_client",
+    "quantity",
+    "label_type",
+    "mixed",
+    "cluster",
+    "semantic",
+    "iterative",
+]
+
+
+class NaturalSettings(Section):
+    """Scheme natural: one client per site."""
+
+    small: Literal["refuse", "drop"] = Field(
+        "refuse", description="Sites below min_size: an error, or left out with all their images (and counted)."
+    )
+
+
+class IidSettings(Section):
+    """Scheme iid: at random."""
+
+    stratified: bool = Field(False, description="Deal each primary label evenly: for small data.")
+
+
+class LabelSetSettings(Section):
+    """Which label sets are categories; schemes dirichlet, and iterative with local.scheme matched or a repair."""
+
+    merge: Literal["rarest", "hamming", "jaccard"] = Field(
+        "rarest", description="A rare set joins its rarest label, or the frequent set nearest by this distance."
+    )
+    smallest: int | None = Field(None, ge=1, description="Images below which a set is rare; null: the clients' number.")
+    cap: int | None = Field(None, ge=1, description="Most sets that are kept, the most frequent ones; null: no limit.")
+
+
+class DirichletLabelSettings(Section):
+    """Scheme dirichlet_label: each primary label is cut by shares of its own."""
+
+    balance: bool = Field(False, description="A client that has its equal part of all images gets no further label.")
+
+
+class DirichletClientSettings(Section):
+    """Schemes dirichlet_client and mixed: each client draws a mixture of primary labels of its own."""
+
+    concentration: Literal["total", "per_label"] = Field(
+        "total",
+        description="Dirichlet(alpha * shares of the labels in the data) (Hsu), or that times the number of labels: "
+        "with equally frequent labels Dirichlet(alpha) for each.",
+    )
+
+
+class ShardSettings(Section):
+    """Scheme shards: images sorted by primary label and cut into equal runs."""
+
+    per_client: int = Field(2, ge=1, description="Runs of a client.")
+
+
+class ClassesSettings(Section):
+    """Scheme classes_per_client: each client holds some primary labels only."""
+
+    classes: int = Field(2, ge=1, description="Primary labels of a client.")
+
+
+class QuantitySettings(Section):
+    """How sizes differ; schemes quantity and mixed."""
+
+    kind: Literal["dirichlet", "lognormal"] = Field("dirichlet", description="Distribution of the sizes.")
+    alpha: float = Field(0.5, ge=1e-6, description="Concentration for dirichlet: small = uneven.")
+    sigma: float = Field(1.0, ge=0, le=20, description="Standard deviation of the logarithm for lognormal.")
+
+
+class LabelTypeSettings(Section):
+    """Scheme label_type: client k draws its primary labels from mixture k mod types."""
+
+    types: int = Field(10, ge=1, description="Number of mixtures.")
+    mixture: Literal["dirichlet", "dominant"] = Field(
+        "dirichlet", description="Drawn with alpha, or one label 0.5, its neighbours 0.15 each, the others the rest."
+    )
+
+
+class ClusterSettings(Section):
+    """Scheme cluster: k-means over label vectors, clusters divided as label sets are."""
+
+    clusters: int = Field(10, ge=1, description="Number of clusters; at most as many as there are label sets.")
+    weighting: Literal["binary", "tfidf"] = Field("binary", description="Labels as 0 and 1, or rare ones heavier.")
+
+
+class SemanticSettings(Section):
+    """Scheme semantic: k-means over principal components of the small picture, divided as label sets are."""
+
+    clusters: int = Field(10, ge=1, description="Number of clusters.")
+    components: int = Field(16, ge=1, le=192, description="Principal components of the picture in 8 x 8 pixels.")
+
+
+class LocalSettings(Section):
+    """What a client tests on."""
+
+    scheme: Literal["global", "local", "matched"] = Field(
+        "global",
+        description="global: the data set's test images in common; local: a part of the client's own images; "
+        "matched: the data set's val and test images dealt in the proportions of the client's training images.",
+    )
+    val: float = Field(0.0, ge=0, lt=1, description="Share for validation, scheme local.")
+    test: float = Field(0.25, gt=0, lt=1, description="Share for testing, scheme local; at least one image.")
+
+    @model_validator(mode="after")
+    def _something_is_left(self) -> Self:
+        if self.val + self.test >= 1:
+            raise ValueError(f"val + test must be below 1, it is {self.val + self.test:g}")
+        return self
+
+
+class LabelledSettings(Section):
+    """Which training images count as labelled, for semi-supervised methods."""
+
+    where: Literal["all", "clients", "server"] = Field(
+        "all",
+        description="all: every image; clients: some of each client; server: some at the server, none at the clients.",
+    )
+    per_class: int = Field(5, ge=1, description="Labelled images per primary label, of each client or of the server.")
+    balanced: bool = Field(
+        False, description="clients: deal labelled images evenly first, then divide the rest by the scheme (FedMatch)."
+    )
+    streaming: int = Field(1, ge=1, description="Parts in which a client's unlabelled images arrive.")
+
+    @model_validator(mode="after")
+    def _there_are_unlabelled_images(self) -> Self:
+        if self.where == "all" and self.streaming > 1:
+            raise ValueError("streaming: with where: all no image is unlabelled; choose clients or server")
+        if self.balanced and self.where != "clients":
+            raise ValueError("balanced: it is about labelled images at the clients; set where to clients")
+        return self
+
+
+class FeatureSettings(Section):
+    """What each client's camera does to its pictures; labels stay."""
+
+    kind: Literal["none", "noise", "transform"] = Field(
+        "none",
+        description="noise: client i of N adds a normal value of standard deviation strength * i/N (white is 1); "
+        "transform: brightness, contrast, saturation, hue, blur and rotation of each client's own.",
+    )
+    strength: float = Field(0.1, gt=0, le=2, description="1 is strong.")
+
+
+class PartitionSettings(Section):
+    """How training images are divided among clients."""
+
+    scheme: Scheme = Field(
+        "natural",
+        description="natural: one client per site; iid: at random; dirichlet: skewed by label sets; dirichlet_label, "
+        "dirichlet_client, shards, classes_per_client, label_type, mixed: skewed by primary label; quantity: by size; "
+        "cluster, semantic: by clusters of labels or pictures; iterative: each label skewed for itself.",
+    )
+    clients: int | None = Field(None, ge=1, description="Number of clients; natural takes it from the sites.")
+    alpha: float = Field(
+        0.5,
+        ge=1e-6,
+        allow_inf_nan=True,
+        description="Dirichlet concentration: small = skewed, large = alike, .inf = equal; schemes dirichlet*, mixed, "
+        "label_type, cluster, semantic, iterative.",
+    )
+    min_size: int = Field(
+        16, ge=1, description="Fewest images dealt to a client, before local.scheme takes its test images."
+    )
+    redraws: int = Field(
+        1000,
+        ge=0,
+        description="Draws that are thrown away for min_size before images move from large to small clients.",
+    )
+    primary: Literal["rarest", "first"] = Field(
+        "rarest",
+        description="The one label of an image that counts where a scheme knows one: rarest, or first in order.",
+    )
+    natural: NaturalSettings = Field(default_factory=NaturalSettings)
+    iid: IidSettings = Field(default_factory=IidSettings)
+    label_sets: LabelSetSettings = Field(default_factory=LabelSetSettings)
+    dirichlet_label: DirichletLabelSettings = Field(default_factory=DirichletLabelSettings)
+    dirichlet_client: DirichletClientSettings = Field(default_factory=DirichletClientSettings)
+    shards: ShardSettings = Field(default_factory=ShardSettings)
+    classes_per_client: ClassesSettings = Field(default_factory=ClassesSettings)
+    quantity: QuantitySettings = Field(default_factory=QuantitySettings)
+    label_type: LabelTypeSettings = Field(default_factory=LabelTypeSettings)
+    cluster: ClusterSettings = Field(default_factory=ClusterSettings)
+    semantic: SemanticSettings = Field(default_factory=SemanticSettings)
+    local: LocalSettings = Field(default_factory=LocalSettings)
+    labelled: LabelledSettings = Field(default_factory=LabelledSettings)
+    features: FeatureSettings = Field(default_factory=FeatureSettings)
+
+    @model_validator(mode="after")
+    def _parts_fit_the_scheme(self) -> Self:
+        if self.scheme == "natural" and self.clients is not None:
+            raise ValueError("clients: the scheme natural makes one client per site; leave clients at null")
+        if self.scheme != "natural" and self.clients is None:
+            raise ValueError(f"clients: the scheme {self.scheme} needs a number of clients")
+        if self.scheme == "natural" and self.labelled.balanced:
+            raise ValueError("labelled.balanced: the scheme natural leaves every image at its site")
+        return self
+
+    @field_serializer("alpha", when_used="json")
+    def _alpha_in_json(self, alpha: float) -> float | str:
+        """JSON has no infinity; "inf" is read back as one."""
+        return "inf" if math.isinf(alpha) else alpha

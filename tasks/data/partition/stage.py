@@ -1,0 +1,86 @@
+"""The partition stage: a data set on disk to clients on disk."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.data.clients import SUMMARY, TABLE, clients_digest, write_clients_table
+from tasks.data.dataset import SPLITS, Dataset, load_dataset, replacing, write_json
+from tasks.data.partition.division import Division, divide
+from tasks.data.partition.settings import PartitionSettings
+from tasks.data.partition.skew import client_features
+
+
+def partition(dataset_dir: Path, settings: PartitionSettings, out: Path, seed: int) -> dict[str, Any]:
+    """Divide a data set among clients and write the result to ``out`` in one step.
+
+    Returns:
+        What ``clients.json`` holds.
+
+    Raises:
+        UserError: The data set is missing or damaged, or cannot be divided as ``settings`` ask.
+    """
+    from tasks.data.figures import write_partition_figures
+
+    dataset = load_dataset(dataset_dir)
+    division = divide(dataset, settings, seed)
+    summary = _summary(dataset, settings, division, seed)
+    with replacing(Path(os.path.abspath(out)), SUMMARY) as folder:  # noqa: PTH100  keeps links
+        write_clients_table(dataset, division.rows, division.server, folder / TABLE)
+        write_partition_figures(*_training(dataset, division), sorted(division.rows), dataset.classes, folder)
+        write_json(summary, folder / SUMMARY)
+    return summary
+
+
+def figures(summary: dict[str, Any]) -> dict[str, Any]:
+    """The main figures of a partition, for DVC's metric."""
+    sizes = [client["images"] for client in summary["clients"].values()]
+    names = ("mean_js_distance", "effective_clients", "mean_cooccurrence_distance")
+    return (
+        {"clients": len(sizes), "smallest": min(sizes), "largest": max(sizes)}
+        | {name: summary[name] for name in names}
+        | {
+            "images_moved": summary["repair"]["moved"],
+            "dropped_clients": len(summary["dropped"]),
+            "dropped_images": sum(summary["dropped"].values()),
+        }
+    )
+
+
+def _training(dataset: Dataset, division: Division) -> tuple[np.ndarray, np.ndarray]:
+    """Targets and owners of all training images that clients hold."""
+    train = {client: rows.chosen("train") for client, rows in division.rows.items()}
+    owners = np.repeat(np.array(list(train), dtype=str), [len(rows) for rows in train.values()])
+    return dataset.targets[np.concatenate(list(train.values()))], owners
+
+
+def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, seed: int) -> dict[str, Any]:
+    from tasks.data.heterogeneity import statistics
+
+    ids, owners = sorted(division.rows), division.owners
+    features = client_features(settings.features, ids, seed)
+    found = statistics(*_training(dataset, division), ids, dataset.classes)
+    for client, rows in division.rows.items():
+        found["clients"][client] |= {
+            "splits": {split: len(rows.chosen(split)) for split in SPLITS},
+            "labelled": len(rows.chosen("train", "labelled")),
+        }
+    absent = sorted(set(dataset.sites.tolist()) - {*ids, *owners.dropped}) if settings.scheme == "natural" else []
+    server = division.server
+    counts = dataset.targets[server].sum(axis=0, dtype=np.int64).tolist()
+    return {
+        "digest": clients_digest(dataset.digest, division.rows, server, features, seed),
+        "dataset_digest": dataset.digest,
+        "scheme": settings.scheme,
+        **found,
+        "sites_without_training_images": absent,
+        "server": {"images": len(server), "labels": dict(zip(dataset.classes, counts, strict=True))},
+        "dropped": owners.dropped,
+        "repair": owners.counts,
+        "warnings": owners.warnings,
+        "features": features,
+        "settings": settings.model_dump(mode="json"),
+        "seed": seed,
+    }

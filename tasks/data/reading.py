@@ -1,0 +1,131 @@
+"""Reading a source: opening it, collecting every file of it, and refusing what is too bad to use."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from models.errors import UserError
+from tasks.data.collector import Collector, unknown_labels
+from tasks.data.formats import reader
+from tasks.data.ingest_settings import IngestSettings, alias_problem
+from tasks.data.manifest import COUNTED_BAD
+from tasks.data.parts import Decoding, decoded
+from tasks.data.rules import namer
+from tasks.data.sample import RawSample
+
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """An opened source.
+
+    Attributes:
+        module: The reader.
+        root: What it reads.
+        classes: Declared labels in their order, ``None`` when those that are found count.
+        where: The place that error messages name.
+    """
+
+    module: ModuleType
+    root: Path
+    classes: list[str] | None
+    where: str
+
+    def read(self, settings: IngestSettings, seed: int) -> Iterator[RawSample]:
+        """The source's files, images undecoded."""
+        samples: Iterator[RawSample] = self.module.read(self.root, getattr(settings, settings.source), settings, seed)
+        return samples
+
+
+def open_source(settings: IngestSettings) -> Source:
+    """Find the source that the settings name, and its labels.
+
+    Raises:
+        UserError: It is missing or cannot be read, or the aliases do not fit its labels.
+    """
+    module, own = reader(settings.source), getattr(settings, settings.source)
+    root = _root(settings, module)
+    classes = settings.classes or module.default_classes(root, own, settings)
+    if classes is not None and (problem := alias_problem(settings.label_aliases, classes)):
+        raise UserError(problem, where="ingest.label_aliases", expected=", ".join(classes))
+    where = f"rendered.set: {own.set}" if module.KIND == "none" else str(root)
+    return Source(module, root, classes, where)
+
+
+def _root(settings: IngestSettings, module: ModuleType) -> Path:
+    if module.KIND == "none":
+        return Path()
+    if settings.path is None:
+        found = f"ingest.source is {settings.source}, but no path is named"
+        raise UserError(found, where="ingest.path", expected=module.LAYOUT)
+    root = settings.path.expanduser()
+    kinds = {"folder": root.is_dir(), "file": root.is_file()}
+    if not (any(kinds.values()) if module.KIND == "either" else kinds[module.KIND]):
+        kind = "file or folder" if module.KIND == "either" else module.KIND
+        raise UserError(f"there is no such {kind}", where="ingest.path", found=root, expected=module.LAYOUT)
+    if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
+        raise UserError("it cannot be read", where="ingest.path", found=root)
+    return root
+
+
+def collect(
+    source: Source,
+    settings: IngestSettings,
+    seed: int,
+    how: Decoding,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> Collector:
+    """Read the whole source and decode its pictures: every input file as a manifest row, nothing decided yet.
+
+    Raises:
+        UserError: The source as a whole cannot be read.
+    """
+    group_of = namer(settings.group, "ingest.group")
+    collector = Collector(source.classes, settings.label_aliases, settings.keep_negatives, group_of)
+    for number, (sample, result) in enumerate(decoded(source.read(settings, seed), how, workers), 1):
+        collector.add(sample, result)
+        if progress and number % 50 == 0:
+            progress(len(collector.rows), None)
+    if progress:
+        progress(len(collector.rows), len(collector.rows))
+    return collector
+
+
+def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSettings, source: Source) -> None:
+    """Refuse a source that holds nothing to use, or too much that cannot be used.
+
+    Raises:
+        UserError: No images, too many bad inputs, unknown labels, or no labels at all.
+    """
+    rows = collector.rows
+    bad = [row for row in rows if row["reason"] in COUNTED_BAD]
+    if collector.unknown:
+        assert source.classes is not None
+        raise UserError(
+            f"{len(collector.unknown)} unknown label(s)",
+            where=source.where,
+            expected=", ".join(source.classes),
+            found="".join(f"\n    {line}" for line in unknown_labels(collector.unknown, source.classes)),
+            hint="correct the annotations, or name the labels in ingest.classes or ingest.label_aliases",
+        )
+    if not kept and all(row["reason"] == "no_image" for row in bad):
+        negatives = sum(row["reason"] == "negative" for row in rows)
+        found = f"{len(rows)} other files" + (f", {negatives} images without a label" if negatives else "")
+        raise UserError("no images found", where=source.where, expected=source.module.LAYOUT, found=found)
+    share = len(bad) / (len(bad) + len(kept))
+    if share > settings.max_bad_share:
+        first = "".join(f"\n    {row['path']}: {row['reason']} {row['detail']}".rstrip() for row in bad[:8])
+        raise UserError(
+            f"{len(bad)} of {len(bad) + len(kept)} inputs cannot be used",
+            where=source.where,
+            expected=f"a share of at most ingest.max_bad_share = {settings.max_bad_share:g}",
+            found=f"{share:.3f}, the first:{first}",
+            hint="mend or remove the files, or raise ingest.max_bad_share",
+        )
+    if not any(row["labels"] for row in kept):
+        raise UserError("no image has a label", where=source.where, found=f"{len(kept)} images without any object")

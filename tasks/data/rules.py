@@ -1,0 +1,113 @@
+"""Rules that name an image's site, or the group that must not be divided, by where the image lies."""
+
+import csv
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from models.base_settings import Section
+from models.errors import UserError
+from tasks.data.text import normal, read_text
+
+#: The name of what a rule does not name; images without a site are quarantined.
+NO_NAME = ""
+Namer = Callable[[str, Mapping[str, str]], str]
+
+
+class NameRule(Section):
+    """How a name is found for an image."""
+
+    rule: Literal["none", "folder", "pattern", "column", "table"] = Field(
+        "none",
+        description="none: what the format itself says; folder: a folder level; pattern: a regular expression on the "
+        "path; column: a column of the format's own table; table: a CSV of path and name.",
+    )
+    level: int = Field(1, ge=1, description="rule folder: 1 is the first folder below ingest.path.")
+    pattern: str | None = Field(
+        None, description="rule pattern: its first group is the name; searched in the path relative to ingest.path."
+    )
+    column: str | None = Field(None, description="rule column: the column's name.")
+    table: Path | None = Field(
+        None, description="rule table: a CSV with columns path and name; path may be the bare file name."
+    )
+
+    @model_validator(mode="after")
+    def _has_what_its_rule_needs(self) -> Self:
+        if self.rule in ("pattern", "column", "table") and not getattr(self, self.rule):
+            raise ValueError(f"the rule {self.rule} needs {self.rule}")
+        if self.pattern is not None:
+            try:
+                groups = re.compile(self.pattern).groups
+            except re.error as error:
+                raise ValueError(f"pattern is no regular expression: {error}") from error
+            if groups < 1:
+                raise ValueError("pattern needs a group in parentheses: what it matches is the name")
+        return self
+
+
+def namer(rule: NameRule, where: str, default: str = NO_NAME) -> Namer:
+    """The rule as a function of (path relative to the root, the image's row in a table) -> name.
+
+    Args:
+        rule: The settings.
+        where: The settings' key, for messages.
+        default: What the rule ``none`` gives.
+
+    Raises:
+        UserError: The table of the rule ``table`` cannot be read. The function itself raises when the rule
+            ``column`` meets a row without that column.
+    """
+    if rule.rule == "folder":
+        return lambda path, _: _folder(path, rule.level)
+    if rule.rule == "pattern":
+        assert rule.pattern is not None
+        compiled = re.compile(rule.pattern)
+        return lambda path, _: _matched(compiled, path)
+    if rule.rule == "column":
+        assert rule.column is not None
+        column = rule.column
+        return lambda path, fields: _field(column, path, fields, f"{where}.column")
+    if rule.rule == "table":
+        assert rule.table is not None
+        names = _table(rule.table.expanduser(), where)
+        return lambda path, _: names.get(path) or names.get(PurePosixPath(path).name, NO_NAME)
+    return lambda _path, _fields: default
+
+
+def _folder(path: str, level: int) -> str:
+    folders = PurePosixPath(path).parts[:-1]
+    return normal(folders[level - 1]) if len(folders) >= level else NO_NAME
+
+
+def _matched(compiled: re.Pattern[str], path: str) -> str:
+    found = compiled.search(path)
+    return normal(found.group(1) or "") if found else NO_NAME
+
+
+def _field(column: str, path: str, fields: Mapping[str, str], where: str) -> str:
+    if column not in fields:
+        found = ", ".join(fields) or "this format has no table"
+        raise UserError("there is no such column", where=where, expected=column, found=f"{found} (at {path})")
+    return normal(fields[column])
+
+
+def _table(path: Path, where: str) -> dict[str, str]:
+    """The names in the rule's CSV, by path."""
+    rows = list(csv.reader(read_text(path, f"{where}.table").splitlines()))
+    head = [normal(cell).casefold() for cell in rows[0]] if rows else []
+    if "path" not in head or "name" not in head:
+        raise UserError("the table lacks a column", where=path, expected="columns path, name", found=", ".join(head))
+    key, value = head.index("path"), head.index("name")
+    names: dict[str, str] = {}
+    for number, row in enumerate(rows[1:], 2):
+        if not any(cell.strip() for cell in row):
+            continue
+        if len(row) <= max(key, value):
+            raise UserError("a row is too short", where=f"{path}, line {number}", found=",".join(row))
+        name = names.setdefault(normal(row[key]).replace("\\", "/"), normal(row[value]))
+        if name != normal(row[value]):
+            raise UserError("a path stands twice, with two names", where=f"{path}, line {number}", found=row[key])
+    return names
