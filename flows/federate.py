@@ -174,6 +174,14 @@ def one_round(
     return saved
 
 
+def _data_version(run: Run, here: Path) -> str:
+    """DVC's version of the data when the run reads what DVC's stages made, else the digest of the partition."""
+    from tasks import versioning
+
+    versioned = Path(run.context.dataset).resolve() == (here / "data/dataset").resolve()
+    return (versioning.data_version(here) if versioned else None) or run.data_digest
+
+
 def _open_tracking(settings: Settings, run: Run, tags: dict[str, str]) -> str | None:
     """The MLflow run: found by our id on resume, else made."""
     if not settings.tracking.enabled:
@@ -184,7 +192,7 @@ def _open_tracking(settings: Settings, run: Run, tags: dict[str, str]) -> str | 
     commit, dirty = versioning.git_commit(here), versioning.git_dirty(here)
     own = {
         "fedscene.run_id": run.id,
-        "fedscene.data_version": versioning.data_version(here) or run.data_digest,
+        "fedscene.data_version": _data_version(run, here),
         "fedscene.data_digest": run.data_digest,
         "fedscene.git_commit": commit or "none",
         "fedscene.git_dirty": str(dirty).lower(),

@@ -18,8 +18,8 @@ def write_settings(file: Path, settings: Settings) -> list[str]:
     if not file.exists():
         file.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
         return []
-    now = flat(as_values(load_settings(file)))
-    changes = {key: value for key, value in flat(values).items() if now.get(key) != value}
+    present = as_values(load_settings(file))
+    now, changes = flat(present), versioning.nested_changes(present, values)
     if changes:
         versioning.write_params(file, changes, create=True)
     return [f"{key}: {now.get(key)} -> {value}" for key, value in changes.items()]

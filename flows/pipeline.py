@@ -56,7 +56,8 @@ def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> S
     engine = PrefectEngine()
     for stage in ("ingest", "partition"):
         progress.stage(0, f"{stage} (dvc)", 0)
-        engine.run("dvc-stage", stage, root, stage)
+        # With what it depends on, so that raw data changed in place become a new version too.
+        engine.run("dvc-stage", stage, root, stage, stage != "ingest")
     summary = federate_stage(settings, progress)
     report_stage(settings)
     engine.run("dvc-record", "record federate and report", root, ["federate", "report"])

@@ -245,13 +245,16 @@ def _export(module: "torch.nn.Module", example: "np.ndarray", folder: Path, abou
     )
 
 
-def find_data_version(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str) -> str:
-    """The version of the data that a run was trained on; a UserError if there is no such run, or it has none."""
+def find_data_version(settings: TrackingSettings, runs_root: Path, run_id: str) -> str:
+    """The version of the data that a run (MLflow's id or ours) was trained on; a UserError if no run has one."""
     uri = resolve_uri(settings, runs_root)
     with _user_errors(uri, hint=None):
-        tags = _client(uri).get_run(mlflow_run_id).data.tags
+        client, query = _client(uri), f"tags.`{own.RUN_TAG}` = '{run_id.replace(chr(39), '')}'"
+        experiment = client.get_experiment_by_name(settings.experiment)
+        found = client.search_runs([experiment.experiment_id], query, max_results=1) if experiment else []
+        tags = (found[0] if found else client.get_run(run_id)).data.tags
     if own.DATA_TAG not in tags:
-        where, hint = f"run {mlflow_run_id}", "it was started outside a DVC repository"
+        where, hint = f"run {run_id}", "it was started outside a DVC repository"
         raise UserError("The run names no data version", where=where, expected=f"a tag {own.DATA_TAG}", hint=hint)
     return str(tags[own.DATA_TAG])
 

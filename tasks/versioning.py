@@ -1,4 +1,4 @@
-"""DVC and git: run a stage, record outputs, name the version of the data. Nothing else calls either of them.
+"""DVC: run a stage, record outputs, name the version of the data. Nothing else calls the program.
 
 DVC is called as a program: its Python API is not a stable one. One call at a time per repository, as DVC gives
 up after three seconds when another call holds its lock.
@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ import yaml
 from filelock import FileLock, Timeout
 
 from models.errors import UserError
+from tasks.git import run_git
 
 DATA_STAGES = ("ingest", "partition")
 LOCK_WAIT_S = 120.0
-GIT_TIMEOUT_S = 60.0
 KEPT_LINES = 15  # of a failed call's output, in the error
 
 
@@ -34,7 +33,7 @@ def check_repository(root: Path) -> None:
     Raises:
         UserError: If ``root`` is in no git repository, has no ``.dvc`` folder or no ``dvc.yaml``.
     """
-    top = _git(root, "rev-parse", "--show-toplevel")
+    top = run_git(root, "rev-parse", "--show-toplevel")
     if top is None:
         raise UserError("Not a git repository", where=root.resolve(), hint="git init && dvc init")
     if not (root / ".dvc").is_dir():
@@ -67,7 +66,7 @@ def repro(
         UserError: If the folder is no DVC repository, the stage fails, or another call does not end in time.
     """
     before = _locked_stages(root)
-    _dvc(root, ["repro", *(["--single-item"] if single else []), stage], echo, wait)
+    run_dvc(root, ["repro", *(["--single-item"] if single else []), stage], echo, wait)
     return _locked_stages(root) != before
 
 
@@ -77,7 +76,7 @@ def commit(root: Path, stages: Sequence[str], wait: float = LOCK_WAIT_S) -> None
     Raises:
         UserError: As in ``repro``.
     """
-    _dvc(root, ["commit", "--force", *stages], None, wait)
+    run_dvc(root, ["commit", "--force", *stages], None, wait)
 
 
 def data_version(root: Path, stages: Sequence[str] = DATA_STAGES) -> str | None:
@@ -88,7 +87,11 @@ def data_version(root: Path, stages: Sequence[str] = DATA_STAGES) -> str | None:
     Raises:
         UserError: If ``dvc.lock`` cannot be read.
     """
-    locked = _locked_stages(root)
+    return version_of(_locked_stages(root), stages)
+
+
+def version_of(locked: Mapping[str, Any], stages: Sequence[str] = DATA_STAGES) -> str | None:
+    """``data_version`` of the stages that a ``dvc.lock`` holds, as ``parse_lock`` gives them."""
     if not stages or not all(stage in locked for stage in stages):
         return None
     outs = [(out["path"], str(out.get("md5"))) for stage in stages for out in locked[stage].get("outs", [])]
@@ -97,7 +100,7 @@ def data_version(root: Path, stages: Sequence[str] = DATA_STAGES) -> str | None:
 
 def git_commit(root: Path) -> str | None:
     """The commit that is checked out; None outside git, without git, or before the first commit."""
-    return _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
+    return run_git(root, "rev-parse", "--verify", "--quiet", "HEAD")
 
 
 def git_dirty(root: Path) -> bool | None:
@@ -105,7 +108,7 @@ def git_dirty(root: Path) -> bool | None:
 
     Files that git does not know are left out: the pipeline's own outputs are such files until they are committed.
     """
-    status = _git(root, "status", "--porcelain", "--untracked-files=no")
+    status = run_git(root, "status", "--porcelain", "--untracked-files=no")
     return None if status is None else bool(status)
 
 
@@ -155,6 +158,18 @@ def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -
     return changed
 
 
+def nested_changes(present: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value that makes ``present`` hold ``wanted``; a mapping with keys to lose is set as a whole."""
+    out: dict[str, Any] = {}
+    for key, value in wanted.items():
+        old = present.get(key)
+        if isinstance(value, dict) and isinstance(old, dict) and value and set(old) <= set(value):
+            out |= nested_changes(old, value, f"{prefix}{key}.")
+        elif key not in present or old != value:
+            out[f"{prefix}{key}"] = value
+    return out
+
+
 def _set(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
     *parents, leaf = key.split(".")
     node = tree
@@ -174,13 +189,19 @@ def _set(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
 
 def _locked_stages(root: Path) -> dict[str, Any]:
     path = root / "dvc.lock"
-    if not path.is_file():
-        return {}
+    return parse_lock(path.read_bytes(), path) if path.is_file() else {}
+
+
+def parse_lock(content: bytes, where: object) -> dict[str, Any]:
+    """Stage name -> what a ``dvc.lock`` records of it.
+
+    Raises:
+        UserError: If it is no lock file.
+    """
     try:
-        stages = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("stages") or {}
-    except (yaml.YAMLError, AttributeError, UnicodeDecodeError) as error:
-        raise UserError("dvc.lock cannot be read", where=path, found=error, hint="git checkout dvc.lock") from error
-    return dict(stages)
+        return dict((yaml.safe_load(content.decode()) or {}).get("stages") or {})
+    except (yaml.YAMLError, AttributeError, ValueError) as error:
+        raise UserError("dvc.lock cannot be read", where=where, found=error, hint="git checkout dvc.lock") from error
 
 
 def _environment() -> dict[str, str]:
@@ -189,20 +210,26 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PATH": own, "DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def _git(root: Path, *arguments: str) -> str | None:
-    """What git prints, without surrounding blanks; None when it fails or there is none."""
-    command = ["git", "-C", str(root), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+def run_dvc(
+    root: Path,
+    arguments: Sequence[str],
+    echo: Callable[[str], None] | None = None,
+    wait: float = LOCK_WAIT_S,
+) -> list[str]:
+    """Runs ``dvc`` with these arguments and returns the lines that it printed.
 
+    Args:
+        root: The repository's root.
+        arguments: Command and options.
+        echo: Called with every line, as it comes.
+        wait: Seconds to wait for another DVC call of this repository.
 
-def _dvc(root: Path, arguments: list[str], echo: Callable[[str], None] | None, wait: float) -> None:
+    Raises:
+        UserError: If the folder is no DVC repository, the call fails, or another one does not end in time.
+    """
     check_repository(root)
     command = [sys.executable, "-m", "dvc", *arguments]
-    tail: deque[str] = deque(maxlen=KEPT_LINES)
+    lines: list[str] = []
     with _one_at_a_time(root, " ".join(arguments), wait):
         process = subprocess.Popen(
             command,
@@ -218,7 +245,7 @@ def _dvc(root: Path, arguments: list[str], echo: Callable[[str], None] | None, w
         with process:
             try:
                 for line in process.stdout or ():
-                    tail.append(line.rstrip())
+                    lines.append(line.rstrip())
                     if echo:
                         echo(line.rstrip())
             except BaseException:
@@ -230,8 +257,9 @@ def _dvc(root: Path, arguments: list[str], echo: Callable[[str], None] | None, w
         raise UserError(
             f"dvc {' '.join(arguments)} failed",
             where=root.resolve(),
-            found="\n    ".join([f"exit code {process.returncode}", *tail]),
+            found="\n    ".join([f"exit code {process.returncode}", *lines[-KEPT_LINES:]]),
         )
+    return lines
 
 
 @contextlib.contextmanager

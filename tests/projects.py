@@ -35,6 +35,8 @@ def make_project(root: Path, *overrides: str) -> Path:
         shutil.copy(ROOT / name, root / name)
     for name in ("flows", "tasks", "models"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "data" / "raw").mkdir(parents=True)
+    shutil.copy(ROOT / "data" / "raw" / "README.md", root / "data" / "raw")
     values = as_values(load_settings(None, ["tiny"], [*QUICK, *overrides]))
     (root / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     git(root, "init", "-q")

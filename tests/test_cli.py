@@ -54,7 +54,7 @@ def test_settings_prints_what_it_reads(tmp_path):
     [
         ("run", "--preset", "tiny", "--set", "train.lr=fast"),
         ("run", "--preset", "tinny"),
-        ("run", "--preset", "tiny", "--set", "ingest.source=voc", "--set", "ingest.voc.root=no/such/folder"),
+        ("run", "--preset", "tiny", "--set", "ingest.source=voc", "--set", "ingest.path=no/such/folder"),
         ("run", "--preset", "tiny", "--set", "tracking.uri=http://127.0.0.1:9"),
         ("run", "--preset", "tiny", "--set", "federation.device=cuda:0"),
         ("pipeline", "--preset", "tiny"),

@@ -44,7 +44,7 @@ def test_every_command_is_understood(page):
 def test_dvc_watches_the_code_that_decides_a_result():
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     assert [dep for dep in stages["federate"]["deps"] if not dep.startswith("data/")] == list(RESULT_CODE)
-    assert stages["ingest"]["deps"] == list(DATA_CODE)
+    assert stages["ingest"]["deps"] == ["data/raw", *DATA_CODE]
     assert all((ROOT / name).exists() for name in (*RESULT_CODE, *DATA_CODE))
 
 

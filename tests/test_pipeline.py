@@ -148,7 +148,7 @@ def test_a_deployment_runs_on_a_worker_and_shows_the_papers_stages(project, serv
 
 
 def test_a_stage_that_fails_ends_the_pipeline_with_its_reason(project):
-    sets = ["--set", "ingest.source=voc", "--set", "ingest.voc.root=no/such/folder"]
+    sets = ["--set", "ingest.source=voc", "--set", "ingest.path=no/such/folder"]
     done = command(project, "fedscene", "pipeline", *sets, "--json", check=False)
     assert done.returncode == 2 and "ingest" in json.loads(done.stdout)["error"]["what"]
     assert "no/such/folder" in done.stderr and "Traceback" not in done.stderr

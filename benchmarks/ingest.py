@@ -1,0 +1,108 @@
+"""Ingest against a bare Pillow loop: images a second, as a ratio measured in one run.
+
+    python benchmarks/ingest.py --images 2000 --side 640
+    python benchmarks/ingest.py --images 100000 --side 64 --keep /tmp/many
+
+The bare loop opens, decodes and resizes every file with Pillow, in as many processes as the ingest uses, and keeps
+nothing. The ingest also hashes files, checks them, finds duplicates, splits, and writes the data set. Which of the two
+runs first alternates; the pictures are drawn (set ``scrap``) and saved as JPEG, quality 85.
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def draw_site(folder: Path, number: int, images: int, side: int) -> None:
+    """Draws a part of the images, a folder per class; 64-pixel drawings are enlarged to ``side``, with noise."""
+    from tasks.data.rendered import scrap
+    from tasks.data.rendered.settings import RenderedSettings
+
+    settings, site = RenderedSettings(set="scrap", images=10**6, sites=8), f"site-{number + 1}"
+    labels = scrap.draw_labels(settings, 1, site, images).argmax(axis=1)
+    rng = np.random.default_rng(number)
+    for i, label in enumerate(labels):
+        picture = Image.fromarray(scrap.draw(settings, 1, site, i, 64))
+        if side != 64:
+            large = np.asarray(picture.resize((side, side * 3 // 4)), dtype=np.int16)
+            picture = Image.fromarray((large + rng.integers(-12, 13, large.shape)).clip(0, 255).astype(np.uint8))
+        path = folder / scrap.CLASSES[label] / f"{number}-{i:06d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(path, quality=85)
+
+
+def bare(paths: list[str], size: int) -> int:
+    """Decode and resize, nothing else."""
+    total = 0
+    for path in paths:
+        with Image.open(path) as image:
+            small = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+        total += small.size[0]
+    return total
+
+
+def bare_seconds(folder: Path, size: int, workers: int) -> float:
+    """Seconds of the bare loop."""
+    start = time.perf_counter()
+    paths = [str(path) for path in folder.rglob("*.jpg")]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        chunks = [paths[i : i + 256] for i in range(0, len(paths), 256)]
+        list(pool.map(bare, chunks, [size] * len(chunks)))
+    return time.perf_counter() - start
+
+
+def ingest_seconds(folder: Path, size: int, workers: int) -> tuple[float, str]:
+    """Seconds of the ingest, and the data set's digest."""
+    from tasks.data.ingest import IngestSettings, ingest
+
+    settings = IngestSettings(source="folder", path=folder, image_size=size)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as out:
+        start = time.perf_counter()
+        summary = ingest(settings, Path(out) / "dataset", seed=0, workers=workers)
+        return time.perf_counter() - start, summary["digest"]
+
+
+def main() -> None:
+    """Draws, measures, prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--side", type=int, default=640, help="width of the JPEG files; the height is 3/4 of it")
+    parser.add_argument("--size", type=int, default=64, help="side of the stored images")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--keep", type=Path, help="draw into this folder and leave it; use what is there")
+    options = parser.parse_args()
+    workers = len(os.sched_getaffinity(0))
+    folder = (options.keep or Path(tempfile.mkdtemp())) / "pictures"
+    if not folder.is_dir():
+        parts = [options.images // 8 + (i < options.images % 8) for i in range(8)]
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            list(pool.map(draw_site, [folder] * 8, range(8), parts, [options.side] * 8))
+    pairs = []
+    for turn in range(options.repeat):
+        if turn % 2 == 0:
+            loop = bare_seconds(folder, options.size, workers)
+        own, digest = ingest_seconds(folder, options.size, workers)
+        if turn % 2:
+            loop = bare_seconds(folder, options.size, workers)
+        pairs.append(loop / own)
+        rates = f"bare loop {options.images / loop:.0f} images/s, ingest {options.images / own:.0f} images/s"
+        print(f"{rates}, data set {digest[:12]}")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"ingest / bare loop: {statistics.median(pairs):.2f} (median of {options.repeat}), {workers} processes")
+    print(f"peak memory of the main process {peak:.0f} MB")
+    if not options.keep:
+        shutil.rmtree(folder.parent)
+
+
+if __name__ == "__main__":
+    main()
