@@ -53,7 +53,8 @@ def multilabel_metrics(scores: np.ndarray, targets: np.ndarray, threshold: float
     """The global metrics of section 5.
 
     Classes without positives are left out of every macro mean; ``classes_used`` says how many are in.
-    ``cf1`` is the F1 of macro precision and macro recall, ``mean_f1`` the mean of the classes' F1.
+    ``cf1`` is the F1 of macro precision and macro recall, ``mean_f1`` the mean of the classes' F1. Where every image
+    has exactly one label, ``accuracy`` is the share of images whose highest score is that label's.
 
     Args:
         scores: Probabilities [N, C].
@@ -74,7 +75,9 @@ def multilabel_metrics(scores: np.ndarray, targets: np.ndarray, threshold: float
         warnings.simplefilter("ignore", RuntimeWarning)  # the mean of no class is NaN, and that is what we mean
         macro = {name: float(np.mean(table[name][used])) for name in ("ap", "precision", "recall", "f1", "prevalence")}
     harmonic = float(_ratio(2 * macro["precision"] * macro["recall"], macro["precision"] + macro["recall"]))
-    return {
+    single = len(targets) > 0 and bool((true.sum(axis=1) == 1).all())
+    accuracy = {"accuracy": float((scores.argmax(axis=1) == true.argmax(axis=1)).mean())} if single else {}
+    return accuracy | {
         "macro_ap": macro["ap"],
         "micro_ap": float(average_precision_score(true.ravel(), scores.ravel())) if there else float("nan"),
         "macro_precision": macro["precision"],

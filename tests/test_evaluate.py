@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, f1_score, precision_score, recall_score
+from sklearn.metrics import accuracy_score, average_precision_score, f1_score, precision_score, recall_score
 
 from tasks.evaluate import class_rows, evaluate_model, multilabel_metrics, per_class_table, site_rows
 from tasks.network import bce_of, build_network, scores
@@ -29,7 +29,9 @@ def expected_metrics(scores, targets):
     p = precision_score(targets[:, used], predicted[:, used], **options)
     r = recall_score(targets[:, used], predicted[:, used], **options)
     micro = {"average": "micro", "zero_division": 0}
-    return {
+    single = (targets.sum(axis=1) == 1).all()
+    accuracy = {"accuracy": accuracy_score(targets.argmax(1), scores.argmax(1))} if single else {}
+    return accuracy | {
         "macro_ap": np.mean([average_precision_score(targets[:, c], scores[:, c]) for c in used]),
         "micro_ap": average_precision_score(targets.ravel(), scores.ravel()),
         "macro_precision": p,
@@ -168,3 +170,12 @@ def test_a_model_is_scored_on_the_pooled_test_images(make_run, tiny_data):
     assert out["metrics"]["images"] == 13 and out["metrics"]["val_images"] == 7
     other = dataclasses.replace(context, seed=context.seed + 1)
     assert evaluate_model(other, start) == out, "nothing is drawn"
+
+
+def test_accuracy_is_there_for_single_label_sets_alone():
+    scores = np.array([[0.2, 0.3, 0.1], [0.9, 0.1, 0.8], [0.4, 0.5, 0.45], [0.1, 0.2, 0.3]])
+    single = np.eye(3, dtype=np.uint8)[[1, 2, 1, 2]]  # the second image's highest score is that of another label
+    assert multilabel_metrics(scores, single)["accuracy"] == 0.75
+    several = single.copy()
+    several[0, 0] = 1
+    assert "accuracy" not in multilabel_metrics(scores, several)
