@@ -20,6 +20,10 @@ from types import ModuleType
 FORMATS: dict[str, str] = {
     "rendered": "tasks.data.formats.rendered",
     "voc": "tasks.data.formats.voc",
+    "coco": "tasks.data.formats.coco",
+    "yolo": "tasks.data.formats.yolo",
+    "folder": "tasks.data.formats.folder",
+    "images": "tasks.data.formats.images",
 }
 
 

@@ -1,0 +1,208 @@
+"""COCO JSON: images, annotations and categories in one file, or in one for each split.
+
+Of an annotation its category counts, whether it is a crowd or not; boxes are looked at only to count odd ones. An
+image that is listed without annotations is a negative, one that no JSON lists is unlabelled.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from models.base_settings import Section
+from models.errors import UserError
+from tasks.data.formats.coco_json import Listing, Record, load_listing, looks_like_coco
+from tasks.data.formats.listed import Finder, parts_of
+from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, image_row, left_over, scan, split_of
+from tasks.data.rules import Namer, namer
+from tasks.data.sample import RawSample
+from tasks.data.source import FilePicture
+
+if TYPE_CHECKING:
+    from tasks.data.ingest_settings import IngestSettings
+
+LAYOUT = "a JSON with images, annotations and categories, in a folder with the images or in annotations/ beside them"
+KIND = "either"
+_JSON_FOLDERS = frozenset({"annotations", "annotation"})
+_OBJECTS = "instances_"  # COCO's own name for the JSON of objects; keypoints and the like list the same images again
+
+Use = tuple[Listing, Record]
+
+
+class Settings(Section):
+    """Which JSON files are read."""
+
+    annotations: list[str] | None = Field(
+        None,
+        description="JSON files relative to ingest.path; null: all COCO JSON files found, or only those called "
+        "instances_*. When ingest.path is a JSON file, that one, with the images that it lists.",
+    )
+
+
+def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str]:
+    """The names of the categories in the order of their ids; a category that no image has counts.
+
+    Raises:
+        UserError: A JSON cannot be read, or several have other categories.
+    """
+    first, *others = _listings(root, own, scan(_folder(root), ingest.site, (".json",)))
+    for other in others:
+        if other.classes != first.classes:
+            raise UserError(
+                "the COCO JSON files have different categories",
+                where=other.entry.path,
+                expected=f"{', '.join(first.classes)} (as in {first.entry.name})",
+                found=", ".join(other.classes),
+                hint="name the files to read in ingest.coco.annotations, or the labels in ingest.classes",
+            )
+    return list(first.classes)
+
+
+def recognise(root: Path, names: Sequence[str]) -> str:
+    """A JSON with images and categories."""
+    folder = root if root.is_dir() else root.parent
+    found = [name for name in names if name.lower().endswith(".json") and looks_like_coco(folder / name)]
+    return f"{', '.join(found[:3])} with images and categories" if found else ""
+
+
+def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
+    """Every file once: the JSON files, then the images in name order, those that are listed but missing included.
+
+    Raises:
+        UserError: A JSON cannot be read or there is none, or the site rule does not fit.
+    """
+    tree = scan(_folder(root), ingest.site, (".json",))
+    listings = _listings(root, own, tree)
+    uses, missing = _matched(listings, tree)
+    whole = root.is_dir()
+    if whole:
+        read_too = {listing.entry.name for listing in listings}
+        yield from left_over(tree, uses)
+        yield from (file_row(entry, "ignored", "other") for entry in tree.annotations if entry.name not in read_too)
+    for listing in listings:
+        yield _json_row(listing)
+    site_of = namer(ingest.site, "ingest.site", ONE_SITE) if ingest.site.rule == "column" else None
+    listed_others = [entry for entry in tree.others if entry.name in uses]  # the content decides what is an image
+    for entry in sorted(tree.images + listed_others, key=lambda entry: entry.name):
+        if entry.name in uses:
+            yield _image(entry, uses[entry.name], site_of)
+        elif whole:
+            yield image_row(entry, *_unlisted(entry))
+    for listed, detail in sorted(missing.items()):
+        yield RawSample(listed, NO_SITE, None, "quarantined", "no_image", detail=detail)
+
+
+def _folder(root: Path) -> Path:
+    """The folder to which paths are relative."""
+    if root.is_dir():
+        return root
+    return root.parent.parent if root.parent.name.lower() in _JSON_FOLDERS else root.parent
+
+
+def _listings(root: Path, own: Settings, tree: Tree) -> list[Listing]:
+    """The JSON files that count, read.
+
+    Raises:
+        UserError: There is none, or one that is named is missing.
+    """
+    folder, by_name = _folder(root), {entry.name: entry for entry in tree.annotations}
+    if root.is_file():
+        name = root.relative_to(folder).as_posix()
+        entries = [by_name.get(name, Entry(root, name, NO_SITE))]
+    elif own.annotations is not None:
+        named = [PurePosixPath(name).as_posix() for name in own.annotations]
+        lost = [name for name in named if name not in by_name]
+        if lost or not named:
+            found = ", ".join(list(by_name)[:6]) or "no .json file"
+            raise UserError(
+                "there is no such JSON file", where="ingest.coco.annotations", expected=", ".join(lost), found=found
+            )
+        entries = [by_name[name] for name in dict.fromkeys(named)]
+    else:
+        entries = [entry for entry in tree.annotations if looks_like_coco(entry.path)]
+        entries = [entry for entry in entries if PurePosixPath(entry.name).name.startswith(_OBJECTS)] or entries
+    if not entries:
+        found = ", ".join(list(by_name)[:6]) or "no .json file"
+        raise UserError("there is no COCO JSON", where=folder, expected=LAYOUT, found=found)
+    return [load_listing(entry) for entry in entries]
+
+
+def _json_row(listing: Listing) -> RawSample:
+    status, reason = ("fixed", "encoding") if listing.encoding else ("ok", "metadata")
+    counts = f"{len(listing.records)} images, {len(listing.classes)} categories"
+    return file_row(
+        listing.entry, status, reason, "; ".join(filter(None, (listing.encoding, counts, *listing.remarks)))
+    )
+
+
+def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Use]], dict[str, str]]:
+    """Which records mean which image; and the listed names whose image is missing, with why.
+
+    A path is looked for below the JSON's folder, the root and ``images``, then anywhere. What has no file then may be
+    an image of the same bare name that nothing else has claimed: many paths are those of another machine.
+    """
+    finder = Finder(entry.name for entry in tree.images + tree.others)
+    uses: dict[str, list[Use]] = defaultdict(list)
+    rest: list[Use] = []
+    for listing in listings:
+        folders = (str(PurePosixPath(listing.entry.name).parent), "", "images")
+        for record in listing.records:
+            found = finder.whole(record.listed, folders, listing.split)
+            if len(found) == 1:
+                uses[found[0]].append((listing, record))
+            else:
+                rest.append((listing, record))
+    claims: dict[str, list[Use]] = defaultdict(list)
+    missing: dict[str, str] = {}
+    for listing, record in rest:
+        found = finder.base(record.listed, listing.split, uses)
+        if len(found) == 1:
+            claims[found[0]].append((listing, record))
+        else:
+            several = f"; several files have its name: {', '.join(found[:3])}" if found else ""
+            missing["/".join(parts_of(record.listed))] = f"listed in {listing.entry.name}{several}"
+    for name, some in claims.items():
+        listed = {"/".join(parts_of(record.listed)): listing.entry.name for listing, record in some}
+        if len(listed) == 1:
+            uses[name] += some
+        else:
+            missing |= {path: f"listed in {by}; {name} may be it, or another" for path, by in listed.items()}
+    return uses, missing
+
+
+def _image(entry: Entry, uses: Sequence[Use], site_of: Namer | None) -> RawSample:
+    """The row of an image that is listed once or more often."""
+    (listing, record), *_ = uses
+    site = site_of(entry.name, record.fields) if site_of else entry.site
+    contents = {(use.labels and tuple(sorted(use.labels)), use.reason, source.split) for source, use in uses}
+    status, reason, detail = "ok", "", record.detail
+    if site == NO_SITE:
+        status, reason, detail = "quarantined", *_unlisted(Entry(entry.path, entry.name, NO_SITE))
+    elif len(contents) > 1:
+        places = ", ".join(dict.fromkeys(source.entry.name for source, _ in uses))
+        detail = f"listed {len(uses)} times with other labels or in other splits, in {places}"
+        status, reason = "quarantined", "ambiguous_pair"
+    elif record.reason:
+        status, reason = "quarantined", record.reason
+    elif len(uses) > 1:
+        status, reason, detail = "fixed", "repeated", f"listed {len(uses)} times"
+    return RawSample(
+        entry.name,
+        site,
+        None if status == "quarantined" else record.labels,
+        status,
+        reason,
+        FilePicture(entry.path),
+        split=listing.split or split_of(entry.name),
+        detail=detail,
+        boxes=record.boxes,
+        fields=record.fields,
+    )
+
+
+def _unlisted(entry: Entry) -> tuple[str, str]:
+    if entry.site == NO_SITE:
+        return "no_site", "ingest.site names no site for it"
+    return "no_annotation", "no JSON lists it"

@@ -1,0 +1,147 @@
+"""One folder for each class: an image's single label is the name of its folder.
+
+Folders that name a split (``train``, ``valid`` ...), hold images as such (``images``) or name a site are passed over;
+the first other folder of a path is the class, and folders below it only divide it.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from models.base_settings import Section
+from models.errors import UserError
+from tasks.data.decode import SUFFIXES
+from tasks.data.formats.tree import NO_SITE, ROLE_FOLDERS, Entry, image_row, left_over, scan, split_of
+from tasks.data.rules import NameRule
+from tasks.data.sample import RawSample
+from tasks.data.source import FilePicture
+from tasks.data.text import normal
+
+if TYPE_CHECKING:
+    from tasks.data.ingest_settings import IngestSettings
+
+LAYOUT = "CLASS/NAME.jpg, also below folders such as train and test, or below a folder for each site"
+KIND = "folder"
+_ARCHIVE_LEFTOVER = "__MACOSX"  # what macOS puts into zip files beside the real folders
+
+
+class Settings(Section):
+    """Which folder names the class."""
+
+    level: int | None = Field(
+        None,
+        ge=1,
+        description="Level of the class folders, 1 is the first below ingest.path; null: the first that is neither a "
+        "split (train, val, test), nor called images or the like, nor the level of ingest.site.",
+    )
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Where the class stands in a path: at a fixed level, or at the first folder that says nothing else."""
+
+    fixed: int | None
+    site: int | None
+
+    @classmethod
+    def of(cls, own: Settings, site: NameRule) -> "_Level":
+        return cls(own.level, site.level if site.rule == "folder" else None)
+
+    def within(self, folders: Sequence[str]) -> int | None:
+        """Which of a path's folders names the class, ``None`` when none does."""
+        if self.fixed is not None:
+            return self.fixed - 1 if len(folders) >= self.fixed else None
+        for number, folder in enumerate(folders):
+            says_other = folder.lower() in ROLE_FOLDERS or split_of(f"{folder}/image") is not None
+            if not says_other and number + 1 != self.site:
+                return number
+        return None
+
+
+def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str] | None:
+    """The class folders in name order: those with images, and the empty ones."""
+    tree, level = scan(root, ingest.site), _Level.of(own, ingest.site)
+    filled = {_class_path(entry.name, level) for entry in tree.images}
+    used = filled | {_class_path(entry.name, level) for entry in tree.others}
+    found = (filled | {path for path in _class_folders(root, level) if path not in used}) - {()}
+    return sorted({normal(path[-1]) for path in found}) or None
+
+
+def recognise(root: Path, names: Sequence[str]) -> str:
+    """Two or more folders that divide the images."""
+    images = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
+    paths = [_class_path(name, _Level(None, None)) for name in images]
+    classes = sorted({path[-1] for path in paths if path})
+    if len(classes) < 2 or 2 * sum(map(bool, paths)) < len(paths):
+        return ""
+    shown = ", ".join(classes[:6]) + (", ..." if len(classes) > 6 else "")
+    return f"{len(classes)} folders of images, taken for classes: {shown}"
+
+
+def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
+    """Every file once, images in name order.
+
+    Raises:
+        UserError: The site rule does not fit the tree, or one folder holds all the class folders.
+    """
+    tree, level = scan(root, ingest.site), _Level.of(own, ingest.site)
+    _refuse_one_folder_around_all(root, tree.images, level)
+    yield from left_over(tree)
+    for entry in tree.images:
+        path = _class_path(entry.name, level)
+        if entry.site == NO_SITE:
+            yield image_row(entry, "no_site", "ingest.site names no site for it")
+        elif not path:
+            yield image_row(entry, "no_annotation", "it lies in no class folder")
+        else:
+            yield RawSample(
+                entry.name, entry.site, (path[-1],), picture=FilePicture(entry.path), split=_split(entry, path)
+            )
+
+
+def _class_path(name: str, level: _Level) -> tuple[str, ...]:
+    """The folders of a file down to its class folder, ``()`` when it lies in none."""
+    folders = PurePosixPath(name).parts[:-1]
+    number = level.within(folders)
+    return () if number is None else folders[: number + 1]
+
+
+def _split(entry: Entry, path: tuple[str, ...]) -> str | None:
+    """The split that a folder names; the class folder itself names none, even when it is called ``test``."""
+    rest = PurePosixPath(entry.name).parts[len(path) :]
+    return split_of("/".join((*path[:-1], *rest)))
+
+
+def _class_folders(root: Path, level: _Level) -> Iterator[tuple[str, ...]]:
+    """The folders that stand where a class folder stands."""
+    for folder, folders, _ in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".") and name != _ARCHIVE_LEFTOVER]
+        relative = os.fsencode(Path(folder).relative_to(root).as_posix()).decode("utf-8", "backslashreplace")
+        parts = PurePosixPath(relative).parts
+        if parts and level.within(parts) == len(parts) - 1:
+            folders.clear()
+            yield parts
+
+
+def _refuse_one_folder_around_all(root: Path, images: Sequence[Entry], level: _Level) -> None:
+    inside: dict[str, set[str]] = defaultdict(set)  # class -> folders below it
+    for entry in images:
+        path = _class_path(entry.name, level)
+        rest = PurePosixPath(entry.name).parts[len(path) : -1]
+        if path:
+            inside[path[-1]].update(rest[:1])
+    if level.fixed is None and len(inside) == 1:
+        ((name, folders),) = inside.items()
+        if len(folders) > 1:
+            raise UserError(
+                "one folder holds all the others, so there would be one class only",
+                where=root / name,
+                expected=LAYOUT,
+                found=f"{name} with {', '.join(sorted(folders)[:6])}" + (", ..." if len(folders) > 6 else ""),
+                hint="set ingest.path to that folder, or ingest.folder.level to the level of the class folders",
+            )

@@ -1,0 +1,46 @@
+"""Pictures without labels, in any folders: for an audit before anyone has labelled them."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from models.base_settings import Section
+from tasks.data.decode import SUFFIXES
+from tasks.data.formats.tree import NO_SITE, image_row, left_over, scan
+from tasks.data.sample import RawSample
+
+if TYPE_CHECKING:
+    from tasks.data.ingest_settings import IngestSettings
+
+LAYOUT = "pictures in any folders"
+KIND = "folder"
+
+
+class Settings(Section):
+    """Pictures need no settings of their own."""
+
+
+def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> None:
+    """There are no labels."""
+    return
+
+
+def recognise(root: Path, names: Sequence[str]) -> str:
+    """Any picture will do, so this is asked last."""
+    count = sum(PurePosixPath(name).suffix.lower() in SUFFIXES for name in names)
+    return f"{count} pictures, and nothing that names labels" if count else ""
+
+
+def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
+    """Every file once, pictures in name order; none has a label.
+
+    Raises:
+        UserError: The site rule does not fit the tree.
+    """
+    tree = scan(root, ingest.site)
+    yield from left_over(tree)
+    for entry in tree.images:
+        if entry.site == NO_SITE:
+            yield image_row(entry, "no_site", "ingest.site names no site for it")
+        else:
+            yield image_row(entry, "no_annotation")

@@ -1,0 +1,183 @@
+"""YOLO text: one file of lines "index numbers..." per image, and a file that names the indices.
+
+Labels are the names of the indices; four numbers are a box, more are an outline or key points. An empty file is a
+negative, a missing one leaves its image unlabelled.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from models.base_settings import Section
+from tasks.data.decode import SUFFIXES
+from tasks.data.formats.pairs import pair_row
+from tasks.data.formats.tree import NO_SITE, Entry, Group, Tree, file_row, left_over, misfits, pair, scan, split_of
+from tasks.data.formats.voc_xml import Annotation, AnnotationError
+from tasks.data.formats.yolo_names import Names, find_names
+from tasks.data.formats.yolo_splits import Splits
+from tasks.data.sample import Boxes, RawSample
+from tasks.data.text import TextError, decode_text
+
+if TYPE_CHECKING:
+    from tasks.data.ingest_settings import IngestSettings
+
+LAYOUT = "images/NAME.jpg with labels/NAME.txt (or both in one folder), and data.yaml, obj.names or classes.txt"
+KIND = "folder"
+_LABEL_FOLDERS = frozenset({"labels", "label", "annotations", "annotation"})
+_BOX = 4  # numbers of a box: centre and size, as shares of the image's sides
+
+
+class Settings(Section):
+    """Where the names of the class indices stand."""
+
+    names: Path | None = Field(
+        None,
+        description="The file that names the class indices: a YAML with names, or one name a line; null: the YAML, "
+        "*.names or classes.txt found below ingest.path, which must agree. Splits that the YAML names are read too.",
+    )
+
+
+def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str]:
+    """The names in the order of their indices.
+
+    Raises:
+        UserError: There are none, or files disagree.
+    """
+    tree = scan(root, ingest.site, (".txt",))
+    return list(dict.fromkeys(_names(root, own, tree).by_index.values()))
+
+
+def recognise(root: Path, names: Sequence[str]) -> str:
+    """Text files of label lines beside images."""
+    images = {PurePosixPath(name).stem for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES}
+    pairs = [name for name in names if name.lower().endswith(".txt") and PurePosixPath(name).stem in images]
+    good = pairs and all(_like_labels(root / name) for name in pairs[:5])
+    return f"{len(pairs)} text files of label lines with the names of images" if good else ""
+
+
+def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
+    """Every file of the tree once, an image before its label file, pairs in name order.
+
+    Raises:
+        UserError: Nothing names the class indices, the site rule does not fit, or split lists contradict each other.
+    """
+    tree = scan(root, ingest.site, (".txt",))
+    names = _names(root, own, tree)
+    splits = Splits(tree, names.files)
+    special = splits.lists | {
+        entry.name: row
+        for entry in tree.annotations + tree.others
+        if entry.name not in splits.lists and (row := _names_row(entry, names)) is not None
+    }
+    tree.annotations = [entry for entry in tree.annotations if entry.name not in special]
+    groups = _groups(tree)
+    yield from left_over(tree, special)
+    yield from special.values()
+    parse = partial(parse_labels, names=names.by_index)
+    for group in groups:
+        if len(group.images) == len(group.annotations) == 1 and group.images[0].site != NO_SITE:
+            yield pair_row(group, parse, splits.of(group.images[0]))
+        else:
+            yield from misfits(group)
+
+
+def parse_labels(data: bytes, names: Mapping[int, str]) -> Annotation:
+    """Read a label file.
+
+    Args:
+        data: Its bytes.
+        names: Class index -> name.
+
+    Raises:
+        AnnotationError: It is no text, or a line is no "index numbers..." or has an index without a name.
+    """
+    try:
+        text, encoding = decode_text(data)
+    except TextError as error:
+        raise AnnotationError("bad_text", str(error)) from error
+    labels: list[str] = []
+    sides: list[tuple[float, float, float, float]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        index, *values = line.split() or [""]
+        if not index:
+            continue
+        if not (index.isascii() and index.isdigit()):
+            raise AnnotationError("bad_text", f"line {number}: {index[:40]!r} is no class index")
+        if int(index[:9]) not in names or len(index) > 9:
+            raise AnnotationError(
+                "bad_text", f"line {number}: index {index[:40]} has no name, the last is {max(names)}"
+            )
+        try:
+            numbers = [float(value) for value in values]
+        except ValueError as error:
+            raise AnnotationError("bad_text", f"line {number}: {error}") from error
+        if len(numbers) < _BOX:
+            raise AnnotationError("bad_text", f"line {number}: {len(numbers)} numbers after the index, a box has 4")
+        labels.append(names[int(index)])
+        if len(numbers) <= _BOX + 1:  # a fifth is the confidence of a detector
+            x, y, width, height = numbers[:_BOX]
+            sides.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+    return Annotation(tuple(dict.fromkeys(labels)), Boxes(tuple(sides), relative=True), encoding)
+
+
+def _names(root: Path, own: Settings, tree: Tree) -> Names:
+    return find_names(root, tree.annotations + tree.others, own.names)
+
+
+def _names_row(entry: Entry, names: Names) -> RawSample | None:
+    """The row of a file that names the indices or fails to; ``None`` for all others."""
+    if entry.name in names.broken:
+        return file_row(entry, "quarantined", "bad_text", names.broken[entry.name])
+    for file in names.files:
+        if file.name == entry.name:
+            return file_row(
+                entry, "ok", "metadata", "; ".join(filter(None, (f"{len(file.by_index)} names", file.remark)))
+            )
+    return None
+
+
+def _groups(tree: Tree) -> list[Group]:
+    """Pairs and what is left; text files that are no labels (a README) go to the tree's other files."""
+    groups = [part for group in pair(tree) for part in _within_a_split(group)]
+    paired = {_parent(entry) for group in groups if group.images for entry in group.annotations}
+    kept = []
+    for group in groups:
+        (*_, last) = group.annotations or (None,)
+        if group.images or last is None or (_in_label_folder(last, paired) and _like_labels(last.path)):
+            kept.append(group)
+        else:
+            tree.others.extend(group.annotations)
+    return kept
+
+
+def _within_a_split(group: Group) -> list[Group]:
+    """The group, taken apart when only its name says that an image of one split has the labels of another."""
+    splits = [{split_of(entry.name) for entry in entries} - {None} for entries in (group.images, group.annotations)]
+    if splits[0] and splits[1] and not splits[0] & splits[1]:
+        return [Group(group.images, ()), *(Group((), (entry,)) for entry in group.annotations)]
+    return [group]
+
+
+def _parent(entry: Entry) -> PurePosixPath:
+    return PurePosixPath(entry.name).parent
+
+
+def _in_label_folder(entry: Entry, paired: set[PurePosixPath]) -> bool:
+    folder = _parent(entry)
+    return folder in paired or any(part.lower() in _LABEL_FOLDERS for part in folder.parts)
+
+
+def _like_labels(path: Path) -> bool:
+    """Whether a text file is empty or begins with an index and a number."""
+    try:
+        text, _ = decode_text(path.read_bytes())
+    except (OSError, TextError):
+        return False
+    words = text.split(maxsplit=2)[:2]
+    try:
+        return not words or (len(words) > 1 and words[0].isdigit() and float(words[1]) == float(words[1]))
+    except ValueError:
+        return False

@@ -1,0 +1,169 @@
+"""The names of YOLO's class indices, and the splits that stand beside them in the YAML."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from models.errors import UserError
+from tasks.data.formats.tree import Entry
+from tasks.data.text import TextError, decode_text, normal
+
+_YAML = (".yaml", ".yml")
+_LISTS = frozenset({"classes.txt", "names.txt", "_darknet.labels"})
+_LIST_SUFFIX = ".names"
+_SPLIT_KEYS = ("train", "val", "valid", "validation", "test")
+
+
+@dataclass(frozen=True)
+class NamesFile:
+    """A file that names the class indices.
+
+    Attributes:
+        name: Relative name, or the whole path of a file outside the tree.
+        by_index: Class index -> name; there may be gaps.
+        splits: Key such as ``train`` -> the folders or lists that the YAML names for it, as written.
+        base: The YAML's ``path``, to which those are relative; "" without one.
+        remark: What is odd about it.
+    """
+
+    name: str
+    by_index: Mapping[int, str]
+    splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    base: str = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names that count, the files they are from, and the broken files (name -> fault)."""
+
+    by_index: Mapping[int, str]
+    files: tuple[NamesFile, ...]
+    broken: Mapping[str, str]
+
+
+class _BadFileError(Exception):
+    """A file that cannot be read or parsed."""
+
+
+def find_names(root: Path, entries: Sequence[Entry], given: Path | None) -> Names:
+    """Read the names file that is given, or all that are in the tree.
+
+    Raises:
+        UserError: There is none, several disagree, or one is not built as it should be.
+    """
+    if given is not None:
+        path = given.expanduser()
+        inside = {entry.path.resolve(): entry.name for entry in entries if entry.path.name == path.name}
+        try:
+            found = _read(path, inside.get(path.resolve(), str(path)))
+        except _BadFileError as error:
+            raise UserError("cannot read the names", where=f"ingest.yolo.names: {path}", found=error) from error
+        if found is None:
+            raise UserError("the YAML has no names", where=f"ingest.yolo.names: {path}", expected="names: [crack, oil]")
+        return Names(found.by_index, (found,), {})
+    files, broken = [], {}
+    for entry in entries:
+        name = PurePosixPath(entry.name).name.lower()
+        if not (name.endswith((*_YAML, _LIST_SUFFIX)) or name in _LISTS):
+            continue
+        try:
+            found = _read(entry.path, entry.name)
+        except _BadFileError as error:
+            broken[entry.name] = str(error)
+            continue
+        if found is not None:
+            files.append(found)
+    _refuse_none_or_different(root, files, broken)
+    return Names(files[0].by_index, tuple(files), broken)
+
+
+def _refuse_none_or_different(root: Path, files: Sequence[NamesFile], broken: Mapping[str, str]) -> None:
+    if not files:
+        raise UserError(
+            "nothing names the class indices, and their order differs between copies of one data set",
+            where=root,
+            expected="a YAML such as data.yaml with names, or obj.names, or classes.txt with one name a line",
+            found="; ".join(f"{name}: {fault}" for name, fault in broken.items()) or None,
+            hint="set ingest.yolo.names to the file that these labels were made with",
+        )
+    for other in files[1:]:
+        if other.by_index != files[0].by_index:
+            raise UserError(
+                "two files name the class indices differently",
+                where=root,
+                found=f"\n    {files[0].name}: {_shown(files[0])}\n    {other.name}: {_shown(other)}",
+                hint="set ingest.yolo.names to the file that these labels were made with",
+            )
+
+
+def _shown(file: NamesFile) -> str:
+    some = [f"{index} {name}" for index, name in sorted(file.by_index.items())]
+    return ", ".join(some[:8]) + (", ..." if len(some) > 8 else "")
+
+
+def _read(path: Path, name: str) -> NamesFile | None:
+    """The names in a file, ``None`` for a YAML about something else.
+
+    Raises:
+        _BadFileError: It cannot be read or parsed.
+        UserError: Its names are of a wrong kind.
+    """
+    try:
+        text, _ = decode_text(path.read_bytes())
+    except (OSError, TextError) as error:
+        raise _BadFileError(str(error)) from error
+    if path.suffix.lower() not in _YAML:
+        # A blank line counts, as it does for the programs that wrote the labels.
+        lines = {index: normal(line) for index, line in enumerate(text.splitlines())}
+        return NamesFile(name, _checked({index: line for index, line in lines.items() if line}, name))
+    content = _yaml(text)
+    if not isinstance(content, dict) or "names" not in content:
+        return None
+    by_index = _checked(dict(_pairs(content["names"], name)), name)
+    count = content.get("nc")
+    remark = f"nc is {count}, but it names {len(by_index)}" if count not in (None, len(by_index)) else ""
+    splits = {key: tuple(_texts(content.get(key))) for key in _SPLIT_KEYS if content.get(key)}
+    base = content.get("path")
+    return NamesFile(name, by_index, splits, base if isinstance(base, str) else "", remark)
+
+
+def _yaml(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number that is none
+        raise _BadFileError(" ".join(str(error).split())[:200]) from error
+    except RecursionError as error:
+        raise _BadFileError("nested without end") from error
+
+
+def _pairs(names: object, where: str) -> Iterator[tuple[int, str]]:
+    items: Sequence[tuple[object, object]]
+    if isinstance(names, list):
+        items = list(enumerate(names))
+    elif isinstance(names, dict):
+        items = list(names.items())
+    else:
+        raise UserError("names is neither a list nor a mapping", where=where, found=str(names)[:100])
+    for index, name in items:
+        if isinstance(name, bool) or not isinstance(name, str | int | float) or not str(name).strip():
+            hint = (
+                "put it in quotes: YAML takes yes, no, on and off for true and false" if name in (True, False) else None
+            )
+            raise UserError("a name is no text", where=f"{where}, names, index {index}", found=repr(name), hint=hint)
+        if isinstance(index, bool) or not str(index).isdecimal():
+            raise UserError("an index is no whole number", where=f"{where}, names", found=f"{index!r}: {name}")
+        yield int(str(index)), normal(str(name))
+
+
+def _checked(by_index: dict[int, str], where: str) -> dict[int, str]:
+    if not by_index:
+        raise UserError("the file names no class", where=where)
+    return dict(sorted(by_index.items()))
+
+
+def _texts(found: object) -> list[str]:
+    return [item for item in (found if isinstance(found, list) else [found]) if isinstance(item, str)]
