@@ -16,9 +16,15 @@ class SplitSettings(Section):
     """How images are divided into train, val and test."""
 
     scheme: Literal["stratified", "given"] = Field(
-        "stratified", description="stratified: by labels and sites; given: as the source's own lists say."
+        "stratified",
+        description="stratified: by labels and sites; given: as the source says (lists, folders, a column).",
     )
-    val: float = Field(0.1, ge=0, lt=1, description="Share for validation; not used by the scheme given.")
+    val: float = Field(
+        0.1,
+        ge=0,
+        lt=1,
+        description="Share for validation; with the scheme given only where the source gives none: then of train.",
+    )
     test: float = Field(0.2, ge=0, lt=1, description="Share for testing; not used by the scheme given.")
 
     @model_validator(mode="after")
@@ -99,6 +105,8 @@ def given_split(values: list[str | None], names: list[str], where: str) -> np.nd
             found=f"{len(missing)} of {len(names)} without one: {', '.join(missing[:5])}",
             hint="complete the lists, or set ingest.split.scheme to stratified",
         )
-    if "train" not in values:
-        raise UserError("the source gives no image for training", where=where)
+    for split, use in (("train", "training"), ("test", "testing")):
+        if split not in values:
+            hint = "set ingest.split.scheme to stratified"
+            raise UserError(f"the source gives no image for {use}", where=where, hint=hint)
     return np.array(values, dtype="<U5")

@@ -1,0 +1,73 @@
+"""CIFAR-10 as it is published: pickled batches, read by torchvision, which compares their md5 sums first.
+
+Unpickling runs code, so a batch whose sum is not the published one is refused, never opened. CIFAR-10 saved as image
+files in class folders is read by the format ``folder``. An image's path is its split and its number in it.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from models.base_settings import Section
+from models.errors import UserError
+from tasks.data.formats.tree import ONE_SITE, file_row, image_row, left_over, scan
+from tasks.data.rules import namer
+from tasks.data.sample import RawSample
+from tasks.data.source import ArrayPicture
+
+if TYPE_CHECKING:
+    from tasks.data.ingest_settings import IngestSettings
+
+LAYOUT = "the folder cifar-10-batches-py, unpacked from cifar-10-python.tar.gz, or the folder that holds it"
+KIND = "folder"
+_FOLDER = "cifar-10-batches-py"
+_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+class Settings(Section):
+    """CIFAR-10 has no settings of its own."""
+
+
+def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str]:
+    """The ten classes in the order of their numbers."""
+    return list(_CLASSES)
+
+
+def recognise(root: Path, names: Sequence[str]) -> str:
+    """The batches by their names."""
+    batches = [name for name in names if PurePosixPath(name).name.startswith("data_batch_")]
+    meta = any(PurePosixPath(name).name == "batches.meta" for name in names)
+    return f"{len(batches)} files data_batch_N beside batches.meta" if batches and meta else ""
+
+
+def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
+    """Every file once, then the 50,000 and 10,000 images.
+
+    Raises:
+        UserError: The batches are missing, or their md5 sums are not the published ones.
+    """
+    from torchvision.datasets import CIFAR10
+
+    base = root.parent if root.resolve().name == _FOLDER else root
+    try:
+        parts = {split: CIFAR10(str(base), train=split == "train", download=False) for split in ("train", "test")}
+    except RuntimeError as error:
+        raise UserError(
+            "these are not the published batches of CIFAR-10, so they are not unpickled",
+            where=root,
+            expected=LAYOUT,
+            found=error,
+            hint="unpack the archive again; image files in class folders are read with ingest.source=folder",
+        ) from error
+    tree = scan(root, ingest.site)
+    known = {"batches.meta", "test_batch", *(f"data_batch_{number}" for number in range(1, 6))}
+    batches = [entry for entry in tree.others if PurePosixPath(entry.name).name in known]
+    yield from left_over(tree, {entry.name for entry in batches})
+    yield from (image_row(entry, "no_annotation", "a loose picture beside the batches") for entry in tree.images)
+    yield from (file_row(entry, "ok", "metadata") for entry in batches)
+    site_of = namer(ingest.site, "ingest.site", ONE_SITE)
+    for split, part in parts.items():
+        for index, (pixels, number) in enumerate(zip(part.data, part.targets, strict=True)):
+            name = f"{_FOLDER}/{split}/{index:05d}"
+            label = _CLASSES[number]
+            yield RawSample(name, site_of(name, {}), (label,), picture=ArrayPicture(pixels), split=split)

@@ -1,0 +1,110 @@
+"""idx files, as Fashion-MNIST and MNIST come: images and labels in two files for each split, plain or gzipped.
+
+The files are ``NAME-images-idx3-ubyte`` and ``NAME-labels-idx1-ubyte``; ``train`` is for training, any other name
+(``t10k``) for testing. An image's path is that of its file and its number in it.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import Field
+
+from models.base_settings import Section
+from models.errors import UserError
+from tasks.data.formats.tree import ONE_SITE, Entry, file_row, image_row, left_over, scan
+from tasks.data.rules import namer
+from tasks.data.sample import RawSample
+from tasks.data.source import ArrayPicture
+
+if TYPE_CHECKING:
+    from tasks.data.ingest_settings import IngestSettings
+
+LAYOUT = "train-images-idx3-ubyte.gz with train-labels-idx1-ubyte.gz, and t10k-... for testing"
+KIND = "folder"
+_IMAGES, _LABELS = "-images-idx3-ubyte", "-labels-idx1-ubyte"
+_NAMES = {
+    "fashion": ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+                "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"],
+    "digits": [str(digit) for digit in range(10)],
+}  # fmt: skip
+
+
+class Settings(Section):
+    """What the numbers in the label files mean."""
+
+    names: Literal["fashion", "digits"] = Field("fashion", description="Fashion-MNIST's ten names, or the digits.")
+
+
+def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str]:
+    """The ten labels in the order of their numbers."""
+    return list(_NAMES[own.names])
+
+
+def recognise(root: Path, names: Sequence[str]) -> str:
+    """Files with idx names."""
+    found = [name for name in names if _IMAGES in PurePosixPath(name).name]
+    return f"{', '.join(found[:2])}" if found else ""
+
+
+def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
+    """Every file once, then every image of every pair of files.
+
+    Raises:
+        UserError: There is no pair of files, one is damaged, or images and labels are not equally many.
+    """
+    tree = scan(root, ingest.site)
+    found = {entry.name.removesuffix(".gz"): entry for entry in reversed(tree.others)}  # plain before gzipped
+    images = [(name, entry) for name, entry in sorted(found.items()) if name.endswith(_IMAGES)]
+    pairs = [(entry, found.get(name.replace(_IMAGES, _LABELS))) for name, entry in images]
+    lost = [image.name for image, labels in pairs if labels is None]
+    if lost or not pairs:
+        without = f"no labels for {', '.join(lost)}" if lost else "none"
+        raise UserError("no pair of idx files", where=root, expected=LAYOUT, found=without)
+    used = {entry.name: entry for pair in pairs for entry in pair if entry is not None}
+    yield from left_over(tree, used)
+    yield from (image_row(entry, "no_annotation", "a loose picture beside idx files") for entry in tree.images)
+    yield from (file_row(used[name], "ok", "metadata") for name in sorted(used))
+    site_of, names = namer(ingest.site, "ingest.site", ONE_SITE), _NAMES[own.names]
+    for file, labels in pairs:
+        assert labels is not None
+        pixels, numbers = _array(file, 3), _array(labels, 1)
+        if len(pixels) != len(numbers):
+            counts = f"{len(pixels)} images, {len(numbers)} labels"
+            raise UserError("images and labels are not equally many", where=file.path, found=counts)
+        split = "train" if PurePosixPath(file.name).name.startswith("train") else "test"
+        for index, (picture, number) in enumerate(zip(pixels, numbers.tolist(), strict=True)):
+            name = f"{file.name}/{index:06d}"
+            known = number < len(names)
+            yield RawSample(
+                name,
+                site_of(name, {}),
+                (names[number],) if known else None,
+                "ok" if known else "quarantined",
+                "" if known else "bad_annotation",
+                ArrayPicture(picture),
+                split=split,
+                detail="" if known else f"label {number}, there are {len(names)}",
+            )
+
+
+def _array(entry: Entry, dimensions: int) -> np.ndarray:
+    """The file's uint8 array: magic number (0, 0, 8 = unsigned byte, dimensions), big-endian sizes, values."""
+    try:
+        data = entry.path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError("cannot read the file", where=entry.path, found=error) from error
+    head = 4 + 4 * dimensions
+    if data[:4] != bytes((0, 0, 8, dimensions)) or len(data) < head:
+        expected = f"an idx file of unsigned bytes in {dimensions} dimension(s)"
+        raise UserError("not the idx file its name says", where=entry.path, expected=expected, found=data[:4].hex(" "))
+    shape = np.frombuffer(data, ">u4", dimensions, 4).astype(np.int64)
+    if len(data) - head != int(shape.prod()):
+        found = f"{len(data) - head} bytes for {' x '.join(map(str, shape))}"
+        raise UserError("the idx file is cut off or too long", where=entry.path, found=found)
+    return np.frombuffer(data, np.uint8, offset=head).reshape(shape.tolist())
