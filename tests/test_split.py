@@ -9,6 +9,8 @@ from voc_trees import put, sound_tree
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
 from tasks.data.ingest import IngestSettings, ingest
+from tasks.data.rendered import defects
+from tasks.data.rendered.settings import RenderedSettings
 from tasks.data.split import given_split, stratified_split
 
 FRACTIONS = {"train": 0.7, "val": 0.1, "test": 0.2}
@@ -112,3 +114,17 @@ def test_sites_are_divided_in_the_same_shares(tmp_path):
     data = load_dataset(tmp_path / "out")
     counts = {site: [int(((data.splits == s) & (data.sites == site)).sum()) for s in FRACTIONS] for site in "ab"}
     assert counts == {"a": [14, 2, 4], "b": [14, 2, 4]}
+
+
+def test_worst_label_share_is_far_better_than_at_random_on_the_defects_set():
+    settings = RenderedSettings(set="defects", images=4000)
+    targets = np.vstack([defects.draw_labels(settings, 0, site, n) for site, n in defects.sites(settings).items()])
+
+    def worst(splits):
+        shares = [targets[splits == name].mean(axis=0) / targets.mean(axis=0) for name in ("train", "val", "test")]
+        return np.abs(np.array(shares) - 1).max()
+
+    for seed in range(3):
+        at_random = np.random.default_rng(seed).choice(["train", "val", "test"], len(targets), p=[0.7, 0.1, 0.2])
+        ours = stratified_split(targets, {"train": 0.7, "val": 0.1, "test": 0.2}, seed)
+        assert worst(at_random) > 5 * worst(ours)

@@ -22,9 +22,9 @@ FORMATS: dict[str, str] = {
     "voc": "tasks.data.formats.voc",
     "coco": "tasks.data.formats.coco",
     "yolo": "tasks.data.formats.yolo",
-    "table": "tasks.data.formats.table",
-    "idx": "tasks.data.formats.idx",
     "cifar10": "tasks.data.formats.cifar10",
+    "idx": "tasks.data.formats.idx",
+    "table": "tasks.data.formats.table",
     "folder": "tasks.data.formats.folder",
     "images": "tasks.data.formats.images",
 }

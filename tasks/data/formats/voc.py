@@ -6,7 +6,6 @@ are listed in ``ImageSets/Main``, the lists are read too.
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
@@ -15,10 +14,10 @@ from pydantic import Field
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.decode import SUFFIXES
-from tasks.data.formats.tree import NO_SITE, Entry, Group, Tree, file_row, left_over, misfits, pair, scan
-from tasks.data.formats.voc_xml import Annotation, AnnotationError, parse_annotation
+from tasks.data.formats.pairs import pair_row
+from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, left_over, misfits, pair, scan
+from tasks.data.formats.voc_xml import parse_annotation
 from tasks.data.sample import RawSample
-from tasks.data.source import FilePicture
 from tasks.data.text import TextError, decode_text
 
 if TYPE_CHECKING:
@@ -66,45 +65,9 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     for group in pair(tree):
         enough = len(group.annotations) == 1 or (group.annotations and own.several_annotations == "join")
         if enough and len(group.images) == 1 and group.images[0].site != NO_SITE:
-            yield _pair(group, splits)
+            yield pair_row(group, parse_annotation, splits.of(group.images[0]))
         else:
             yield from misfits(group)
-
-
-def _pair(group: Group, splits: "_Splits") -> RawSample:
-    """The row of the group's one image, with those of its annotations beside it."""
-    (image,) = group.images
-    parsed = [(entry, _parse(entry)) for entry in group.annotations]
-    errors = [f"{entry.name}: {found.reason}" for entry, found in parsed if isinstance(found, AnnotationError)]
-    labels = dict.fromkeys(label for _, found in parsed if isinstance(found, Annotation) for label in found.labels)
-    far = [f"annotation: {entry.name}" for entry in group.annotations if _parent(entry) != _parent(image)]
-    return RawSample(
-        image.name,
-        image.site,
-        None if errors else tuple(labels),
-        status="quarantined" if errors else "ok",
-        reason="bad_annotation" if errors else "",
-        picture=FilePicture(image.path),
-        split=splits.of(image),
-        detail="; ".join(errors or far),
-        beside=tuple(_annotation_row(entry, found) for entry, found in parsed),
-    )
-
-
-def _annotation_row(entry: Entry, found: Annotation | AnnotationError) -> RawSample:
-    if isinstance(found, AnnotationError):
-        return file_row(entry, "quarantined", found.reason, found.detail)
-    row = file_row(entry, "fixed" if found.encoding else "ok", "encoding" if found.encoding else "annotation")
-    return replace(row, detail=found.encoding, labels=found.labels, boxes=found.boxes)
-
-
-def _parse(entry: Entry) -> Annotation | AnnotationError:
-    try:
-        return parse_annotation(entry.path.read_bytes())
-    except OSError as error:
-        return AnnotationError("unreadable", error.strerror or str(error))
-    except AnnotationError as error:
-        return error
 
 
 class _Splits:
@@ -151,8 +114,3 @@ def _stem(listed: str) -> str:
     """The stem that a list means: some write the suffix or a folder too; a dot inside a bare name is not a suffix."""
     name = PurePosixPath(listed)
     return unicodedata.normalize("NFC", name.stem if name.suffix.lower() in SUFFIXES else name.name)
-
-
-def _parent(entry: Entry) -> PurePosixPath:
-    """The folder, or the one above when image and annotation lie in sibling folders."""
-    return PurePosixPath(entry.name).parent.parent

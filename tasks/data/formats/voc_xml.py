@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class AnnotationError(Exception):
-    """The annotation cannot be used; ``reason`` is ``bad_xml`` or ``unsafe_xml``."""
+    """The annotation cannot be used; ``reason`` is ``bad_xml``, ``unsafe_xml`` or ``bad_text``."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)

@@ -10,7 +10,13 @@ from tasks.data.rendered.sites import SiteLook
 OVERSAMPLING = 2  # a drawing has this many pixels a side for each pixel of the photograph
 
 
-def photograph(drawing: Image.Image, look: SiteLook, rng: np.random.Generator, size: int) -> np.ndarray:
+def photograph(
+    drawing: Image.Image,
+    look: SiteLook,
+    rng: np.random.Generator,
+    size: int,
+    sampling: Image.Resampling = Image.Resampling.BILINEAR,
+) -> np.ndarray:
     """The photograph, uint8 RGB [size, size, 3].
 
     Args:
@@ -18,6 +24,7 @@ def photograph(drawing: Image.Image, look: SiteLook, rng: np.random.Generator, s
         look: The site's look; every photograph deviates a little from it.
         rng: The image's generator.
         size: Pixels a side.
+        sampling: Of the perspective; ``NEAREST`` is four times as fast, and the reduction after it smooths too.
     """
     wall = tuple(round(channel * 0.3) for channel in look.surface)
     side = OVERSAMPLING * size
@@ -25,7 +32,7 @@ def photograph(drawing: Image.Image, look: SiteLook, rng: np.random.Generator, s
         (side, side),
         Image.Transform.PERSPECTIVE,
         _homography(look, rng, side),
-        Image.Resampling.BILINEAR,
+        sampling,
         fillcolor=wall,
     ).reduce(OVERSAMPLING)
     blur = max(0.0, look.blur + 0.15 * (2 * rng.random() - 1)) * size / 64

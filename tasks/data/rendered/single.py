@@ -94,7 +94,7 @@ class SingleLabelSet:
         rng = self._generator(seed, site, number)
         name = self.classes[self._class(settings, site, rng)]
         look = _look(settings, site)
-        return photograph(self.paint(name, look, rng, OVERSAMPLING * size), look, rng, size)
+        return photograph(self.paint(name, look, rng, OVERSAMPLING * size), look, rng, size, Image.Resampling.NEAREST)
 
     def _generator(self, seed: int, site: str, number: int) -> np.random.Generator:
         return numpy_generator(seed, f"rendered/{self.name}", client=f"{site}/{number}")
