@@ -9,7 +9,7 @@ environment.prepare()
 
 import typer  # noqa: E402 - the environment comes first
 
-from flows import cli_versions  # noqa: E402, F401 - registers its commands
+from flows import cli_check, cli_versions  # noqa: E402, F401 - they register their commands
 from flows.cli_data import data_app  # noqa: E402
 from flows.output import Json, Overrides, Params, Presets, console, print_json, user_errors  # noqa: E402
 

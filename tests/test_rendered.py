@@ -20,12 +20,11 @@ from tasks.data.decode import Limits
 from tasks.data.formats.rendered import read
 from tasks.data.rendered import cabinet
 from tasks.data.rendered.cabinet_devices import DEVICES
-from tasks.data.rendered.camera import photograph
 from tasks.data.rendered.latent import LabelModel, LabelSampler
 from tasks.data.rendered.pen import Pen
 from tasks.data.rendered.registry import SETS, rendered_set
 from tasks.data.rendered.settings import RenderedSettings
-from tasks.data.rendered.sites import RANGES, site_counts, site_look
+from tasks.data.rendered.sites import site_look
 from tasks.randomness import numpy_generator
 
 
@@ -83,16 +82,6 @@ def test_settings_and_registry_import_nothing_heavy() -> None:
 def test_wrong_settings_are_refused(wrong: dict) -> None:
     with pytest.raises(ValidationError):
         RenderedSettings(**wrong)
-
-
-def test_counts_are_uneven_fixed_and_complete() -> None:
-    # Shares 1.4 : 1.2 : 1 : 1 : 0.8 : 0.6 of 2400, whose sixth is 400.
-    assert list(site_counts(RenderedSettings()).values()) == [560, 480, 400, 400, 320, 240]
-    for images, sites in ((6, 6), (7, 6), (100, 3), (101, 13), (100, 100)):
-        counts = site_counts(RenderedSettings(images=images, sites=sites))
-        assert len(counts) == sites
-        assert sum(counts.values()) == images
-        assert min(counts.values()) >= 1
 
 
 def test_an_unknown_site_is_named() -> None:
@@ -255,42 +244,3 @@ def test_dark_lamps_do_not_shine_and_half_lit_symbols_are_lit_on_one_side() -> N
         )
         assert max(plain) < 15 < 30 < min(lit)
         assert min(half) < 0.7 * max(half)
-
-
-def test_site_looks_move_from_neutral_to_their_own() -> None:
-    none, half, full = (
-        [site_look(RenderedSettings(site_shift=shift), site) for site in SITES] for shift in (0, 0.5, 1)
-    )
-    assert all(look == none[0] for look in none)
-    assert len(set(full)) == len(SITES)
-    for name, (low, high) in RANGES.items():
-        values = [getattr(look, name) for look in full]
-        assert low <= min(values) < max(values) <= high
-        assert max(values) - min(values) > 0.4 * (high - low)
-        for a, b, c in zip(none, half, full, strict=True):
-            assert getattr(b, name) == pytest.approx((getattr(a, name) + getattr(c, name)) / 2)
-    labels = np.zeros(16)
-    dull, bright = (cabinet.render_image(labels, full[k], numpy_generator(0, "test"), 32).mean() for k in (3, 5))
-    assert bright > dull + 40
-
-
-def test_photographs_keep_the_grid_in_view_and_add_the_noise_asked_for() -> None:
-    spots = {(0.1, 0.1): 0, (0.9, 0.1): 1, (0.1, 0.9): 2, (0.9, 0.9): 2}
-    drawing = Image.new("RGB", (256, 256))
-    for (x, y), channel in spots.items():
-        colour = tuple(255 if k == channel else 0 for k in range(3))
-        ImageDraw.Draw(drawing).ellipse((256 * x - 8, 256 * y - 8, 256 * x + 8, 256 * y + 8), fill=colour)
-    dot = Image.new("RGB", (256, 256))
-    ImageDraw.Draw(dot).ellipse((120, 120, 136, 136), fill=(255, 255, 255))
-    flat = replace(site_look(PLAIN, "site-1"), surface=(0, 0, 0), gradient=0.0, brightness=1.0, noise=0.0, blur=0.0)
-    for number, (yaw, pitch, roll) in enumerate([(0.1, 0.08, 5), (-0.1, 0.08, -5), (0.1, -0.08, -5), (0, 0, 0)]):
-        look = replace(flat, yaw=yaw, pitch=pitch, roll=roll)
-        seen = photograph(drawing, look, numpy_generator(number, "test"), 128)
-        for k, places in enumerate((1, 1, 2)):
-            assert (seen[..., k] > 100).sum() > places * 25  # a spot covers about 50 pixels
-        middle = photograph(dot, look, numpy_generator(number, "test"), 128)[..., 0] > 100
-        assert np.abs(np.argwhere(middle).mean(0) - 63.5).max() < 3.5  # the middle moves by 2 % at most
-
-    grey = Image.new("RGB", (256, 256), (120, 120, 120))
-    noisy = photograph(grey, replace(flat, noise=9.0, surface=(400, 400, 400)), numpy_generator(0, "test"), 128)
-    assert noisy[32:96, 32:96, 1].astype(float).std() == pytest.approx(9, rel=0.05)

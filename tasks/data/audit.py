@@ -94,9 +94,7 @@ def audit(
     return judge(source, settings, collector, collector.settle(), why)
 
 
-def judge(
-    source: Source, settings: IngestSettings, collector: Collector, kept: Sequence[Row], why: str = ""
-) -> Audit:
+def judge(source: Source, settings: IngestSettings, collector: Collector, kept: Sequence[Row], why: str = "") -> Audit:
     """The findings about what an ingest has collected, right after ``Collector.settle`` and before any split.
 
     Args:

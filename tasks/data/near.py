@@ -37,7 +37,7 @@ def near_pairs(hashes: Sequence[str], distance: int) -> list[tuple[int, int]]:
     if len(hashes) < 2:
         return []
     codes = np.array([int(text, 16) for text in hashes], dtype=np.uint64)
-    values, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    values, inverse = np.unique(codes, return_inverse=True)
     groups = _groups(values, distance)[inverse]
     # The first position of each group is linked with the group's others.
     _, heads = np.unique(groups, return_index=True)

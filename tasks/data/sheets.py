@@ -15,6 +15,7 @@ from tasks.randomness import numpy_generator
 MOST_PICTURES = 120  # on a sheet
 _TILE, _GAP, _MARGIN, _LINE, _HEAD = 192, 18, 24, 19, 56  # pixels
 _COLUMNS, _LETTERS, _LINES = 8, 27, 4  # letters that fit below a tile, lines of a caption
+_FILE_LETTERS = 22  # of a file name
 _NO_PICTURE = "no picture"
 
 
@@ -99,7 +100,9 @@ def every_label_first(targets: np.ndarray, count: int, rng: np.random.Generator)
 
 def _caption(dataset: Dataset, row: int, file: str) -> str:
     labels = ", ".join(name for name, has in zip(dataset.classes, dataset.targets[row], strict=True) if has)
-    return f"{dataset.splits[row]}, {Path(file).name}\n{labels or 'no label'}"
+    name = Path(file).name
+    short = name if len(name) <= _FILE_LETTERS else f"{name[: _FILE_LETTERS - 9]}…{name[-8:]}"
+    return f"{dataset.splits[row]}, {short}\n{labels or 'no label'}"
 
 
 def _write(sheet: np.ndarray, title: str, texts: list[tuple[float, float, str, str, str]], path: Path) -> None:

@@ -22,6 +22,7 @@ FORMATS: dict[str, str] = {
     "voc": "tasks.data.formats.voc",
     "coco": "tasks.data.formats.coco",
     "yolo": "tasks.data.formats.yolo",
+    "flair": "tasks.data.formats.flair",
     "cifar10": "tasks.data.formats.cifar10",
     "idx": "tasks.data.formats.idx",
     "table": "tasks.data.formats.table",

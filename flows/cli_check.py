@@ -1,0 +1,152 @@
+"""``fedscene data check``: what a folder or file holds and what is wrong with it, before anything is written."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli_data import data_app
+from flows.output import Json, Overrides, Params, Presets, console, print_json, user_errors
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tasks.data.audit import Audit
+    from tasks.data.audit_report import Section
+
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "soft_wrap": True}
+_MOST_ROWS = 15  # of a table in the terminal; audit.md has more
+_FILE_FIELDS = ("path", "status", "reason", "labels", "width", "height")
+
+
+@data_app.command("check")
+def check(
+    path: Annotated[Path, typer.Argument(help="Folder of images, or the COCO JSON or table that lists them.")],
+    format_: Annotated[str | None, typer.Option("--format", help="Format; default: guessed, and said.")] = None,
+    classes: Annotated[
+        Path | None, typer.Option("--classes", help="File of the known labels: one a line, or JSON/YAML.")
+    ] = None,
+    aliases: Annotated[
+        Path | None, typer.Option("--aliases", help="File of label as found -> known label: JSON/YAML, or CSV.")
+    ] = None,
+    near: Annotated[bool, typer.Option("--near", help="Look for near duplicates (bursts) too.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the report; default: runs/audit/NAME.")] = None,
+    params: Params = None,
+    preset: Presets = None,
+    set_: Overrides = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Decoding processes; default: one for each core.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check every file of PATH: what is there, what is wrong, what repeats. Writes a report, changes nothing.
+
+    Ends with 0 if an ingest would take it, with 1 and the reason if not.
+    """
+    with user_errors(as_json):
+        from flows.environment import runs_root
+        from flows.progress import counting
+        from flows.settings import load_settings
+        from flows.show import file_name
+        from tasks.data.audit import audit
+        from tasks.data.audit_report import REPORT, write_audit
+        from tasks.data.dataset import replacing
+
+        given = list(set_ or ())
+        name, why = _format(path, format_, given)
+        sets = given + _sets(path, name, classes, aliases, near, given)
+        settings = load_settings(Path(params) if params else None, preset or (), sets)
+        with counting(console(True), "checking") as progress:
+            found = audit(settings.ingest, settings.seed, why, progress, workers)
+        folder = out or runs_root() / "audit" / file_name(path.resolve().name or "root")
+        with replacing(folder, REPORT) as partial:
+            files = [folder / file.name for file in write_audit(found, partial)]
+        if as_json:
+            rows = [{field: row[field] for field in _FILE_FIELDS} for row in found.rows]
+            print_json(found.findings | {"report": str(files[0]), "files": rows})
+        else:
+            _print(found, files, _next(found, params, preset, sets), console(False))
+        if not found.findings["usable"]:
+            raise typer.Exit(1)
+
+
+def _format(path: Path, given: str | None, sets: list[str]) -> tuple[str, str]:
+    """The format and why it is taken."""
+    from tasks.data.audit import guess_format
+
+    if given is not None:
+        return given, "as --format says"
+    named = [text.partition("=")[2] for text in sets if text.startswith("ingest.source=")]
+    return (named[-1], "as ingest.source says") if named else guess_format(path)
+
+
+def _sets(path: Path, name: str, classes: Path | None, aliases: Path | None, near: bool, given: list[str]) -> list[str]:
+    """The options as overrides of settings, the way an ingest takes them too."""
+    from tasks.data.label_files import read_aliases, read_classes
+    from tasks.data.near import DEFAULT_DISTANCE
+
+    sets = [f"ingest.source={name}", f"ingest.path={_yaml(str(path))}"]
+    if classes is not None:
+        sets.append(f"ingest.classes={_yaml(read_classes(classes, '--classes'))}")
+    if aliases is not None:
+        sets.append(f"ingest.label_aliases={_yaml(read_aliases(aliases, '--aliases'))}")
+    if near and not any(text.startswith("ingest.near_duplicates=") for text in given):
+        sets.append(f"ingest.near_duplicates={DEFAULT_DISTANCE}")
+    return sets
+
+
+def _yaml(value: Any) -> str:
+    """A value as YAML reads it back: a plain word as it is, all else as JSON."""
+    plain = isinstance(value, str) and all(letter.isalnum() or letter in "/._-" for letter in value)
+    return value if plain and value[:1] in "/." else json.dumps(value, ensure_ascii=False)
+
+
+def _next(found: "Audit", params: str | None, presets: list[str] | None, sets: list[str]) -> str:
+    """The command that goes on with these settings, "" when there is none."""
+    if not found.findings["images"]:
+        return ""
+    words = ["fedscene", "data", "ingest"]
+    words += ["--params", params] if params else []
+    for name in presets or ():
+        words += ["--preset", name]
+    for text in sets:
+        words += ["--set", text]
+    if sum(found.findings["splits"].values()) == found.findings["images"] and {"train", "test"} <= set(
+        found.findings["splits"]
+    ):
+        words += ["--set", "ingest.split.scheme=given"]
+    return shlex.join(words)
+
+
+def _print(found: "Audit", files: list[Path], command: str, out: "Console") -> None:
+    from tasks.data.audit_report import headline, sections
+
+    findings = found.findings
+    out.print(f"{findings['path']} read as {findings['format']}: {findings['why']}", **_PLAIN)
+    out.print(headline(findings), **_PLAIN)
+    for table in sections(found):
+        _print_table(table, out)
+    out.print(f"report: {', '.join(map(str, files))}", **_PLAIN)
+    if not findings["usable"]:
+        out.print(f"An ingest would refuse it: {findings['problem']}", **_PLAIN)
+    if command:
+        out.print(f"{'go on' if findings['usable'] else 'when that is mended'}:\n  {command}", **_PLAIN)
+
+
+def _print_table(table: "Section", out: "Console") -> None:
+    """Names come from outside, so nothing is read as markup."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for head in table.heads:
+        drawn.add_column(Text(head), overflow="fold")
+    for row in table.rows[:_MOST_ROWS]:
+        drawn.add_row(*map(Text, row))
+    out.print(f"{table.title}:", **_PLAIN)
+    out.print(drawn)
+    if len(table.rows) > _MOST_ROWS:
+        out.print(f"  and {len(table.rows) - _MOST_ROWS} more", **_PLAIN)
