@@ -113,15 +113,14 @@ def _next(found: "Audit", params: str | None, presets: list[str] | None, sets: l
         words += ["--preset", name]
     for text in sets:
         words += ["--set", text]
-    if sum(found.findings["splits"].values()) == found.findings["images"] and {"train", "test"} <= set(
-        found.findings["splits"]
-    ):
+    splits = found.findings["splits"]
+    if sum(splits.values()) == found.findings["images"] and {"train", "test"} <= set(splits):
         words += ["--set", "ingest.split.scheme=given"]
     return shlex.join(words)
 
 
 def _print(found: "Audit", files: list[Path], command: str, out: "Console") -> None:
-    from tasks.data.audit_report import headline, sections
+    from tasks.data.audit_report import headline, sections, verdict
 
     findings = found.findings
     out.print(f"{findings['path']} read as {findings['format']}: {findings['why']}", **_PLAIN)
@@ -129,8 +128,7 @@ def _print(found: "Audit", files: list[Path], command: str, out: "Console") -> N
     for table in sections(found):
         _print_table(table, out)
     out.print(f"report: {', '.join(map(str, files))}", **_PLAIN)
-    if not findings["usable"]:
-        out.print(f"An ingest would refuse it: {findings['problem']}", **_PLAIN)
+    out.print(f"{verdict(findings)} {findings['problem'] or ''}".rstrip(), **_PLAIN)
     if command:
         out.print(f"{'go on' if findings['usable'] else 'when that is mended'}:\n  {command}", **_PLAIN)
 

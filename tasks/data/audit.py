@@ -105,8 +105,12 @@ def judge(source: Source, settings: IngestSettings, collector: Collector, kept: 
         why: Why this format was taken.
     """
     rows = collector.rows
-    problem = _problem(source, settings, collector, list(kept))
     bad = sum(row["reason"] in COUNTED_BAD for row in rows)
+    pictures = sum(_is_picture(row) for row in rows)
+    share = bad / (bad + len(kept) + pictures) if bad else 0.0
+    problem = None
+    if not (pictures and settings.source == PICTURES_ONLY and share <= settings.max_bad_share):
+        problem = _problem(source, settings, collector, list(kept))
     labels = Counter(label for row in kept for label in row["labels"])
     statuses = Counter(row["status"] for row in rows)
     unlabelled = [row["path"] for row in rows if row["labels"] is None and row["width"]]
@@ -119,7 +123,7 @@ def judge(source: Source, settings: IngestSettings, collector: Collector, kept: 
         "counts": {"status": {name: statuses[name] for name in STATUSES}, "reason": reason_counts(rows)},
         "images": len(kept),
         "bad": bad,
-        "bad_share": bad / (bad + len(kept)) if bad else 0.0,
+        "bad_share": share,
         "max_bad_share": settings.max_bad_share,
         "negatives": sum(not row["labels"] for row in kept),
         "unlabelled": len(unlabelled),
@@ -142,6 +146,11 @@ def _problem(source: Source, settings: IngestSettings, collector: Collector, kep
     except UserError as error:
         return error
     return None
+
+
+def _is_picture(row: Row) -> bool:
+    """Whether it is sound, of a source without labels."""
+    return row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed")
 
 
 def _sizes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:

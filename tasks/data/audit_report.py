@@ -67,6 +67,18 @@ def headline(findings: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def verdict(findings: dict[str, Any]) -> str:
+    """What an ingest would do with it; the reason is ``problem``."""
+    if not findings["usable"]:
+        return "An ingest would refuse it:"
+    return "An ingest would take it." if findings["images"] else "Sound pictures, but to train they need labels."
+
+
+def visible(text: str) -> str:
+    """Text from outside with what cannot be seen, or turns the line, as escapes: line breaks, bidirectional marks."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def sections(audit: Audit) -> list[Section]:
     """The tables that have something to say."""
     found = audit.findings
@@ -85,7 +97,11 @@ def sections(audit: Audit) -> list[Section]:
         _files("Not usable", [row for row in audit.rows if row["status"] == "quarantined"]),
         _files("Repairs and remarks", [row for row in audit.rows if row["status"] == "fixed" or _remark(row)]),
     ]
-    return [table for table in tables if table.rows]
+    return [
+        Section(table.title, table.heads, [tuple(map(visible, row)) for row in table.rows])
+        for table in tables
+        if table.rows
+    ]
 
 
 def _count(number: int, what: str) -> str:
@@ -145,7 +161,7 @@ def _markdown(audit: Audit, sheet: bool) -> str:
         f"# Audit of {safe_cell(found['path'])}",
         f"Read as {found['format']}" + (f": {safe_cell(found['why'])}." if found["why"] else "."),
         f"{headline(found)}.",
-        "An ingest would take it." if found["usable"] else f"An ingest would refuse it:\n\n{_quoted(found['problem'])}",
+        verdict(found) if found["usable"] else f"{verdict(found)}\n\n{_quoted(found['problem'])}",
     ]
     for table in sections(audit):
         shown = markdown_table(table.heads, table.rows[:_MOST_ROWS])

@@ -22,7 +22,11 @@ def pair_row(group: Group, parse: Parser, split: str | None) -> RawSample:
     """
     (image,) = group.images
     parsed = [(entry, _parsed(entry, parse)) for entry in group.annotations]
-    errors = [f"{entry.name}: {found.reason}" for entry, found in parsed if isinstance(found, AnnotationError)]
+    errors = [
+        f"{entry.name}: {found.reason}" + (f" ({found.detail})" if found.detail else "")
+        for entry, found in parsed
+        if isinstance(found, AnnotationError)
+    ]
     labels = dict.fromkeys(label for _, found in parsed if isinstance(found, Annotation) for label in found.labels)
     far = [f"annotation: {entry.name}" for entry in group.annotations if _above(entry) != _above(image)]
     return RawSample(
