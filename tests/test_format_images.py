@@ -14,8 +14,8 @@ def test_every_picture_is_unlabelled_never_negative(tmp_path):
     put(tmp_path / ".DS_Store", b"x")
     rows = rows_of("images", tmp_path)
     assert reasons(rows) == {
-        "a.PNG": ("quarantined", "no_annotation"),
-        "相机 1/b.jpg": ("quarantined", "no_annotation"),
+        "a.PNG": ("ok", "unlabelled"),
+        "相机 1/b.jpg": ("ok", "unlabelled"),
         "broken.jpg": ("quarantined", "not_an_image"),
         "notes.txt": ("ignored", "other"),
         ".DS_Store": ("ignored", "hidden"),
@@ -29,7 +29,7 @@ def test_sites(tmp_path):
     put(tmp_path / "a.png", encoded(picture(0)))
     put(tmp_path / "s1/b.png", encoded(picture(1)))
     rows = rows_of("images", tmp_path, site={"rule": "folder"})
-    assert (rows["a.png"].reason, rows["s1/b.png"].reason) == ("no_site", "no_annotation")
+    assert (rows["a.png"].reason, rows["s1/b.png"].reason) == ("no_site", "unlabelled")
     assert rows["s1/b.png"].site == "s1"
 
 

@@ -72,10 +72,10 @@ class Collector:
         row["detail"] = "; ".join(filter(None, remarks))
 
     def _accept(self, row: dict[str, Any], sample: RawSample, result: Result) -> None:
-        if row["labels"] is None:
+        if row["labels"] is None and sample.reason != "unlabelled":
             _quarantine(row, "no_annotation", "")
             return
-        unknown = sorted(set(row["labels"]) - self._classes) if self._classes is not None else []
+        unknown = sorted(set(row["labels"] or ()) - self._classes) if self._classes is not None else []
         if unknown:
             for label in unknown:
                 self.unknown[label].append(row["path"])
@@ -87,6 +87,8 @@ class Collector:
             if first["labels"] != row["labels"]:
                 self._conflicts.add(row["sha256"])
             _quarantine(row, "duplicate", f"same bytes as {first['path']}")
+            return
+        if row["labels"] is None:
             return
         group = sample.group or self._group_of(sample.path, sample.fields)
         row |= {"place": (result.part, result.row), "pixels": result.pixels, "phash": result.phash, "group": group}

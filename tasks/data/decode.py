@@ -5,6 +5,7 @@ prove that it is undamaged; only the hash taken here shows later damage.
 """
 
 import hashlib
+import stat
 import struct
 from dataclasses import dataclass
 from io import BytesIO
@@ -46,6 +47,11 @@ class Limits:
     max_pixels: int = DEFAULT_MAX_PIXELS
     min_side: int = DEFAULT_MIN_SIDE
     background: tuple[int, int, int] = DEFAULT_BACKGROUND
+
+    @property
+    def max_bytes(self) -> int:
+        """Longest file that is read into memory: the most pixels uncompressed, 16 bits a channel, and some head."""
+        return 8 * self.max_pixels + 2**20
 
     def check(self, width: int, height: int, sha256: str) -> None:
         """Refuse a size.
@@ -102,6 +108,13 @@ def decode(path: Path, limits: Limits = Limits()) -> Decoded:
         DecodeError: The file cannot be read, is no image, is damaged, or is of a kind that is not guessed at.
     """
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would never end
+            raise DecodeError("unreadable", "it is no regular file")
+        if status.st_size > limits.max_bytes:
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            raise DecodeError("too_large", f"{status.st_size} bytes, allowed {limits.max_bytes}", sha256)
         data = path.read_bytes()
     except OSError as error:
         raise DecodeError("unreadable", error.strerror or str(error)) from error

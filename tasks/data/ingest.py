@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from models.errors import UserError
+from tasks.data.audit import judge
+from tasks.data.audit_report import write_audit
 from tasks.data.collector import Collector, group_names
 from tasks.data.dataset import (
     CLASSES,
@@ -32,6 +34,7 @@ from tasks.data.reading import Progress, collect, open_source, refuse
 from tasks.data.split import SplitSettings, given_split, stratified_split
 
 __all__ = ["IngestSettings", "ingest"]
+AUDIT = "audit"  # folder of the data set with the report about its source
 
 
 def ingest(
@@ -64,6 +67,7 @@ def ingest(
         how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, parts)
         collector = collect(source, settings, seed, how, progress, workers)
         kept = collector.settle()
+        write_audit(judge(source, settings, collector, kept), folder / AUDIT)
         try:
             refuse(collector, kept, settings, source)
             classes = source.classes or _found_classes(kept, settings.label_aliases)

@@ -43,7 +43,7 @@ class IngestSettings(_Formats):
     near_duplicates: int | None = Field(
         None,
         ge=0,
-        le=16,
+        le=10,
         description="Pictures whose 64-bit perceptual hashes differ in so few bits stay in one split; null: off.",
     )
     keep_negatives: bool = Field(True, description="Keep images that are annotated as holding no label.")

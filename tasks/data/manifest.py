@@ -14,6 +14,7 @@ from tasks.data.sample import STATUSES
 REASONS: dict[str, str] = {
     # ok
     "": "used as it is",
+    "unlabelled": "picture of a source without labels: checked, but never part of a data set",
     "annotation": "annotation file, read together with its image",
     "split_list": "list of the images of a split, read",
     "metadata": "file that names labels, splits or sites, read",

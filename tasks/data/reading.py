@@ -113,19 +113,23 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
             found="".join(f"\n    {line}" for line in unknown_labels(collector.unknown, source.classes)),
             hint="correct the annotations, or name the labels in ingest.classes or ingest.label_aliases",
         )
-    if not kept and all(row["reason"] == "no_image" for row in bad):
+    pictures = sum(row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed") for row in rows)
+    if not kept and not pictures and all(row["reason"] == "no_image" for row in bad):
         negatives = sum(row["reason"] == "negative" for row in rows)
         found = f"{len(rows)} other files" + (f", {negatives} images without a label" if negatives else "")
         raise UserError("no images found", where=source.where, expected=source.module.LAYOUT, found=found)
-    share = len(bad) / (len(bad) + len(kept))
+    share = len(bad) / (len(bad) + len(kept) + pictures)
     if share > settings.max_bad_share:
         first = "".join(f"\n    {row['path']}: {row['reason']} {row['detail']}".rstrip() for row in bad[:8])
         raise UserError(
-            f"{len(bad)} of {len(bad) + len(kept)} inputs cannot be used",
+            f"{len(bad)} of {len(bad) + len(kept) + pictures} inputs cannot be used",
             where=source.where,
             expected=f"a share of at most ingest.max_bad_share = {settings.max_bad_share:g}",
             found=f"{share:.3f}, the first:{first}",
             hint="mend or remove the files, or raise ingest.max_bad_share",
         )
+    if pictures:
+        hint = "fedscene data check looks at them; to train, put labels beside them (docs/your-images.md)"
+        raise UserError("the pictures have no labels", where=source.where, found=f"{pictures} pictures", hint=hint)
     if not any(row["labels"] for row in kept):
         raise UserError("no image has a label", where=source.where, found=f"{len(kept)} images without any object")

@@ -8,6 +8,7 @@ from models.base_settings import Section
 from tasks.data.decode import SUFFIXES
 from tasks.data.formats.tree import NO_SITE, image_row, left_over, scan
 from tasks.data.sample import RawSample
+from tasks.data.source import FilePicture
 
 if TYPE_CHECKING:
     from tasks.data.ingest_settings import IngestSettings
@@ -43,4 +44,4 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
         if entry.site == NO_SITE:
             yield image_row(entry, "no_site", "ingest.site names no site for it")
         else:
-            yield image_row(entry, "no_annotation")
+            yield RawSample(entry.name, entry.site, None, reason="unlabelled", picture=FilePicture(entry.path))

@@ -87,6 +87,9 @@ def scan(root: Path, site: NameRule, annotations: tuple[str, ...] = ()) -> Tree:
         if any(part.startswith(".") for part in parts) or parts[-1].lower() in _SYSTEM_FILES:
             tree.hidden.append(Entry(path, name, NO_SITE))
             continue
+        if path.exists() and not path.is_file():  # a pipe or a device: reading it would never end
+            tree.others.append(Entry(path, name, NO_SITE))
+            continue
         kinds = tree.images if suffix in SUFFIXES else tree.annotations if suffix in annotations else tree.others
         # A column's name is known to the reader of the table only.
         kinds.append(Entry(path, name, NO_SITE if site.rule == "column" else site_of(name, {})))
@@ -98,6 +101,8 @@ def scan(root: Path, site: NameRule, annotations: tuple[str, ...] = ()) -> Tree:
 def file_row(entry: Entry, status: str, reason: str, detail: str = "") -> RawSample:
     """The row of a file that is no usable image; the file is hashed where it can be read."""
     try:
+        if not entry.path.is_file():  # opening a pipe would wait for ever
+            raise OSError("it is no regular file, or a link that leads nowhere")
         with entry.path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
