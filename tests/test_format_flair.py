@@ -5,10 +5,12 @@ import json
 import h5py
 import numpy as np
 import pytest
-from format_rows import reasons, rows_of
+from format_rows import raw_rows, reasons, rows_of
 from voc_trees import encoded, picture, put
 
 from models.errors import UserError
+from tasks.data.decode import DecodeError, Limits
+from tasks.data.formats.flair import recognise
 
 
 def record(image, user, labels, partition="train", fine=("rose",)):
@@ -54,6 +56,48 @@ def test_json_with_images(tmp_path):
     assert fine["small_images/3.jpg"].labels == ["bread", "rose"]
 
 
+def test_entries_that_are_odd_cost_their_own_image_only(tmp_path):
+    records = [
+        record(1, "u", ["plant"]),  # a number
+        record("2", "u", "plant"),
+        record("3", "u", ["plant", 7]),
+        record("4", "u", ["plant"], "holdout"),
+        record("5", None, ["plant"]),
+        record(None, "u", ["plant"]),
+        {"image_id": "6", "user_id": "u"},
+        "no object",
+    ]
+    listed(tmp_path, records, "123456")
+    rows = rows_of("flair", tmp_path, missing=[f"labels_and_metadata.json/{n}" for n in (5, 7)])
+    found = {path.rpartition("/")[2]: (row.reason, row.detail) for path, row in rows.items()}
+    assert found == {
+        "labels_and_metadata.json": ("metadata", ""),
+        "1.jpg": ("", ""),
+        "2.jpg": ("bad_annotation", "labels is no list"),
+        "3.jpg": ("bad_annotation", "a label is no text"),
+        "4.jpg": ("bad_annotation", "the partition 'holdout' is none of train, val, validation, dev, test"),
+        "5.jpg": ("no_site", "it has no user_id"),
+        "6.jpg": ("no_annotation", "the entry has no labels"),
+        "5": ("no_image", "an entry without image_id"),
+        "7": ("no_image", "an entry without image_id"),
+    }
+
+
+def test_small_images_are_read_where_the_raw_ones_lie_beside_them(tmp_path):
+    listed(tmp_path, [record("1", "u", ["plant"]), record("2", "u", ["food"])], "1")
+    put(tmp_path / "raw_images/1.jpg", encoded(picture(8, 90, 80), "JPEG"))
+    put(tmp_path / "raw_images/2.jpg", encoded(picture(9, 90, 80), "JPEG"))
+    put(tmp_path / "copy.h5", b"\x89HDF\r\n\x1a\n of the same images")
+    rows = rows_of("flair", tmp_path)
+    assert {path: row.reason for path, row in rows.items() if row.reason} == {
+        "labels_and_metadata.json": "metadata",
+        "raw_images/1.jpg": "other",
+        "copy.h5": "other",
+    }
+    assert rows["raw_images/1.jpg"].detail == "small_images/1.jpg is read"
+    assert rows["raw_images/2.jpg"].labels == ["food"]
+
+
 def write_hdf5(path, at, images, labels, name="images", **more):
     with h5py.File(path, "a") as file:
         group = file.create_group(at)
@@ -75,13 +119,14 @@ def test_hdf5_with_a_group_per_partition_and_user(tmp_path):
     rows = rows_of("flair", tmp_path, missing=names)
     assert [(rows[n].site, rows[n].labels, rows[n].split, rows[n].reason) for n in names] == [
         ("u1", ["animal", "plant"], "train", ""),
-        ("u1", None, "train", "no_annotation"),  # no label is not "none of them"
+        ("u1", [], "train", ""),  # as an empty list in the JSON, from which such a file is made
         ("u2", ["food"], "test", ""),
     ]
     assert (rows[names[0]].width, rows[names[0]].height) == (24, 20)
     assert rows_of("flair", file, root=tmp_path, missing=names)[names[2]].site == "u2"
-    with pytest.raises(UserError, match="fine_grained_labels"):
-        rows_of("flair", tmp_path, missing=names, labels="fine")
+    fine = rows_of("flair", tmp_path, missing=names, labels="fine")
+    assert (fine[names[0]].reason, fine[names[2]].labels) == ("bad_annotation", ["bread"])
+    assert "lacks fine_grained_labels" in fine[names[0]].detail
 
 
 def test_hdf5_with_examples_and_encoded_pictures(tmp_path):
@@ -126,8 +171,8 @@ def test_what_is_no_flair(tmp_path):
     put(tmp_path / "x.txt", b"")
     with pytest.raises(UserError, match="no FLAIR data"):
         rows_of("flair", tmp_path)
-    put(tmp_path / "labels_and_metadata.json", b'[{"image_id": 1}]')
-    with pytest.raises(UserError, match="record 0"):
+    put(tmp_path / "labels_and_metadata.json", b'{"images": []}')
+    with pytest.raises(UserError, match="a list with an object for each image"):
         rows_of("flair", tmp_path)
     put(tmp_path / "labels_and_metadata.json", b"[")
     with pytest.raises(UserError, match="cannot read the metadata"):
@@ -141,3 +186,58 @@ def test_what_is_no_flair(tmp_path):
     (tmp_path / "other.h5").write_bytes(data[: len(data) // 3])
     with pytest.raises(UserError, match="cannot read the HDF5"):
         rows_of("flair", tmp_path)
+
+
+def test_what_is_odd_in_hdf5_costs_its_own_images_only(tmp_path):
+    elsewhere = tmp_path.parent / f"{tmp_path.name}.h5"
+    with h5py.File(elsewhere, "w") as file:
+        file["images"] = pixels(1)
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file["metadata/label_mapping"] = json.dumps({"animal": 0, "food": 1})
+        for user, columns in (("a", [1, 0]), ("b", [1, 9])):
+            file[f"train/{user}/images"] = pixels(2, ord(user))
+            file[f"train/{user}/labels_row"], file[f"train/{user}/labels_col"] = np.array([0, 1]), np.array(columns)
+        file["train/c/labels_row"] = file["train/c/labels_col"] = np.array([0])
+        file["train/c/images"] = h5py.ExternalLink(str(elsewhere), "images")
+        file["train/d/images"] = pixels(2).astype(np.float32)
+        file["train/d/labels"] = np.array(["food"] * 3, dtype=object)
+        file["extra/e/images"] = pixels(1)
+    names = ["a/000000", "a/000001", "b/000000", "b/000001", "c", "d/000000", "d/000001"]
+    rows = rows_of("flair", tmp_path, missing=["f.h5/extra", *(f"f.h5/train/{name}" for name in names)])
+    found = {path.removeprefix("f.h5/train/"): (row.reason, row.detail) for path, row in rows.items() if row.reason}
+    assert found == {
+        "f.h5": ("metadata", ""),
+        "b/000001": ("bad_annotation", "label index 9, there are 2 labels"),
+        "c": ("no_image", "no images that can be read"),
+        "d/000000": ("bad_mode", "labels has 3 entries for 2 image(s); an array float32 [20, 24, 3]; bad_annotation"),
+        "d/000001": ("bad_mode", "labels has 3 entries for 2 image(s); an array float32 [20, 24, 3]; bad_annotation"),
+        "f.h5/extra": ("no_image", "no group of a partition (train, val, validation, dev, test)"),
+    }
+    assert [rows[f"f.h5/train/{name}"].labels for name in names[:3]] == [["food"], ["animal"], ["food"]]
+    columns = {"rule": "column", "column": "partition"}
+    assert (
+        rows_of("flair", path, site=columns, root=tmp_path, missing=rows.keys() - {"f.h5"})["f.h5/train/a/000000"].site
+        == "train"
+    )
+
+
+def test_hdf5_that_is_damaged_or_changed_after_it_was_read(tmp_path):
+    path = tmp_path / "f.h5"
+    write_hdf5(path, "train/u1", pixels(2), ["plant", "food"])
+    samples = list(raw_rows("flair", path))
+    assert samples[1].picture.load(Limits()).width == 24
+    stamp = samples[1].picture.stamp()
+    path.write_bytes(path.read_bytes()[:-900])
+    assert samples[1].picture.stamp() != stamp
+    with pytest.raises(DecodeError, match="truncated"):
+        samples[1].picture.load(Limits())
+
+
+def test_only_hdf5_with_images_is_recognised(tmp_path):
+    with h5py.File(tmp_path / "ResNet18.h5", "w") as file:
+        file["train/layer"] = np.arange(3.0)
+    put(tmp_path / "empty.h5", b"")
+    assert recognise(tmp_path, ["empty.h5", "ResNet18.h5"]) == ""
+    write_hdf5(tmp_path / "f.hdf5", "train/u1", pixels(1), ["plant"])
+    assert recognise(tmp_path, ["ResNet18.h5", "f.hdf5"]) == recognise(tmp_path / "f.hdf5", ["f.hdf5"]) == "f.hdf5"

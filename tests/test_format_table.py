@@ -133,3 +133,13 @@ def test_real_pack_with_groups_by_column(tmp_path):
     rows = rows_of("table", root, separator="|", split="split", site={"rule": "column", "column": "split"})
     machinery = [row.site for row in rows.values() if row.labels and "machinery" in row.labels]
     assert [machinery.count(split) for split in ("train", "valid", "test")] == [2101, 26, 22]
+
+
+@pytest.mark.integration
+def test_real_pack_with_a_defect_in_several_classes(tmp_path):
+    root = unpacked("neu-det-200", tmp_path)
+    rows = rows_of("table", root, separator="|", labels="labels")
+    names = ("crazing", "inclusion", "patches", "pitted_surface", "rolled-in_scale", "scratches")
+    found = [sum(name in (row.labels or ()) for row in rows.values()) for name in names]
+    assert found == [300, 382, 342, 301, 300, 300]  # the pack's README
+    assert rows["IMAGES/patches_105.jpg"].reason == "duplicate"  # of patches_101, as the README says

@@ -1,25 +1,25 @@
 """FLAIR: images of Flickr users under 17 coarse or some 1,600 fine labels, each user a site.
 
-Read are ``labels_and_metadata.json`` with image files (``small_images/ID.jpg``), and both HDF5 forms
-(``flair_hdf5``). FLAIR's licence (CC BY-NC 4.0) forbids shipping it; its own split keeps users apart.
+Read are ``labels_and_metadata.json`` with image files (``small_images/ID.jpg``), and the HDF5 forms (``flair_hdf5``).
+FLAIR's licence (CC BY-NC 4.0) forbids shipping it; its own split keeps users apart. In FLAIR itself every image has a
+label; an empty list in a file made of it is taken for what it says, none of the labels.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.flair_hdf5 import has_users, records, signature
-from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, file_row, image_row, left_over, scan
+from tasks.data.formats.flair_hdf5 import SUFFIXES, holds_images, read_records
+from tasks.data.formats.flair_records import PARTITIONS, Record, load_json
+from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, image_row, left_over, scan
 from tasks.data.rules import Namer, namer
 from tasks.data.sample import RawSample
-from tasks.data.source import FilePicture
-from tasks.data.text import TextError, decode_text, normal
+from tasks.data.source import FilePicture, Picture
 
 if TYPE_CHECKING:
     from tasks.data.ingest_settings import IngestSettings
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 LAYOUT = "labels_and_metadata.json with small_images/ID.jpg, or HDF5 files with a group per user"
 KIND = "either"
 _JSON = "labels_and_metadata.json"
-_HDF5 = (".h5", ".hdf5")
-_SPLITS = {"train": "train", "val": "val", "validation": "val", "dev": "val", "test": "test"}
+_SMALL = "small_images"
 
 
 class Settings(Section):
@@ -48,89 +47,107 @@ def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> None
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """The metadata file, or HDF5 files."""
-    found = [name for name in names if PurePosixPath(name).name == _JSON or name.lower().endswith(_HDF5)]
-    return f"{', '.join(found[:3])}" if found else ""
+    """The metadata file by its name, HDF5 files by their groups."""
+    folder = root if root.is_dir() else root.parent
+    found = [name for name in names if PurePosixPath(name).name == _JSON]
+    found = found or [name for name in names if name.lower().endswith(SUFFIXES) and holds_images(folder / name)]
+    return ", ".join(found[:3])
 
 
 def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
-    """Every file once, then the images of HDF5 files.
+    """Every file once, then the images of HDF5 files, or those that the JSON lists and that are missing.
+
+    In a folder with the JSON, HDF5 files are left aside: they hold the same images.
 
     Raises:
-        UserError: There is neither a metadata file nor an HDF5 file, or one cannot be read.
+        UserError: There is neither a metadata file nor an HDF5 file with images, or one cannot be read.
     """
     folder = root if root.is_dir() else root.parent
-    tree = scan(folder, ingest.site)
-    others = [entry for entry in tree.others if root.is_dir() or entry.path.name == root.name]
-    jsons = [entry for entry in others if PurePosixPath(entry.name).name == _JSON]
-    hdf5 = [entry for entry in others if entry.path.suffix.lower() in _HDF5 and signature(entry.path)]
+    tree = scan(folder, ingest.site) if root.is_dir() or root.name == _JSON else Tree()
+    jsons, hdf5 = _sources(root, tree)
+    site_of = None if ingest.site.rule == "none" else namer(ingest.site, "ingest.site")
+    yield from left_over(tree, {entry.name for entry in [*jsons, *hdf5]})
+    yield from (file_row(entry, "ok", "metadata") for entry in hdf5)
+    for entry in jsons:
+        yield from _listed(entry, tree.images, own.key, site_of)
+    if not jsons:
+        yield from (image_row(entry, "no_annotation", "beside HDF5 files") for entry in tree.images)
+    for entry in hdf5:
+        for name, record, picture in read_records(entry.path, own.key):
+            yield _sample(f"{entry.name}/{name}", [record], picture, site_of)
+
+
+def _sources(root: Path, tree: Tree) -> tuple[list[Entry], list[Entry]]:
+    """The one JSON and no HDF5 file, or the other way round; a file that is named itself is read whatever it is."""
+    jsons = [entry for entry in tree.others if PurePosixPath(entry.name).name == _JSON]
+    if root.is_file():
+        named = [entry for entry in jsons if entry.path == root]
+        return named, [] if named else [Entry(root, root.name, NO_SITE)]
+    hdf5 = [entry for entry in tree.others if entry.path.suffix.lower() in SUFFIXES and not jsons]
+    hdf5 = [entry for entry in hdf5 if len(hdf5) == 1 or holds_images(entry.path)]
     if len(jsons) > 1 or not (jsons or hdf5):
         found = ", ".join(entry.name for entry in jsons) or "none"
         raise UserError("no FLAIR data, or several", where=root, expected=LAYOUT, found=found)
-    if len(hdf5) > 1:
-        hdf5 = [entry for entry in hdf5 if has_users(entry.path)] or hdf5
-    used = jsons + hdf5
-    site_of = None if ingest.site.rule == "none" else namer(ingest.site, "ingest.site")
-    if root.is_dir():
-        yield from left_over(tree, {entry.name for entry in used})
-    for entry in used:
-        yield file_row(entry, "ok", "metadata")
-    if jsons:
-        yield from _listed(jsons[0], tree.images, own.key, site_of)
-    elif root.is_dir():
-        yield from (image_row(entry, "no_annotation", "beside HDF5 files") for entry in tree.images)
-    for entry in hdf5:
-        yield from _stored(entry, own.key, site_of)
+    return jsons, hdf5
 
 
-def _stored(entry: Entry, key: str, site_of: Namer | None) -> Iterator[RawSample]:
-    for record in records(entry.path, entry.name, key):
-        partition = record.partition.lower()
-        named = [split for word, split in _SPLITS.items() if word in entry.path.stem.lower()]
-        split = _SPLITS.get(partition) or next(iter(named), None)
-        site = site_of(record.name, {"user_id": record.user}) if site_of else record.user or ONE_SITE
-        yield RawSample(record.name, normal(site), record.labels, picture=record.picture, split=split)
-
-
-def _listed(file: Entry, images: Sequence[Entry], key: str, site_of: Namer | None) -> Iterator[RawSample]:
-    by_stem: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for item in _items(file, key):
-        by_stem[normal(str(item["image_id"]))].append(item)
+def _listed(listing: Entry, images: Sequence[Entry], key: str, site_of: Namer | None) -> Iterator[RawSample]:
+    """The rows of the JSON, of every image, and of what is listed but missing."""
+    records, encoding = load_json(listing, key)
+    yield file_row(listing, *(("fixed", "encoding") if encoding else ("ok", "metadata")), encoding)
+    by_id: dict[str, list[Record]] = defaultdict(list)
+    for number, record in enumerate(records):
+        if record is None or not record.image:
+            where = f"{listing.name}/{number}"
+            yield RawSample(where, NO_SITE, None, "quarantined", "no_image", detail="an entry without image_id")
+        else:
+            by_id[record.image].append(record)
+    files: dict[str, list[Entry]] = defaultdict(list)
     for entry in images:
-        some = by_stem.pop(entry.stem, [])
-        if not some:
-            yield image_row(entry, "no_annotation", f"not in {file.name}")
-            continue
-        item = some[0]
-        fields = {name: str(value) for name, value in item.items()}
-        site = site_of(entry.name, fields) if site_of else normal(str(item["user_id"]))
-        same = all(other == item for other in some)
-        reason = "no_site" if site == NO_SITE else "" if same else "ambiguous_pair"
-        repeated = not reason and len(some) > 1
-        yield RawSample(
-            entry.name,
-            site,
-            None if reason else tuple(map(str, item[key])),
-            "quarantined" if reason else "fixed" if repeated else "ok",
-            reason or ("repeated" if repeated else ""),
-            FilePicture(entry.path),
-            split=_SPLITS.get(str(item.get("partition")).lower()),
-            detail=f"listed {len(some)} times" if len(some) > 1 else "",
-            fields=fields,
-        )
-    for stem, some in sorted(by_stem.items()):
-        site = normal(str(some[0]["user_id"]))
-        yield RawSample(stem, site, None, "quarantined", "no_image", detail=f"listed in {file.name}")
+        files[entry.stem].append(entry)
+    for entry in images:
+        same = files[entry.stem]
+        # The down-sized images may lie beside the raw ones.
+        small = [file for file in same if _SMALL in PurePosixPath(file.name).parts] or same
+        if entry.stem not in by_id:
+            yield image_row(entry, "no_annotation", f"not in {listing.name}")
+        elif len(small) > 1:
+            yield image_row(entry, "ambiguous_pair", ", ".join(file.name for file in small))
+        elif entry is small[0]:
+            yield _sample(entry.name, by_id[entry.stem], FilePicture(entry.path), site_of)
+        else:  # not hashed, as the raw images take more than a terabyte
+            yield RawSample(entry.name, entry.site, None, "ignored", "other", detail=f"{small[0].name} is read")
+    for image in sorted(by_id.keys() - files.keys()):
+        user = by_id[image][0].user
+        yield RawSample(image, user, None, "quarantined", "no_image", detail=f"listed in {listing.name}")
 
 
-def _items(file: Entry, key: str) -> list[dict[str, Any]]:
-    try:
-        items = json.loads(decode_text(file.path.read_bytes())[0])
-    except (OSError, TextError, ValueError, RecursionError) as error:
-        raise UserError("cannot read the metadata", where=file.path, found=error) from error
-    wanted = {"image_id", "user_id", key}
-    for number, item in enumerate(items if isinstance(items, list) else [items]):
-        if not isinstance(item, dict) or not wanted <= item.keys() or not isinstance(item[key], list):
-            expected = f"a list of records with {', '.join(sorted(wanted))} (a list of labels)"
-            raise UserError("not FLAIR's metadata", where=f"{file.path}, record {number}", expected=expected)
-    return list(items)
+def _sample(path: str, records: Sequence[Record], picture: Picture | None, site_of: Namer | None) -> RawSample:
+    """The row of an image that is listed once or more often."""
+    record = records[0]
+    fields = {"image_id": record.image, "user_id": record.user, "partition": record.partition}
+    site = site_of(path, fields) if site_of else record.user
+    contents = {(each.user, each.partition, each.labels and frozenset(each.labels), each.fault) for each in records}
+    reason, detail = "", record.fault
+    if picture is None:
+        reason = "no_image"
+    elif len(contents) > 1:
+        reason, detail = "ambiguous_pair", f"listed {len(records)} times with other labels, users or partitions"
+    elif record.fault:
+        reason = "bad_annotation"
+    elif site == NO_SITE:
+        reason, detail = "no_site", "it has no user_id" if site_of is None else "ingest.site names no site for it"
+    elif record.labels is None:
+        reason, detail = "no_annotation", "the entry has no labels"
+    repeated = not reason and len(records) > 1
+    return RawSample(
+        path,
+        site,
+        None if reason else record.labels,
+        "quarantined" if reason else "fixed" if repeated else "ok",
+        reason or ("repeated" if repeated else ""),
+        picture,
+        split=PARTITIONS.get(record.partition),
+        detail=f"listed {len(records)} times" if repeated else detail,
+        fields=fields,
+    )

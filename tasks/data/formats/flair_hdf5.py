@@ -1,4 +1,4 @@
-"""FLAIR's HDF5 forms, as public code writes them.
+"""FLAIR's HDF5 forms, as public code writes them. Labels are read here, pixels when a picture is decoded.
 
 ===========================  ======================================================================================
 by user, label strings       ``PARTITION/USER/{images, labels, fine_grained_labels, image_ids}``, labels joined by ``|``
@@ -6,13 +6,15 @@ by user, label indices       ``PARTITION/USER/{images, labels_row, labels_col}``
 by image                     ``PARTITION/IMAGE/{image, labels, user_id}``
 ===========================  ======================================================================================
 
-``examples/USER/...`` with a file for each partition is read too. Images are uint8 [n, H, W, 3], or encoded pictures.
+The first is apple/ml-flair's, the second apple/pfl-research's: image ``row`` of the user has label ``col``; both write
+the third when not told to group by user. ``examples/USER/...`` with a file for each partition is read too, the
+partition being a word of the file's name. Images are uint8 [n, H, W, 3], or encoded pictures.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,33 +22,45 @@ import numpy as np
 
 from models.errors import UserError
 from tasks.data.decode import Decoded, DecodeError, Limits, decode_bytes
-from tasks.data.source import ArrayPicture
+from tasks.data.formats.flair_records import PARTITIONS, Record, made_record
+from tasks.data.source import ArrayPicture, FilePicture
 
+SUFFIXES = (".h5", ".hdf5")
 _IMAGES, _IDS = ("images", "image"), ("image_ids", "image_id")
+_METADATA, _NO_PARTITIONS = "metadata", "examples"
 _EXPECTED = "PARTITION/USER/{images, labels}, or PARTITION/IMAGE/{image, labels, user_id}"
+# What h5py raises on damaged files, found with randomly damaged files of all three forms.
+_DAMAGE = (OSError, LookupError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
+
+Found = tuple[str, Record, "Hdf5Picture | None"]
 
 
 @dataclass(frozen=True)
 class Hdf5Picture:
-    """One image of a dataset (``index`` ``None``: all of it), read when it is loaded."""
+    """An image in an HDF5 file: a whole data set, or its ``index``-th part."""
 
-    path: Path
+    file: Path
     dataset: str
     index: int | None
 
     def stamp(self) -> str:
-        """File, size, time of the last change, and place in it."""
-        status = self.path.stat()
-        return f"{self.path}|{status.st_size}|{status.st_mtime_ns}|{self.dataset}|{self.index}"
+        """The file's path, size and time of the last change, and the place in it."""
+        return f"{FilePicture(self.file).stamp()}|{self.dataset}|{self.index}"
 
     def load(self, limits: Limits) -> Decoded:
-        """The pixels, or the decoded picture when bytes are stored."""
+        """The pixels, or the decoded picture when bytes are stored; there is no hash of a file of its own."""
+        import h5py
+
+        # Opened for each picture (0.3 ms): HDF5 gives a file that is still open as it was, whatever became of it.
         try:
-            value = _open(str(self.path), self.path.stat().st_mtime_ns)[self.dataset][
-                () if self.index is None else self.index
-            ]
-        except (OSError, KeyError) as error:
-            raise DecodeError("unreadable", str(error)) from error
+            with h5py.File(self.file, "r") as file:
+                stored = _reached(file, self.dataset)
+                shape = stored.shape[0 if self.index is None else 1 :]
+                if len(shape) in (2, 3):
+                    limits.check(shape[1], shape[0], "")  # before anything is read
+                value = stored[() if self.index is None else self.index]
+        except _DAMAGE as error:
+            raise DecodeError("truncated", f"{self.dataset}: {_one_line(error)}") from error
         if isinstance(value, bytes):
             return decode_bytes(value, "", limits)
         pixels = np.asarray(value)
@@ -55,126 +69,186 @@ class Hdf5Picture:
         return ArrayPicture(pixels).load(limits)
 
 
-@dataclass(frozen=True)
-class Record:
-    """One image of an HDF5 file: ``name`` is its path for the manifest, ``labels`` ``None`` when it has no entry."""
-
-    name: str
-    user: str
-    partition: str
-    labels: tuple[str, ...] | None
-    picture: Hdf5Picture
-
-
-def records(path: Path, relative: str, labels: str) -> Iterator[Record]:
-    """The images of a file, users in name order.
-
-    Args:
-        path: The file.
-        relative: Its path relative to the source's root.
-        labels: Name of the dataset that holds the labels.
-
-    Raises:
-        UserError: It is no HDF5 file, is damaged, or has neither layout.
-    """
+def holds_images(path: Path) -> bool:
+    """Whether a file has one of the forms, by its first groups; a network's weights are HDF5 files too."""
     import h5py
 
     try:
         with h5py.File(path, "r") as file:
-            found = sorted(_users(file, ""))
-            for group in found:
-                yield from _of_user(path, relative, file, group, labels)
-    except (OSError, RuntimeError, KeyError, IndexError, ValueError) as error:
-        raise UserError("cannot read the HDF5 file", where=path, found=error) from error
+            for _, group in _partitions(file):
+                key = next(iter(group), None)
+                inner = None if key is None else _member(group, key, h5py.Group)
+                if inner is not None and any(name in inner for name in _IMAGES):
+                    return True
+    except _DAMAGE:
+        return False  # whoever names the file itself is told
+    return False
+
+
+def read_records(path: Path, key: str) -> Iterator[Found]:
+    """Every image, as (its name within the file, what is known of it, where its pixels are).
+
+    What is no group with images comes too, without a picture; the record's fault says why.
+
+    Args:
+        path: The file.
+        key: Name of the data set that holds the labels.
+
+    Raises:
+        UserError: It is no HDF5 file, its contents cannot be listed, or it has none of the forms.
+    """
+    import h5py
+
+    found = False
+    try:
+        with h5py.File(path, "r") as file:
+            names = _names(file, key)
+            parts = dict(_partitions(file))
+            for other in sorted(set(file) - set(parts) - {_METADATA}) if parts else ():
+                fault = f"no group of a partition ({', '.join(PARTITIONS)})"
+                yield other, Record("", "", "", None, fault), None
+            for part, group in parts.items():
+                partition = _partition_of(path) if part == _NO_PARTITIONS else part
+                for name in sorted(group):
+                    inner = _member(group, name, h5py.Group)
+                    found = found or inner is not None
+                    yield from _of_group(path, inner, f"{part}/{name}", partition, names, key)
+    except _DAMAGE as error:
+        raise UserError("cannot read the HDF5 file", where=path, found=_one_line(error)) from error
     if not found:
         raise UserError("no user's group with images and labels is in the file", where=path, expected=_EXPECTED)
 
 
-def _users(group: Any, at: str) -> Iterator[str]:
-    """Paths of the groups that hold a user's images."""
+def _of_group(
+    path: Path, group: Any, place: str, partition: str, names: dict[int, str] | None, key: str
+) -> Iterator[Found]:
+    """The images of one user, or one image."""
     import h5py
 
-    if any(isinstance(group.get(name), h5py.Dataset) for name in _IMAGES):
-        yield at
+    last, images = place.rpartition("/")[2], None
+    try:
+        name = next((name for name in _IMAGES if group is not None and name in group), "images")
+        images = None if group is None else _member(group, name, h5py.Dataset)
+        # [n, H, W, 3], or [n] of encoded pictures, is a user's; [H, W, 3] is one image.
+        whole = images is not None and images.ndim in (0, 2, 3)
+        count = 0 if images is None else 1 if whole else len(images)
+    except _DAMAGE:
+        images = None
+    if images is None:
+        yield place, Record("", last, partition, None, "no images that can be read"), None
         return
-    for name, item in group.items():
-        if isinstance(item, h5py.Group):
-            yield from _users(item, f"{at}/{name}")
+    facts, fault, ids = [(None, "")] * count, "", [""] * count
+    user = "" if whole else last
+    try:
+        if whole:
+            user, ids = _texts(group, "user_id", 1)[0] if "user_id" in group else "", [last]
+        elif any(ids_ in group for ids_ in _IDS):
+            ids = _texts(group, next(ids_ for ids_ in _IDS if ids_ in group), count)
+        facts = _labels(group, key, count, names)
+    except _DAMAGE as error:
+        fault = _one_line(error)
+    unique = len(set(ids)) == count and all(ids)
+    for index, (labels, wrong) in enumerate(facts):
+        record = made_record(ids[index], user, partition, labels, fault or wrong)
+        within = place if whole else f"{place}/{ids[index] if unique else f'{index:06d}'}"
+        yield within, record, Hdf5Picture(path, f"{place}/{name}", None if whole else index)
 
 
-def _of_user(path: Path, relative: str, file: Any, at: str, labels: str) -> Iterator[Record]:
-    group = file[at] if at else file
-    name = next(name for name in _IMAGES if name in group)
-    parts = PurePosixPath(at).parts[1:]
-    partition, owner = (parts[0] if len(parts) > 1 else ""), (parts[-1] if parts else "")
-    if "user_id" in group:  # by image: the group is that of one image
-        user, names = _text(group["user_id"][()]), _split(_text(_labels(path, group, at, labels)[()]))
-        yield Record(f"{relative}{at}", user, partition, names, Hdf5Picture(path, f"{at}/{name}", None))
-        return
-    count = len(group[name])
-    ids = next((group[key][()] for key in _IDS if key in group and len(group[key]) == count), None)
-    for index, names in enumerate(_of_all(path, file, group, at, labels, count)):
-        own = f"{index:06d}" if ids is None else _text(ids[index])
-        yield Record(f"{relative}{at}/{own}", owner, partition, names, Hdf5Picture(path, f"{at}/{name}", index))
-
-
-def _of_all(path: Path, file: Any, group: Any, at: str, labels: str, count: int) -> list[tuple[str, ...] | None]:
-    """The labels of a user's images."""
-    if f"{labels}_row" in group and f"{labels}_col" in group:
-        mapping = f"metadata/{labels.removesuffix('s')}_mapping"
-        if mapping not in file:
-            raise UserError("label indices without their names", where=path, expected=mapping, found=", ".join(file))
-        names = {index: label for label, index in json.loads(_text(file[mapping][()])).items()}
-        found: list[list[str]] = [[] for _ in range(count)]
-        for row, column in zip(group[f"{labels}_row"][()].tolist(), group[f"{labels}_col"][()].tolist(), strict=True):
+def _labels(group: Any, key: str, count: int, names: dict[int, str] | None) -> list[tuple[Any, str]]:
+    """For each of a group's images its labels, and what is wrong with them."""
+    if key in group:
+        cells = [text.split("|") for text in _texts(group, key, count)]
+        return [(tuple(label for label in cell if label.strip()), "") for cell in cells]
+    if f"{key}_row" not in group or f"{key}_col" not in group:
+        raise ValueError(f"the group lacks {key}; it has {', '.join(group)}")
+    if names is None:
+        raise ValueError(f"{_METADATA}/{_mapping(key)} does not say what the indices of the labels mean")
+    rows, columns = (_values(group, f"{key}_{axis}") for axis in ("row", "col"))
+    if len(rows) != len(columns) or not all(isinstance(row, int) and 0 <= row < count for row in rows):
+        raise ValueError(f"{key}_row and {key}_col do not fit {count} images")
+    found: list[list[str]] = [[] for _ in range(count)]
+    wrong = [""] * count
+    for row, column in zip(rows, columns, strict=True):
+        if column in names:
             found[row].append(names[column])
-        return [tuple(dict.fromkeys(some)) or None for some in found]
-    texts = _labels(path, group, at, labels)[()]
-    if texts.dtype.kind not in "OSU" or texts.shape != (count,):
-        shape = f"{texts.dtype} {list(texts.shape)} for {count} images"
-        raise UserError("labels must be one string per image", where=f"{path}: {at}/{labels}", found=shape)
-    return [_split(_text(text)) for text in texts]
+        else:
+            wrong[row] = f"label index {column}, there are {len(names)} labels"
+    return [(tuple(labels), fault) for labels, fault in zip(found, wrong, strict=True)]
 
 
-def _labels(path: Path, group: Any, at: str, labels: str) -> Any:
-    if labels not in group:
-        found = ", ".join(group)
-        raise UserError("a group of images lacks its labels", where=f"{path}: {at}", expected=labels, found=found)
-    return group[labels]
-
-
-def _split(text: str) -> tuple[str, ...] | None:
-    """Labels joined by ``|``; ``None`` for none, since FLAIR has no image without a label."""
-    return tuple(dict.fromkeys(filter(None, (label.strip() for label in text.split("|"))))) or None
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-@lru_cache(maxsize=4)
-def _open(path: str, _changed: int) -> Any:
-    """The open file; one handle per process and state of the file, since opening takes longer than reading an image."""
+def _names(file: Any, key: str) -> dict[int, str] | None:
+    """Index -> label, from the metadata; ``None`` when they do not say."""
     import h5py
 
-    return h5py.File(path, "r")
+    metadata = _member(file, _METADATA, h5py.Group)
+    if metadata is None or _mapping(key) not in metadata:
+        return None
+    found = json.loads(_texts(metadata, _mapping(key), 1)[0])
+    if not isinstance(found, dict):
+        raise ValueError(f"{_METADATA}/{_mapping(key)} is no JSON object")
+    return {index: label for label, index in found.items()}
 
 
-def has_users(path: Path) -> bool:
-    """Whether the file holds images; a network's weights are HDF5 files too."""
+def _mapping(key: str) -> str:
+    return f"{key.removesuffix('s')}_mapping"
+
+
+def _partitions(file: Any) -> Iterator[tuple[str, Any]]:
     import h5py
 
-    try:
-        with h5py.File(path, "r") as file:
-            return next(_users(file, ""), None) is not None
-    except (OSError, RuntimeError, KeyError):
-        return True  # damaged: reading it says so
+    for name in (*PARTITIONS, _NO_PARTITIONS):
+        group = _member(file, name, h5py.Group)
+        if group is not None:
+            yield name, group
 
 
-def signature(path: Path) -> bool:
-    """Whether the file begins as HDF5 files do."""
-    try:
-        with path.open("rb") as file:
-            return file.read(8) == b"\x89HDF\r\n\x1a\n"
-    except OSError:
-        return False
+def _partition_of(path: Path) -> str:
+    words = re.split(r"[^a-z]+", path.stem.lower())
+    return next((name for name in PARTITIONS if name in words), "")
+
+
+def _member(group: Any, name: str, kind: type) -> Any:
+    """The member if it is of this kind and lies in this very file: links to elsewhere are not followed."""
+    import h5py
+
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        return None
+    found = group[name]
+    elsewhere = isinstance(found, h5py.Dataset) and (found.external or found.is_virtual)
+    return found if isinstance(found, kind) and not elsewhere else None
+
+
+def _reached(file: Any, place: str) -> Any:
+    import h5py
+
+    *groups, last = PurePosixPath(place).parts
+    for name in groups:
+        file = _member(file, name, h5py.Group)
+        if file is None:
+            raise KeyError(f"there is no group {name}")
+    found = _member(file, last, h5py.Dataset)
+    if found is None:
+        raise KeyError("there is no such data set in this file")
+    return found
+
+
+def _values(group: Any, name: str) -> list[Any]:
+    import h5py
+
+    dataset = _member(group, name, h5py.Dataset)
+    if dataset is None:
+        raise KeyError(f"there is no data set {name}")
+    values: list[Any] = np.ravel(dataset[()]).tolist()
+    return values
+
+
+def _texts(group: Any, name: str, count: int) -> list[str]:
+    values = _values(group, name)
+    if len(values) != count:
+        raise ValueError(f"{name} has {len(values)} entries for {count} image(s)")
+    return [value.decode("utf-8") if isinstance(value, bytes) else str(value) for value in values]
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return " ".join(text.split())[:200] or type(error).__name__
