@@ -15,20 +15,11 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tasks.data.rendered.cabinet_devices import CLUTTER, DARK, DEVICES, WHITE
-from tasks.data.rendered.cabinet_labels import (
-    CLASSES,
-    PROMPT_NAMES,
-    label_model,
-    prevalences,
-    site_group,
-    strength_matrix,
-)
+from tasks.data.rendered.cabinet_labels import CLASSES, PLANTED, PROMPT_NAMES
 from tasks.data.rendered.camera import OVERSAMPLING, photograph
-from tasks.data.rendered.latent import LabelSampler
 from tasks.data.rendered.pen import Pen, mix
 from tasks.data.rendered.settings import RenderedSettings
 from tasks.data.rendered.sites import SiteLook, site_counts, site_look
-from tasks.randomness import numpy_generator
 
 __all__ = [
     "CLASSES",
@@ -47,28 +38,6 @@ _GRIDS = ((2, 2), (3, 2), (2, 3), (3, 3), (4, 3), (3, 4), (4, 4))  # columns, ro
 _SECOND_COPY = 0.15  # chance that a labelled device is there twice
 _CLUTTERED = 0.6  # chance that a cell left over holds something without a label
 _MARGIN = 0.03  # of the panel's side, left free around the grid
-
-
-def sites(settings: RenderedSettings) -> dict[str, int]:
-    """Images of each site, site -> count, in the order of the set."""
-    return site_counts(settings)
-
-
-def _generator(seed: int, site: str, number: int) -> np.random.Generator:
-    return numpy_generator(seed, "rendered/cabinet", client=f"{site}/{number}")
-
-
-def draw_labels(settings: RenderedSettings, seed: int, site: str, n: int) -> np.ndarray:
-    """The labels of a site's first n images, uint8 [n, 16] in the order of ``CLASSES``; those that ``draw`` draws.
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    sampler = LabelSampler(label_model(settings, site))
-    labels = np.zeros((n, len(CLASSES)), dtype=np.uint8)
-    for number in range(n):
-        labels[number] = sampler.draw(_generator(seed, site, number))
-    return labels
 
 
 def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, size: int) -> np.ndarray:
@@ -127,11 +96,12 @@ def draw(settings: RenderedSettings, seed: int, site: str, number: int, size: in
     Raises:
         UserError: The set has no such site.
     """
-    look, sampler = _prepared(settings, site)
-    rng = _generator(seed, site, number)
-    return render_image(sampler.draw(rng), look, rng, size)
+    labels, rng = PLANTED.begin(settings, seed, site, number)
+    return render_image(labels, _look(settings, site), rng, size)
 
 
-@lru_cache(maxsize=128)
-def _prepared(settings: RenderedSettings, site: str) -> tuple[SiteLook, LabelSampler]:
-    return site_look(settings, site), LabelSampler(label_model(settings, site))
+_look = lru_cache(maxsize=128)(site_look)
+
+sites = site_counts
+site_group, draw_labels = PLANTED.site_group, PLANTED.draw_labels
+prevalences, strength_matrix = PLANTED.prevalences, PLANTED.strength_matrix

@@ -13,10 +13,7 @@ the shared ones (log-odds plus up to 0.55 either way); ``site_prevalence``, when
 
 import numpy as np
 
-from tasks.data.rendered.latent import LabelModel
-from tasks.data.rendered.settings import RenderedSettings
-from tasks.data.rendered.sites import site_number
-from tasks.randomness import numpy_generator
+from tasks.data.rendered.multi import PlantedLabels
 
 # label: (words for text embeddings, shared prevalence, loadings: energised, half-way, signalling, test)
 _TABLE: dict[str, tuple[str, float, tuple[float, float, float, float]]] = {
@@ -40,57 +37,14 @@ _TABLE: dict[str, tuple[str, float, tuple[float, float, float, float]]] = {
 CLASSES: list[str] = list(_TABLE)
 PROMPT_NAMES: dict[str, str] = {name: words for name, (words, _, _) in _TABLE.items()}
 
-_PREVALENCE = np.array([prevalence for _, prevalence, _ in _TABLE.values()])
-_LOADINGS = np.array([loadings for _, _, loadings in _TABLE.values()])
-_SWITCHES = np.array([name in ("switch-left", "switch-right") for name in CLASSES])
-_LAMPS = np.array([name.split("-")[0] in ("green", "red") for name in CLASSES])
-_CONVENTIONS = (np.zeros(len(CLASSES), dtype=bool), _SWITCHES, _LAMPS)
-_LOG_ODDS_SHIFT = 0.55
-_LOWEST, _HIGHEST = 0.11, 0.42  # so that a small site still has positives of every label, and negatives
+# By convention the labels that are turned on the factor "energised"
+_SWITCHES = [n for n, name in enumerate(CLASSES) if name in ("switch-left", "switch-right")]
+_LAMPS = [n for n, name in enumerate(CLASSES) if name.split("-")[0] in ("green", "red")]
 
-
-def label_model(settings: RenderedSettings, site: str) -> LabelModel:
-    """The planted truth of a site; it depends on the settings, never on a seed.
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    away = settings.site_correlation
-    turned = _CONVENTIONS[site_group(settings, site)]
-    loadings = _LOADINGS.copy()
-    loadings[turned, 0] *= 1 - 2 * away  # from v to -v on the factor "energised"
-    shift = numpy_generator(0, "rendered/cabinet/prevalence", client=site).uniform(-1, 1, len(CLASSES))
-    odds = _PREVALENCE / (1 - _PREVALENCE) * np.exp(settings.prevalence_shift * _LOG_ODDS_SHIFT * shift)
-    prevalence = np.clip(odds / (1 + odds), _LOWEST, _HIGHEST)
-    return LabelModel(loadings * settings.correlation**0.5, prevalence)
-
-
-def site_group(settings: RenderedSettings, site: str) -> int:
-    """Which convention a site follows: 0 the shared one, 1 switches turned, 2 lamps turned.
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    return site_number(settings, site) % len(_CONVENTIONS)
-
-
-def strength_matrix(settings: RenderedSettings, site: str) -> np.ndarray:
-    """The planted co-occurrence of a site, float64 [16, 16] in the order of ``CLASSES``, symmetric.
-
-    Entry (i, j) is the correlation of the latent variables behind labels i and j (see ``latent``):
-    positive = together more often than by chance, 0 = independent, negative = less often; 1 on the diagonal.
-    It is proportional to ``settings.correlation``.
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    return label_model(settings, site).strength()
-
-
-def prevalences(settings: RenderedSettings, site: str) -> np.ndarray:
-    """The planted share of a site's images that carry each label, float64 [16].
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    return label_model(settings, site).prevalence
+PLANTED = PlantedLabels(
+    "cabinet",
+    np.array([prevalence for _, prevalence, _ in _TABLE.values()]),
+    np.array([loadings for _, _, loadings in _TABLE.values()]),
+    (((), 0), (_SWITCHES, 0), (_LAMPS, 0)),
+    (0.11, 0.42),  # so that a small site still has positives of every label, and negatives
+)

@@ -20,22 +20,11 @@ from tasks.data.rendered import defects_devices as devices
 from tasks.data.rendered import defects_objects as objects
 from tasks.data.rendered.camera import OVERSAMPLING, photograph
 from tasks.data.rendered.defects_backdrops import BACKDROPS, backdrop_shares
-from tasks.data.rendered.defects_labels import (
-    BREATHERS,
-    CLASSES,
-    PEOPLE,
-    PROMPT_NAMES,
-    label_model,
-    prevalences,
-    site_group,
-    strength_matrix,
-)
+from tasks.data.rendered.defects_labels import BREATHERS, CLASSES, PEOPLE, PLANTED, PROMPT_NAMES
 from tasks.data.rendered.defects_persons import person
-from tasks.data.rendered.latent import LabelSampler
 from tasks.data.rendered.settings import RenderedSettings
 from tasks.data.rendered.single_canvas import SMOOTH, Brush, Canvas
 from tasks.data.rendered.sites import SiteLook, site_counts, site_look
-from tasks.randomness import numpy_generator
 
 __all__ = [
     "CLASSES",
@@ -108,28 +97,6 @@ _SOUND: tuple[_Thing, ...] = (
     _Thing(_LOW, 1.1, 6, lambda cell: objects.covers(cell, False)),
     _Thing(_MIDDLE, 1.0, 3, lambda cell: devices.straps(cell, False)),
 )
-
-
-def sites(settings: RenderedSettings) -> dict[str, int]:
-    """Images of each site, site -> count, in the order of the set."""
-    return site_counts(settings)
-
-
-def _generator(seed: int, site: str, number: int) -> np.random.Generator:
-    return numpy_generator(seed, "rendered/defects", client=f"{site}/{number}")
-
-
-def draw_labels(settings: RenderedSettings, seed: int, site: str, n: int) -> np.ndarray:
-    """The labels of a site's first n images, uint8 [n, 17] in the order of ``CLASSES``; those that ``draw`` draws.
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    sampler = LabelSampler(label_model(settings, site))
-    labels = np.zeros((n, len(CLASSES)), dtype=np.uint8)
-    for number in range(n):
-        labels[number] = sampler.draw(_generator(seed, site, number))
-    return labels
 
 
 def _carriers(present: list[str], rng: np.random.Generator) -> list[frozenset[str]]:
@@ -207,12 +174,16 @@ def draw(settings: RenderedSettings, seed: int, site: str, number: int, size: in
     Raises:
         UserError: The set has no such site.
     """
-    look, backdrops, sampler = _prepared(settings, site)
-    rng = _generator(seed, site, number)
-    labels = sampler.draw(rng)
+    look, backdrops = _prepared(settings, site)
+    labels, rng = PLANTED.begin(settings, seed, site, number)
     return photograph(paint(labels, look, backdrops, rng, OVERSAMPLING * size), look, rng, size)
 
 
 @lru_cache(maxsize=128)
-def _prepared(settings: RenderedSettings, site: str) -> tuple[SiteLook, np.ndarray, LabelSampler]:
-    return site_look(settings, site), backdrop_shares(settings, site), LabelSampler(label_model(settings, site))
+def _prepared(settings: RenderedSettings, site: str) -> tuple[SiteLook, np.ndarray]:
+    return site_look(settings, site), backdrop_shares(settings, site)
+
+
+sites = site_counts
+site_group, draw_labels = PLANTED.site_group, PLANTED.draw_labels
+prevalences, strength_matrix = PLANTED.prevalences, PLANTED.strength_matrix

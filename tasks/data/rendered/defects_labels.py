@@ -15,10 +15,7 @@ those of its convention, and its prevalences from the shared ones (log-odds plus
 
 import numpy as np
 
-from tasks.data.rendered.latent import LabelModel
-from tasks.data.rendered.settings import RenderedSettings
-from tasks.data.rendered.sites import site_number
-from tasks.randomness import numpy_generator
+from tasks.data.rendered.multi import PlantedLabels
 
 # label: (words for text embeddings, shared prevalence, loadings: work, neglect, moisture, storm)
 _TABLE: dict[str, tuple[str, float, tuple[float, float, float, float]]] = {
@@ -45,56 +42,16 @@ PROMPT_NAMES: dict[str, str] = {name: words for name, (words, _, _) in _TABLE.it
 PEOPLE = ("wcaqm", "wcgz", "xy")
 BREATHERS = ("hxq_gjbs", "hxq_gjtps", "ywzt_yfyc")
 
-_PREVALENCE = np.array([prevalence for _, prevalence, _ in _TABLE.values()])
-_LOADINGS = np.array([loadings for _, _, loadings in _TABLE.values()])
 _WORK, _MOISTURE = 0, 2  # columns of the loadings
-# Which labels a convention turns, and on which factor
-_CONVENTIONS: tuple[tuple[tuple[str, ...], int], ...] = (((), _WORK), (PEOPLE, _WORK), (BREATHERS, _MOISTURE))
-_LOG_ODDS_SHIFT = 0.55
-_LOWEST, _HIGHEST = 0.04, 0.42
 
-
-def label_model(settings: RenderedSettings, site: str) -> LabelModel:
-    """The planted truth of a site; it depends on the settings, never on a seed.
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    names, factor = _CONVENTIONS[site_group(settings, site)]
-    turned = [CLASSES.index(name) for name in names]
-    loadings = _LOADINGS.copy()
-    loadings[turned, factor] *= 1 - 2 * settings.site_correlation  # from v to -v on this factor
-    shift = numpy_generator(0, "rendered/defects/prevalence", client=site).uniform(-1, 1, len(CLASSES))
-    odds = _PREVALENCE / (1 - _PREVALENCE) * np.exp(settings.prevalence_shift * _LOG_ODDS_SHIFT * shift)
-    prevalence = np.clip(odds / (1 + odds), _LOWEST, _HIGHEST)
-    return LabelModel(loadings * settings.correlation**0.5, prevalence)
-
-
-def site_group(settings: RenderedSettings, site: str) -> int:
-    """Which convention a site follows: 0 the shared one, 1 people turned, 2 breathers turned.
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    return site_number(settings, site) % len(_CONVENTIONS)
-
-
-def strength_matrix(settings: RenderedSettings, site: str) -> np.ndarray:
-    """The planted co-occurrence of a site, float64 [17, 17] in the order of ``CLASSES``, symmetric.
-
-    Entry (i, j) is the correlation of the latent variables behind labels i and j (see ``latent``), proportional to
-    ``settings.correlation``; 1 on the diagonal.
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    return label_model(settings, site).strength()
-
-
-def prevalences(settings: RenderedSettings, site: str) -> np.ndarray:
-    """The planted share of a site's images that carry each label, float64 [17].
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    return label_model(settings, site).prevalence
+PLANTED = PlantedLabels(
+    "defects",
+    np.array([prevalence for _, prevalence, _ in _TABLE.values()]),
+    np.array([loadings for _, _, loadings in _TABLE.values()]),
+    (
+        ((), _WORK),
+        ([CLASSES.index(name) for name in PEOPLE], _WORK),
+        ([CLASSES.index(n) for n in BREATHERS], _MOISTURE),
+    ),
+    (0.04, 0.42),
+)
