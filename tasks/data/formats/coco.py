@@ -14,11 +14,10 @@ from pydantic import Field
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.coco_json import Listing, Record, load_listing, looks_like_coco
-from tasks.data.formats.listed import Finder, parts_of
-from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, image_row, left_over, scan, split_of
-from tasks.data.rules import Namer, namer
+from tasks.data.formats.listed import Finder, Mention, listed_image, parts_of
+from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, image_row, left_over, scan
+from tasks.data.rules import namer
 from tasks.data.sample import RawSample
-from tasks.data.source import FilePicture
 
 if TYPE_CHECKING:
     from tasks.data.ingest_settings import IngestSettings
@@ -87,7 +86,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     listed_others = [entry for entry in tree.others if entry.name in uses]  # the content decides what is an image
     for entry in sorted(tree.images + listed_others, key=lambda entry: entry.name):
         if entry.name in uses:
-            yield _image(entry, uses[entry.name], site_of)
+            yield listed_image(entry, [_mention(use) for use in uses[entry.name]], site_of)
         elif whole:
             yield image_row(entry, *_unlisted(entry))
     for listed, detail in sorted(missing.items()):
@@ -172,34 +171,10 @@ def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Us
     return uses, missing
 
 
-def _image(entry: Entry, uses: Sequence[Use], site_of: Namer | None) -> RawSample:
-    """The row of an image that is listed once or more often."""
-    (listing, record), *_ = uses
-    site = site_of(entry.name, record.fields) if site_of else entry.site
-    contents = {(use.labels and tuple(sorted(use.labels)), use.reason, source.split) for source, use in uses}
-    status, reason, detail = "ok", "", record.detail
-    if site == NO_SITE:
-        status, reason, detail = "quarantined", *_unlisted(Entry(entry.path, entry.name, NO_SITE))
-    elif len(contents) > 1:
-        places = ", ".join(dict.fromkeys(source.entry.name for source, _ in uses))
-        detail = f"listed {len(uses)} times with other labels or in other splits, in {places}"
-        status, reason = "quarantined", "ambiguous_pair"
-    elif record.reason:
-        status, reason = "quarantined", record.reason
-    elif len(uses) > 1:
-        status, reason, detail = "fixed", "repeated", f"listed {len(uses)} times"
-    return RawSample(
-        entry.name,
-        site,
-        None if status == "quarantined" else record.labels,
-        status,
-        reason,
-        FilePicture(entry.path),
-        split=listing.split or split_of(entry.name),
-        detail=detail,
-        boxes=record.boxes,
-        fields=record.fields,
-    )
+def _mention(use: Use) -> Mention:
+    listing, record = use
+    place = listing.entry.name
+    return Mention(record.labels, listing.split, place, record.reason, record.detail, record.fields, record.boxes)
 
 
 def _unlisted(entry: Entry) -> tuple[str, str]:

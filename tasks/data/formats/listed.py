@@ -2,9 +2,72 @@
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from tasks.data.formats.tree import split_of
+from tasks.data.formats.tree import NO_SITE, Entry, split_of
+from tasks.data.rules import Namer
+from tasks.data.sample import Boxes, RawSample
+from tasks.data.source import FilePicture
+
+
+@dataclass(frozen=True)
+class Mention:
+    """What one entry of a list says of its image.
+
+    Attributes:
+        labels: As written; ``None`` when it does not say.
+        split: The split it names, if any.
+        place: Where it stands: a line, a row, a file.
+        reason: Quarantine code when the entry cannot be used, else "".
+        detail: One line for a person.
+        fields: Its columns.
+        boxes: Its boxes.
+    """
+
+    labels: tuple[str, ...] | None
+    split: str | None
+    place: str
+    reason: str = ""
+    detail: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    boxes: Boxes = field(default_factory=Boxes)
+
+
+def listed_image(entry: Entry, mentions: Sequence[Mention], site_of: Namer | None) -> RawSample:
+    """The row of an image that is listed once or more often: equal entries count once, others contradict.
+
+    Args:
+        entry: The image file.
+        mentions: What is said of it, at least one.
+        site_of: The site rule when it needs the entry's columns, else the file's own site counts.
+    """
+    first = mentions[0]
+    site = site_of(entry.name, first.fields) if site_of else entry.site
+    contents = {(each.labels and tuple(sorted(each.labels)), each.split, each.reason) for each in mentions}
+    places = ", ".join(dict.fromkeys(each.place for each in mentions[:5]))
+    status, reason, detail = "ok", "", first.detail
+    if site == NO_SITE:
+        status, reason, detail = "quarantined", "no_site", "ingest.site names no site for it"
+    elif len(contents) > 1:
+        status, reason = "quarantined", "ambiguous_pair"
+        detail = f"listed {len(mentions)} times with other labels or in other splits: {places}"
+    elif first.reason:
+        status, reason = "quarantined", first.reason
+    elif len(mentions) > 1:
+        status, reason, detail = "fixed", "repeated", f"listed {len(mentions)} times: {places}"
+    return RawSample(
+        entry.name,
+        site,
+        None if status == "quarantined" else first.labels,
+        status,
+        reason,
+        FilePicture(entry.path),
+        split=first.split or split_of(entry.name),
+        detail=detail,
+        boxes=first.boxes,
+        fields=first.fields,
+    )
 
 
 class Finder:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
@@ -10,12 +9,11 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.listed import Finder, parts_of
+from tasks.data.formats.listed import Finder, Mention, listed_image, parts_of
 from tasks.data.formats.table_rows import SUFFIXES, OpenTable, TableRow, open_table
-from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, image_row, left_over, scan, split_of
-from tasks.data.rules import Namer, namer
+from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, image_row, left_over, scan
+from tasks.data.rules import namer
 from tasks.data.sample import RawSample
-from tasks.data.source import FilePicture
 from tasks.data.text import normal
 
 if TYPE_CHECKING:
@@ -44,17 +42,6 @@ class Settings(Section):
     empty: Literal["unlabelled", "negative"] = Field(
         "unlabelled", description="What an empty cell of labels says: nothing, or that the image has no label."
     )
-
-
-@dataclass(frozen=True)
-class _Use:
-    """What one row says about its image; ``reason`` is a quarantine code, "" when the row can be used."""
-
-    labels: tuple[str, ...] | None
-    split: str | None
-    row: TableRow
-    reason: str = ""
-    detail: str = ""
 
 
 def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str] | None:
@@ -95,7 +82,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     others = [other for other in tree.others if other.name in uses]  # the content decides what is an image
     for image in sorted(tree.images + others, key=lambda item: item.name):
         if image.name in uses:
-            yield _image(image, uses[image.name], site_of)
+            yield listed_image(image, uses[image.name], site_of)
         elif root.is_dir():
             yield image_row(image, "no_annotation", f"not in {entry.name}")
     for listed, detail in sorted(missing.items()):
@@ -112,27 +99,28 @@ class _Columns:
         self._labels = None if own.one_hot else self._find("labels", own.labels, _LABEL_COLUMNS)
         self._split = None if own.split is None else self._find("split", own.split, ())
 
-    def use(self, row: TableRow) -> _Use:
+    def use(self, row: TableRow) -> Mention:
         """What the row says."""
         if row.fault:
-            return _Use(None, None, row, "bad_annotation", row.fault)
+            return Mention(None, None, row.place, "bad_annotation", row.fault, row.cells)
         split = None
         if self._split is not None:
             split = _SPLITS.get(row.cells[self._split].casefold())
             if split is None:
                 found = f"{row.place}: {self._split} is {row.cells[self._split]!r}, not train, val or test"
-                return _Use(None, None, row, "bad_annotation", found)
+                return Mention(None, None, row.place, "bad_annotation", found, row.cells)
         if self._labels is None:
             wrong = [name for name in self._one_hot if row.cells[name].casefold() not in _YES | _NO]
             if wrong:
                 found = f"{row.place}: {wrong[0]} is {row.cells[wrong[0]]!r}, not 0 or 1"
-                return _Use(None, split, row, "bad_annotation", found)
-            return _Use(tuple(name for name in self._one_hot if row.cells[name].casefold() in _YES), split, row)
+                return Mention(None, split, row.place, "bad_annotation", found, row.cells)
+            labels = tuple(name for name in self._one_hot if row.cells[name].casefold() in _YES)
+            return Mention(labels, split, row.place, fields=row.cells)
         cell = row.lists.get(self._labels, row.cells[self._labels].split(self._own.separator))
         labels = tuple(dict.fromkeys(label for label in map(normal, cell) if label))
         if labels or self._own.empty == "negative" or row.lists.get(self._labels) == []:
-            return _Use(labels, split, row)
-        return _Use(None, split, row, "no_annotation", f"{row.place}: no label")
+            return Mention(labels, split, row.place, fields=row.cells)
+        return Mention(None, split, row.place, "no_annotation", f"{row.place}: no label", row.cells)
 
     def _find(self, key: str, name: str | None, usual: Sequence[str]) -> str:
         wanted = [normal(name)] if name is not None else [c for c in self._columns if c.casefold() in usual][:1]
@@ -159,13 +147,13 @@ def _table_entry(root: Path, folder: Path, own: Settings, tree: Tree) -> Entry:
     return tables[0]
 
 
-def _matched(table: OpenTable, columns: _Columns, tree: Tree) -> tuple[dict[str, list[_Use]], dict[str, str]]:
+def _matched(table: OpenTable, columns: _Columns, tree: Tree) -> tuple[dict[str, list[Mention]], dict[str, str]]:
     """What the rows say, by image; and the listed paths whose image is missing, with why.
 
     A listed path may be that of another machine: what is not found as a whole is looked up by its bare name.
     """
     finder = Finder(entry.name for entry in tree.images + tree.others)
-    uses: dict[str, list[_Use]] = defaultdict(list)
+    uses: dict[str, list[Mention]] = defaultdict(list)
     missing: dict[str, str] = {}
     for row in table.rows:
         use = columns.use(row)
@@ -178,31 +166,3 @@ def _matched(table: OpenTable, columns: _Columns, tree: Tree) -> tuple[dict[str,
             name = "/".join(parts_of(listed)) if listed else f"({row.place})"
             missing[name] = f"{row.place}{several}" if listed else "no image is named"
     return uses, missing
-
-
-def _image(entry: Entry, uses: Sequence[_Use], site_of: Namer | None) -> RawSample:
-    """The row of an image that is listed once or more often."""
-    use = uses[0]
-    site = site_of(entry.name, use.row.cells) if site_of else entry.site
-    contents = {(each.labels and tuple(sorted(each.labels)), each.split, each.reason) for each in uses}
-    status, reason, detail = "ok", "", use.detail
-    places = ", ".join(each.row.place for each in uses[:5])
-    if site == NO_SITE:
-        status, reason, detail = "quarantined", "no_site", "ingest.site names no site for it"
-    elif len(contents) > 1:
-        status, reason, detail = "quarantined", "ambiguous_pair", f"rows that contradict each other: {places}"
-    elif use.reason:
-        status, reason = "quarantined", use.reason
-    elif len(uses) > 1:
-        status, reason, detail = "fixed", "repeated", f"the same row {len(uses)} times: {places}"
-    return RawSample(
-        entry.name,
-        site,
-        None if status == "quarantined" else use.labels,
-        status,
-        reason,
-        FilePicture(entry.path),
-        split=use.split or split_of(entry.name),
-        detail=detail,
-        fields=use.row.cells,
-    )
