@@ -1,7 +1,7 @@
 """Ingest against a bare Pillow loop: images a second, as a ratio measured in one run.
 
     python benchmarks/ingest.py --images 2000 --side 640
-    python benchmarks/ingest.py --images 100000 --side 64 --keep /tmp/many
+    python benchmarks/ingest.py --images 100000 --side 64 --keep pictures
 
 The bare loop opens, decodes and resizes every file with Pillow, in as many processes as the ingest uses, and keeps
 nothing. The ingest also hashes files, checks them, finds duplicates, splits, and writes the data set. Which of the two

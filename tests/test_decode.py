@@ -120,3 +120,18 @@ def test_resize_squashes():
     assert small.shape == (32, 32, 3)
     assert (small[:, :12] == 0).all()
     assert (small[:, 20:] == 255).all()
+
+
+@pytest.mark.parametrize(("enough", "shape"), [(0, (480, 640)), (200, (240, 320)), (60, (60, 80)), (500, (480, 640))])
+def test_a_large_jpeg_is_decoded_at_reduced_size(tmp_path, enough, shape):
+    smooth = Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((640, 480))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by 90 degrees
+    upright, whole = encoded(smooth, "JPEG", quality=95), np.asarray(smooth, dtype=float)
+    result = decoded(tmp_path, upright, enough=enough)
+    assert (result.image.shape[:2], result.width, result.height) == (shape, 640, 480)
+    assert abs(resize(result.image, 32).astype(float) - resize(whole.astype(np.uint8), 32)).mean() < 2
+    turned = decoded(tmp_path, encoded(smooth, "JPEG", exif=exif), enough=enough)
+    assert (turned.image.shape[:2], turned.width, turned.height, turned.turned) == (shape[::-1], 480, 640, True)
+    with pytest.raises(DecodeError, match="truncated"):
+        decoded(tmp_path, upright[: len(upright) // 2], enough=enough)

@@ -23,7 +23,7 @@ _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")  # MPO is found by JPEG
 _MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"})
 _JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo")
 _NAMED = {"JPEG": _JPEG_SUFFIXES, "MPO": _JPEG_SUFFIXES, "TIFF": (".tif", ".tiff")}
-_ORIENTATION = 0x0112
+_ORIENTATION, _SWAPPING = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
 
 # What Pillow 13 raises on damaged files, found with 25,000 randomly damaged files of ten kinds. OSError holds
 # UnidentifiedImageError and truncation; IndexError came from GIF, OverflowError and TypeError from TIFF.
@@ -42,11 +42,14 @@ class Limits:
         max_pixels: Most pixels (width times height), checked on the header before anything is decoded.
         min_side: Shortest side in pixels.
         background: RGB colour that shows through transparent parts.
+        enough: Pixels that both sides need at least; a larger JPEG is decoded at a half, a quarter or an eighth of its
+            size as long as they keep them. 0: always at full size.
     """
 
     max_pixels: int = DEFAULT_MAX_PIXELS
     min_side: int = DEFAULT_MIN_SIDE
     background: tuple[int, int, int] = DEFAULT_BACKGROUND
+    enough: int = 0
 
     @property
     def max_bytes(self) -> int:
@@ -72,9 +75,9 @@ class Decoded:
     """An image that can be used.
 
     Attributes:
-        image: uint8 RGB [H, W, 3], upright.
-        width: Pixels, after turning upright.
-        height: Pixels, after turning upright.
+        image: uint8 RGB [H, W, 3], upright; smaller than the file's where ``Limits.enough`` allows.
+        width: Pixels of the file's image, after turning upright.
+        height: Pixels of the file's image, after turning upright.
         sha256: Hash of the file's bytes.
         reason: The first repair (a ``fixed`` code of ``tasks.data.manifest.REASONS``), ``""`` when none was needed.
         detail: Further repairs and remarks, for a person.
@@ -135,15 +138,18 @@ def decode_bytes(data: bytes, suffix: str, limits: Limits = Limits()) -> Decoded
     _check_header(image, limits, sha256)
     fixes = ["mpo"] if image.format == "MPO" and getattr(image, "n_frames", 1) > 1 else []
     try:
+        if limits.enough and image.format == "JPEG":
+            image.draft(image.mode, (limits.enough, limits.enough))
+        swapped = image.getexif().get(_ORIENTATION, 1) in _SWAPPING
         pixels = _rgb(_upright(image, fixes), limits.background, fixes)
     except _DAMAGE as error:
         raise DecodeError("truncated", _one_line(error), sha256, width, height) from error
     remarks = [f"also {fix}" for fix in fixes[1:]]
     if suffix and suffix.lower() not in _NAMED.get(image.format or "", (f".{image.format}".lower(),)):
         remarks.append(f"{image.format} content")
-    rows, columns = pixels.shape[:2]
-    turned = (columns, rows) != (width, height)
-    return Decoded(pixels, columns, rows, sha256, fixes[0] if fixes else "", "; ".join(remarks), turned)
+    turned = swapped and width != height
+    size = (height, width) if swapped else (width, height)
+    return Decoded(pixels, *size, sha256, fixes[0] if fixes else "", "; ".join(remarks), turned)
 
 
 def resize(image: np.ndarray, size: int) -> np.ndarray:

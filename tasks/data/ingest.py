@@ -111,21 +111,28 @@ def _split(
     kept: list[dict[str, Any]], classes: list[str], settings: SplitSettings, seed: int, where: str, folder: Path
 ) -> None:
     """Set ``split`` in the rows. Sites count as labels, so each site is divided in the same shares too."""
-    sites = sorted({row["site"] for row in kept})
-    columns = np.array([[row["site"] == site for site in sites] for row in kept], dtype=np.uint8)
-    targets = np.hstack([targets_of([row["labels"] for row in kept], classes, folder), columns])
     groups = np.array([row["group"] or f"/{number}" for number, row in enumerate(kept)])
     if settings.scheme == "given":
         splits = given_split([row["split"] for row in kept], [row["path"] for row in kept], where)
         if settings.val and "val" not in splits:
             train = np.flatnonzero(splits == "train")
             fractions = {"train": 1 - settings.val, "val": settings.val, "test": 0.0}
-            splits[train] = stratified_split(targets[train], fractions, seed, groups[train])
+            splits[train] = stratified_split(
+                _strata([kept[n] for n in train], classes, folder), fractions, seed, groups[train]
+            )
     else:
         fractions = {"train": 1 - settings.val - settings.test, "val": settings.val, "test": settings.test}
-        splits = stratified_split(targets, fractions, seed, groups)
+        splits = stratified_split(_strata(kept, classes, folder), fractions, seed, groups)
     for row, split in zip(kept, splits.tolist(), strict=True):
         row["split"] = split
+
+
+def _strata(rows: list[dict[str, Any]], classes: list[str], folder: Path) -> np.ndarray:
+    """What each split shall have its share of, uint8 [n, C + sites]: every label, and every site."""
+    _, site = np.unique([row["site"] for row in rows], return_inverse=True)
+    columns = np.zeros((len(rows), site.max() + 1), dtype=np.uint8)
+    columns[np.arange(len(rows)), site] = 1
+    return np.hstack([targets_of([row["labels"] for row in rows], classes, folder), columns])
 
 
 def _divided(kept: list[dict[str, Any]]) -> int:

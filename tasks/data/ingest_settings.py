@@ -62,7 +62,8 @@ class IngestSettings(_Formats):
     @property
     def limits(self) -> Limits:
         """What decides whether and how an image is decoded."""
-        return Limits(self.max_pixels, self.min_side, self.background)
+        # Pillow's documentation calls a threefold reserve before resampling practically indistinguishable from none.
+        return Limits(self.max_pixels, self.min_side, self.background, enough=3 * self.image_size)
 
     @field_validator("source")
     @classmethod
