@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from flows.environment import runs_root
 from flows.settings import Settings, as_values, check_clusters
 from models.errors import UserError
 from tasks.context import RunContext, fingerprint
+from tasks.data.audit_report import AUDIT, AUDIT_FILES
 from tasks.data.clients import load_clients, require_match
 from tasks.data.dataset import load_dataset
 from tasks.data.figures import FILES
@@ -140,16 +141,17 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
         )
         run = Run(name, root, context, sizes, clients.digest)
         _remember(store, settings, run)
-        _keep_figures(data.clients, root / DATA_FIGURES)
+        _keep(data.clients, FILES, root / DATA_FIGURES)
+        _keep(data.dataset / AUDIT, AUDIT_FILES, root / DATA_FIGURES)
         yield run
 
 
-def _keep_figures(clients: Path, folder: Path) -> None:
-    """Copies the partition's pictures and tables to the run, whose report then needs no data."""
+def _keep(source: Path, names: Sequence[str], folder: Path) -> None:
+    """Copies what the data stages say of the data to the run, whose report then needs no data."""
     folder.mkdir(exist_ok=True)
-    for name in FILES:
-        if (clients / name).is_file():
-            shutil.copyfile(clients / name, folder / name)
+    for name in names:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
 
 
 def _check_groups(settings: Settings, clients: int, data: DataPaths) -> None:

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.data.audit_report import AUDIT_FILES, REPORT
 from tasks.data.figures import FIGURES, TABLE, TITLES
 from tasks.markdown import markdown_table, safe_cell
 from tasks.records import RoundRecord
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAIN_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "mean_prevalence", "val_macro_ap")
+DATA_PAGES = {TABLE: "How the clients' data differ, in figures", REPORT: "What was read, and what was not used"}
 DATA_FIGURES = "data"  # folder of the run with the partition's pictures and tables
 MOST_PICTURES = 60  # that a run keeps for its reports
 COLUMNS_NOTE = "MB down counts equal copies to one client once. Worst clients: mean loss of the worst tenth of them."
@@ -60,7 +62,8 @@ def build_report(
 ) -> dict[str, Any]:
     """Writes ``report.md``, ``metrics.json``, ``rounds.csv`` and ``plots/*.png`` of a run's finished rounds.
 
-    The figures of its data are copied beside them: pictures to ``plots/``, ``heterogeneity.md`` and ``.json``.
+    What is known of its data is copied beside them: pictures to ``plots/``, ``heterogeneity.md`` and ``.json``, the
+    audit of the source.
 
     Args:
         run_root: The run's folder: ``rounds/``, ``run.json``, ``settings.json``.
@@ -87,7 +90,7 @@ def build_report(
     parts = [
         _head(run, records),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
-        f"[How the clients' data differ, in figures]({TABLE})" if data_tables else "",
+        *(f"[{DATA_PAGES[path.name]}]({path.name})" for path in data_tables if path.name in DATA_PAGES),
         _rounds(records),
         _breakdown("Classes", records[-1].per_class, records[-1]),
         _breakdown("Sites", records[-1].per_site, records[-1]),
@@ -134,7 +137,7 @@ def _draw(
 def _data_figures(run_root: Path, out: Path) -> tuple[dict[str, Path], list[Path]]:
     """The partition's pictures and tables, of which the run keeps a copy: title -> picture, and the tables."""
     source = run_root / DATA_FIGURES
-    names = [name for name in (*TITLES, TABLE, FIGURES) if (source / name).is_file()]
+    names = [name for name in (*TITLES, TABLE, FIGURES, *AUDIT_FILES) if (source / name).is_file()]
     targets = {name: out / "plots" / name if name in TITLES else out / name for name in names}
     for name, target in targets.items():
         shutil.copyfile(source / name, target)

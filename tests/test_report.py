@@ -85,7 +85,7 @@ def test_the_figures_of_the_data_are_in_the_report(tmp_path):
     build_report(tmp_path / "run", tmp_path / "without")
     assert "heterogeneity.md" not in (tmp_path / "without" / "report.md").read_text()
     (tmp_path / "run" / "data").mkdir()
-    for name in FILES:
+    for name in (*FILES, "audit.md", "quarantined.png"):
         (tmp_path / "run" / "data" / name).write_bytes(name.encode())
     result = build_report(tmp_path / "run", tmp_path / "out")
     text = (tmp_path / "out" / "report.md").read_text()
@@ -93,6 +93,8 @@ def test_the_figures_of_the_data_are_in_the_report(tmp_path):
         place = f"plots/{name}" if name.endswith(".png") else name
         assert (tmp_path / "out" / place).read_bytes() == name.encode()
         assert tmp_path / "out" / place in result["files"] and (f"({place})" in text or name.endswith(".json"))
+    assert "(audit.md)" in text
+    assert {tmp_path / "out" / "audit.md", tmp_path / "out" / "quarantined.png"} <= set(result["files"])
 
 
 def test_names_from_outside_cannot_break_tables(tmp_path):

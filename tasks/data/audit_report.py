@@ -17,7 +17,8 @@ from tasks.data.sample import STATUSES
 from tasks.data.sheets import MOST_PICTURES, contact_sheet
 from tasks.markdown import markdown_table, safe_cell
 
-REPORT, SHEET = "audit.md", "quarantined.png"
+AUDIT = "audit"  # folder of a data set with the report about its source
+REPORT, SHEET = AUDIT_FILES = ("audit.md", "quarantined.png")
 _MOST_ROWS = 300  # of a table in Markdown; the manifest has all
 _MOST_PATHS = 4  # of a group in a table
 _SIDE = 192  # pixels of a picture kept for the sheet

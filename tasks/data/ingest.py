@@ -10,7 +10,7 @@ import numpy as np
 
 from models.errors import UserError
 from tasks.data.audit import judge
-from tasks.data.audit_report import write_audit
+from tasks.data.audit_report import AUDIT, write_audit
 from tasks.data.collector import Collector, group_names
 from tasks.data.dataset import (
     CLASSES,
@@ -34,7 +34,6 @@ from tasks.data.reading import Progress, collect, open_source, refuse
 from tasks.data.split import SplitSettings, given_split, stratified_split
 
 __all__ = ["IngestSettings", "ingest"]
-AUDIT = "audit"  # folder of the data set with the report about its source
 
 
 def ingest(
