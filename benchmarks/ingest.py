@@ -3,7 +3,7 @@
     python benchmarks/ingest.py --images 2000 --side 640
     python benchmarks/ingest.py --images 100000 --side 64 --keep pictures
 
-The bare loop opens, decodes and resizes every file with Pillow, in as many processes as the ingest uses, and keeps
+The bare loop opens, decodes (at full size) and resizes every file with Pillow, in as many processes as the ingest, and keeps
 nothing. The ingest also hashes files, checks them, finds duplicates, splits, and writes the data set. Which of the two
 runs first alternates; the pictures are drawn (set ``scrap``) and saved as JPEG, quality 85.
 """

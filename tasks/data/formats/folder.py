@@ -106,14 +106,14 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
 
 def _class_path(name: str, level: _Level) -> tuple[str, ...]:
     """The folders of a file down to its class folder, ``()`` when it lies in none."""
-    folders = PurePosixPath(name).parts[:-1]
+    folders = tuple(name.split("/")[:-1])
     number = level.within(folders)
     return () if number is None else folders[: number + 1]
 
 
 def _split(entry: Entry, path: tuple[str, ...]) -> str | None:
     """The split that a folder names; the class folder itself names none, even when it is called ``test``."""
-    rest = PurePosixPath(entry.name).parts[len(path) :]
+    rest = entry.name.split("/")[len(path) :]
     return split_of("/".join((*path[:-1], *rest)))
 
 
@@ -132,7 +132,7 @@ def _refuse_one_folder_around_all(root: Path, images: Sequence[Entry], level: _L
     inside: dict[str, set[str]] = defaultdict(set)  # class -> folders below it
     for entry in images:
         path = _class_path(entry.name, level)
-        rest = PurePosixPath(entry.name).parts[len(path) : -1]
+        rest = entry.name.split("/")[len(path) : -1]
         if path:
             inside[path[-1]].update(rest[:1])
     if level.fixed is None and len(inside) == 1:
