@@ -3,9 +3,9 @@
     python benchmarks/ingest.py --images 2000 --side 640
     python benchmarks/ingest.py --images 100000 --side 64 --keep pictures
 
-The bare loop opens, decodes (at full size) and resizes every file with Pillow, in as many processes as the ingest, and keeps
-nothing. The ingest also hashes files, checks them, finds duplicates, splits, and writes the data set. Which of the two
-runs first alternates; the pictures are drawn (set ``scrap``) and saved as JPEG, quality 85.
+The bare loop opens, decodes (at full size) and resizes every file with Pillow, in as many processes as the ingest, and
+keeps nothing. The ingest also hashes files, checks them, finds duplicates, splits, and writes the data set. Which of
+the two runs first alternates; the pictures are drawn (set ``scrap``) and saved as JPEG, quality 85.
 """
 
 import argparse

@@ -208,6 +208,6 @@ def _in_order(
         raise UserError(
             "a process that decodes pictures died",
             where=f"{chunk[0].path} to {chunk[-1].path}",
-            found="out of memory, killed, a fault in a decoder, or a script that cannot be imported (stdin, no main guard)",
+            found="out of memory, killed, a fault in a decoder, or the program was read from stdin",
             hint="start it again: finished parts are kept; --workers 1 needs least memory and no process of its own",
         ) from error
