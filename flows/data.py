@@ -40,13 +40,21 @@ def prepare_data(settings: Settings, progress: ProgressCall | None = None) -> Da
     Raises:
         UserError: If the source is not usable.
     """
-    for root in (Path("data"), runs_root() / "data" / _key(settings)):
-        if _made_with(root, settings):
-            return DataPaths(root / "dataset", root / "clients")
+    if (found := find_data(settings)) is not None:
+        return found
+    root = _own_folder(settings)
     if not _same(root / "dataset" / "dataset.json", settings.ingest, settings.seed):
         ingest_stage(settings, root, progress)
     partition_stage(settings, root)
     return DataPaths(root / "dataset", root / "clients")
+
+
+def find_data(settings: Settings) -> DataPaths | None:
+    """Data that were made with these settings: ``data/``, or the folder of the runs; ``None`` if there are none."""
+    for root in (Path("data"), _own_folder(settings)):
+        if _made_with(root, settings):
+            return DataPaths(root / "dataset", root / "clients")
+    return None
 
 
 def require_data(settings: Settings, root: Path = Path("data")) -> DataPaths:
@@ -66,12 +74,12 @@ def require_data(settings: Settings, root: Path = Path("data")) -> DataPaths:
     return DataPaths(root / "dataset", root / "clients")
 
 
-def _key(settings: Settings) -> str:
-    """Name of the data's folder under the runs: all that decides them, the code included."""
+def _own_folder(settings: Settings) -> Path:
+    """The data's folder under the runs, named by all that decides them, the code included."""
     from tasks.context import DATA_CODE, code_digest
 
     parts = settings.ingest.model_dump(mode="json"), settings.partition.model_dump(mode="json")
-    return digest_of(*parts, settings.seed, code_digest(DATA_CODE))[:12]
+    return runs_root() / "data" / digest_of(*parts, settings.seed, code_digest(DATA_CODE))[:12]
 
 
 def _made_with(root: Path, settings: Settings) -> bool:

@@ -142,34 +142,55 @@ def _rounds(
     records = finished_rounds(store, settings.federation.rounds)
     for record in records:
         progress.round_done(record, found=True)
-    if records:
-        model, states = records[-1].model, records[-1].client_states
-    else:
-        model, states = engine.run("initialise-model", "initial global model", run.context), {}
+    last = records[-1] if records else None
+    model = last.model if last else engine.run("initialise-model", "initial global model", run.context)
+    states, server_state = (last.client_states, last.server_state) if last else ({}, None)
     for number in range(len(records) + 1, settings.federation.rounds + 1):
         fed = Federation(
-            run.context, settings.federation, settings.method.chosen, run.clients, engine, number, states, progress
+            run.context,
+            settings.federation,
+            settings.method.chosen,
+            run.clients,
+            engine,
+            number,
+            states,
+            progress,
+            server_state,
         )
-        record = one_round(fed, method.run_round, model, run.root)
+        record = one_round(fed, method.run_round, model, run.root, settings.federation.rounds)
         prune(store, record)
         if mlflow_run:
             _track(settings, engine, run, mlflow_run, record)
         progress.round_done(record)
         records.append(record)
-        model, states = record.model, record.client_states
+        model, states, server_state = record.model, record.client_states, record.server_state
     return records
 
 
 def one_round(
-    fed: Federation, run_round: Callable[[Federation, ModelRef], ModelRef], start: ModelRef, root: Path
+    fed: Federation,
+    run_round: Callable[[Federation, ModelRef], ModelRef],
+    start: ModelRef,
+    root: Path,
+    rounds: int = 0,
 ) -> RoundRecord:
-    """One round of a method: its stages, the evaluation of what came out, and the finished folder."""
+    """One round of a method: its stages, the evaluation of what came out, and the finished folder.
+
+    Args:
+        fed: The round.
+        run_round: The method.
+        start: The global model before it.
+        root: The run's folder.
+        rounds: Number of the last round, which is scored whatever ``evaluation.every`` says.
+    """
     fed.record.model = run_round(fed, start)
-    fed.progress.stage(fed.number, "evaluate", 0)
-    title = f"round {fed.number}: evaluate global model"
-    result = fed.engine.run("evaluate", title, fed.context, fed.record.model)
-    fed.record.metrics, fed.record.per_class = result["metrics"], result.get("per_class", {})
-    fed.record.per_site = result.get("per_site", {})
+    fed.record.server_state = fed.server_state
+    if fed.number % fed.context.evaluation.every == 0 or fed.number == rounds:
+        fed.progress.stage(fed.number, "evaluate", 0)
+        title = f"round {fed.number}: evaluate global model"
+        result = fed.engine.run("evaluate", title, fed.context, fed.record.model, fed.overlays, fed.clients)
+        fed.record.metrics, fed.record.per_class = result["metrics"], result.get("per_class", {})
+        fed.record.per_site, fed.record.per_client = result.get("per_site", {}), result.get("per_client", {})
     saved: RoundRecord = fed.engine.run("save-round", f"round {fed.number}: save", str(root), fed.record)
     return saved
 

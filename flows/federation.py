@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from flows.engines import Engine
+from flows.jobs import Need, cost_of, make_jobs, run_jobs
 from models.errors import UserError
 from models.registry import NETWORKS
-from tasks.client.chunk import ChunkError
 from tasks.client.objectives import load_objective
-from tasks.client.train import TrainJob, find_update
+from tasks.client.terms import TermSpec, load_term
+from tasks.client.train import TrainJob
 from tasks.context import RunContext
 from tasks.federation_settings import FederationSettings
 from tasks.randomness import address, numpy_generator
@@ -49,6 +50,12 @@ class Federation:
         number: The round, from 1.
         states: Client id -> its private state from earlier rounds.
         progress: Told about every stage.
+        server_state: What the method kept at the server in the round before.
+
+    Attributes:
+        server_state: The method's own tensors, kept with the round and handed to the next one; a round may set it.
+        overlays: Client id -> personal tensors (``model/<name>``), laid over the global model when it is scored;
+            empty: the global model is scored as it is.
     """
 
     def __init__(
@@ -61,9 +68,12 @@ class Federation:
         number: int,
         states: Mapping[str, ModelRef],
         progress: Progress,
+        server_state: ModelRef | None = None,
     ) -> None:
         self.context, self.settings, self.method = context, settings, method
         self.clients, self.engine, self.number, self.progress = clients, engine, number, progress
+        self.server_state = server_state
+        self.overlays: dict[str, ModelRef] = {}
         self.record = RoundRecord(round=number, model=ModelRef("", "", 0), client_states=dict(states))
 
     def sample(self) -> list[str]:
@@ -73,8 +83,12 @@ class Federation:
         if wanted is not None and wanted < len(ids):
             rng = numpy_generator(self.context.seed, "sample clients", self.number)
             ids = sorted(rng.choice(ids, size=wanted, replace=False).tolist())
-        self.record.participants = ids
-        return ids
+        return self.choose(ids)
+
+    def choose(self, ids: Sequence[str]) -> list[str]:
+        """Makes these clients the round's participants, in id order: a method's own choice."""
+        self.record.participants = sorted(ids)
+        return self.record.participants
 
     def train(
         self,
@@ -87,6 +101,9 @@ class Federation:
         own: Mapping[str, int] | None = None,
         start_from_best: bool = False,
         start_is_held: bool = False,
+        term: TermSpec | Mapping[str, TermSpec] | None = None,
+        shared: ModelRef | None = None,
+        state_is_sent: bool = False,
     ) -> list[Update]:
         """Local training of the given clients.
 
@@ -95,10 +112,13 @@ class Federation:
             start: The weights they start from, one for all or one each.
             stage: Number of the stage; part of every random draw's address.
             name: What the tasks are called.
-            guides: Frozen prototypes that are sent along.
+            guides: Frozen prototypes that are sent along where the objective or the term needs them.
             own: Each client's own group among the guides.
             start_from_best: Each client starts from the guide with its lowest loss.
             start_is_held: The client has the start already (its own last model), so it is not sent.
+            term: What the method adds to the loss, for all or for each client.
+            shared: Tensors of the method that all clients are sent, for the term.
+            state_is_sent: The clients' own tensors come from the server.
 
         Returns:
             The updates that count, in client-id order.
@@ -108,23 +128,10 @@ class Federation:
         """
         began = time.monotonic()
         self.progress.stage(self.number, name, len(clients))
-        objective = load_objective(self.context.objective)
-        if not start_from_best and not objective.uses_guides(self.context.objective_settings):
-            guides = ()
-        jobs = [
-            TrainJob(
-                client=client,
-                round=self.number,
-                stage=stage,
-                start=start if isinstance(start, ModelRef) else start[client],
-                guides=_with_copies(guides),
-                own=_own(own, client, guides),
-                start_from_best=start_from_best,
-                state=self.record.client_states.get(client),
-            )
-            for client in sorted(clients)
-        ]
-        answered, dropped = self._run_jobs(jobs, name)
+        need: Need = "all" if start_from_best else self._guides_needed(term)
+        states = self.record.client_states
+        jobs = make_jobs(clients, self.number, stage, start, guides, own, need, start_from_best, states, term, shared)
+        answered, dropped = run_jobs(self.engine, self.context, self.settings, jobs, name)
         updates, refused = self.engine.run(
             "check-updates",
             f"round {self.number}: check updates of {name}",
@@ -134,58 +141,23 @@ class Federation:
             stage,
             self.clients,
         )
-        self._account(name, jobs, updates, time.monotonic() - began, start_is_held)
+        seconds = time.monotonic() - began
+        self.record.stages.append(
+            cost_of(name, jobs, updates, seconds, start_is_held=start_is_held, state_is_sent=state_is_sent)
+        )
         self.record.dropped += [*dropped, *refused]
         self.record.updates.setdefault(stage, []).extend(updates)
         self.record.client_states |= {u.client: u.state for u in updates if u.state}
         self._need_quorum(updates, jobs, name, [*dropped, *refused])
         return updates
 
-    def _run_jobs(self, jobs: Sequence[TrainJob], name: str) -> tuple[list[Update], list[Dropped]]:
-        """Runs the jobs in chunks; what a failed chunk finished still counts."""
-        size = self.settings.clients_per_task
-        chunks = [jobs[i : i + size] for i in range(0, len(jobs), size)]
-        slots = self.settings.workers if self.context.device == "cpu" else self.settings.clients_per_gpu
-        calls = [
-            (f"round {self.number}: {name}, {', '.join(j.client for j in chunk)}", (self.context, chunk, slots))
-            for chunk in chunks
-        ]
-        # Clients keep their own time; this bound is for a task that hangs outside the training loop.
-        bound = 1.5 * size * self.context.client_timeout_s + 60
-        updates: list[Update] = []
-        dropped: list[Dropped] = []
-        for chunk, outcome in zip(chunks, self.engine.map("train-clients", calls, bound), strict=True):
-            if outcome.error is None:
-                updates += outcome.value[0]
-                dropped += outcome.value[1]
-                continue
-            failed = outcome.error if isinstance(outcome.error, ChunkError) else ChunkError({})
-            dropped += failed.dropped
-            for job in chunk:
-                if any(entry.client == job.client for entry in failed.dropped):
-                    continue
-                done = find_update(self.context.open_store(), job.output_name(self.context))
-                if done:
-                    updates.append(done)
-                else:
-                    reason = failed.failures.get(job.client, f"{type(outcome.error).__name__}: {outcome.error}")
-                    dropped.append(Dropped(job.client, job.stage, reason))
-        return updates, dropped
-
-    def _account(
-        self, name: str, jobs: Sequence[TrainJob], updates: Sequence[Update], seconds: float, start_is_held: bool
-    ) -> None:
-        """Counts bytes from the tensors that travel: down to every client, up from those that answered."""
-        log = StageLog(name, seconds=seconds, clients=len(updates))
-        for job in jobs:
-            sizes = {ref.digest: ref.bytes for ref, _ in job.guides}
-            log.bytes_down_naive += sum(ref.bytes * count for ref, count in job.guides)
-            if not start_is_held and not job.start_from_best and job.start.digest not in sizes:
-                sizes[job.start.digest] = job.start.bytes
-                log.bytes_down_naive += job.start.bytes
-            log.bytes_down += sum(sizes.values())
-        log.bytes_up = sum(update.model.bytes for update in updates)
-        self.record.stages.append(log)
+    def _guides_needed(self, term: TermSpec | Mapping[str, TermSpec] | None) -> Need:
+        """Which prototypes clients must be sent for the objective and the term."""
+        specs = list(term.values()) if isinstance(term, Mapping) else [term] if term else []
+        if any(load_term(spec.name).needs_guide(spec.values) for spec in specs):
+            return "all"
+        need: Need = load_objective(self.context.objective).guides_needed(self.context.objective_settings)
+        return need
 
     def _need_quorum(
         self, updates: Sequence[Update], jobs: Sequence[TrainJob], name: str, dropped: Sequence[Dropped]
@@ -269,20 +241,33 @@ class Federation:
             self.record.notes.append(f"{name}: {note}")
         return self.combine(updates, weights, name=name)
 
+    def server_task(self, task: str, *args: Any, name: str, clients: int = 0) -> Any:
+        """Runs a task of the catalogue as ``function(context, *args)`` and logs it as a stage of the round."""
+        began = time.monotonic()
+        self.progress.stage(self.number, name, clients)
+        result = self.engine.run(task, f"round {self.number}: {name}", self.context, *args)
+        self.record.stages.append(StageLog(name, seconds=time.monotonic() - began, clients=clients))
+        return result
+
+    def client_losses(self, model: ModelRef, *, name: str, split: str = "val") -> dict[str, tuple[float, int]]:
+        """The loss of a model at every client, whether it takes part or not.
+
+        Args:
+            model: What is scored.
+            name: What the stage is called.
+            split: The clients' own images to score it on: ``val``, or ``train``.
+
+        Returns:
+            Client id -> (mean binary cross entropy per label, number of images); the loss is NaN without images.
+        """
+        ids = sorted(self.clients)
+        losses: dict[str, tuple[float, int]] = self.server_task(
+            "score-clients", ids, model, split, name=name, clients=len(ids)
+        )
+        log = self.record.stages[-1]
+        log.bytes_down = log.bytes_down_naive = len(ids) * model.bytes
+        return losses
+
     def keep(self, groups: Mapping[str, int], prototypes: Sequence[ModelRef]) -> None:
         """Puts groups and prototypes into the round's record."""
         self.record.groups, self.record.prototypes = dict(groups), list(prototypes)
-
-
-def _with_copies(guides: Sequence[ModelRef]) -> tuple[tuple[ModelRef, int], ...]:
-    """Equal prototypes are sent and run once: K equal ones become one with K copies, others one each."""
-    if guides and all(ref.digest == guides[0].digest for ref in guides):
-        return ((guides[0], len(guides)),)
-    return tuple((ref, 1) for ref in guides)
-
-
-def _own(own: Mapping[str, int] | None, client: str, guides: Sequence[ModelRef]) -> int | None:
-    """The client's group among the guides as sent; all-equal guides are one."""
-    if own is None or not guides:
-        return None
-    return own[client] if len(_with_copies(guides)) > 1 else 0

@@ -30,14 +30,15 @@ def console(as_json: bool) -> Console:
 
 def print_json(value: Any) -> None:
     """One JSON object on stdout; NaN becomes null, which JSON has no word for."""
-    print(json.dumps(_plain(value), indent=1, default=str))
+    print(json.dumps(plain(value), indent=1, default=str))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Keys as texts, tuples as lists, and null for numbers that JSON has no word for."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -59,10 +59,10 @@ class Live:
         metrics = record.metrics
         seconds = sum(stage.seconds for stage in record.stages)
         dropped = f", {len(record.dropped)} dropped" if record.dropped else ""
+        shown = (("macro-AP", "macro_ap"), ("micro-AP", "micro_ap"), ("loss", "loss"))
+        scored = ", ".join(f"{title} {metrics[key]:.3f}" for title, key in shown if key in metrics) or "not scored"
         self.bar.console.print(
-            f"round {record.round}/{self.rounds}: macro-AP {metrics.get('macro_ap', float('nan')):.3f}, "
-            f"micro-AP {metrics.get('micro_ap', float('nan')):.3f}, loss {metrics.get('loss', float('nan')):.3f}, "
-            f"{'done before' if found else f'{seconds:.0f} s'}{dropped}",
+            f"round {record.round}/{self.rounds}: {scored}, {'done before' if found else f'{seconds:.0f} s'}{dropped}",
             highlight=False,
         )
 

@@ -28,8 +28,8 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
     """
     store, target = Store(run.root), Store(out / "model")
     target.put_state("model.safetensors", store.get_state(records[-1].model))
-    if run.context.label_table:
-        target.put_state("labels.safetensors", store.get_state(run.context.label_table))
+    if run.context.tables:
+        target.put_state("labels.safetensors", store.get_state(run.context.tables))
     target.write_json(
         "model.json",
         {
@@ -57,7 +57,8 @@ def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.
         about = {
             "labels": list(context.classes),
             "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, squashed to this size",
-            "output": "probabilities [N, C] in the order of the labels; from 0.5 a label is predicted",
+            "output": "probabilities [N, C] in the order of the labels; "
+            f"from {context.evaluation.threshold:g} a label is predicted",
         }
         return Probabilities(network).eval(), example, about
 

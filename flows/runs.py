@@ -7,21 +7,26 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from flows.agreement import check_clusters
 from flows.environment import runs_root
-from flows.settings import Settings, as_values, check_clusters
+from flows.settings import Settings, as_values
 from models.errors import UserError
+from models.timm_settings import FAMILIES, check_image_size
 from tasks.context import RunContext, fingerprint
 from tasks.data.audit_report import AUDIT, AUDIT_FILES
-from tasks.data.clients import load_clients, require_match
-from tasks.data.dataset import load_dataset
+from tasks.data.clients import Clients, load_clients, require_match
+from tasks.data.dataset import Dataset, load_dataset
 from tasks.data.figures import FILES
-from tasks.initial import label_table
+from tasks.initial import fixed_tables
 from tasks.report import DATA_FIGURES
 from tasks.store import Store, state_digest
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ def what_decides(settings: Settings) -> dict[str, Any]:
         "objective": [settings.objective_name, values["objective"].get(settings.objective_name)],
         "method": [settings.method.name, values["method"][settings.method.name]],
         "train": values["train"],
+        "evaluation": values["evaluation"],
         "federation": {key: federation[key] for key in ("clients_per_round", "quorum", "bn_policy", "precision")},
     }
 
@@ -87,6 +93,51 @@ def device_of(settings: Settings) -> str:
     return device
 
 
+@dataclass(frozen=True)
+class _Start:
+    """What a run starts from, and the digest of all that decides its result."""
+
+    dataset: Dataset
+    clients: Clients
+    device: str
+    tables: "dict[str, Tensor]"
+    fingerprint: str
+
+    def derived_id(self, settings: Settings) -> str:
+        """The id of a run that is given no name of its own."""
+        return f"{settings.method.name}-{settings.model.name}-{self.fingerprint[:10]}"
+
+
+def _start(settings: Settings, data: DataPaths) -> _Start:
+    """Reads and checks the data, and names the run. Writes nothing."""
+    dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
+    require_match(clients, dataset)
+    clients.require_labels()
+    _check_groups(settings, len(clients.ids), data)
+    if settings.model.name in FAMILIES:
+        check_image_size(settings.model.name, settings.model.timm, int(dataset.images.shape[-1]))
+    device, tables = device_of(settings), fixed_tables(settings.model, dataset.classes)
+    print_ = fingerprint(
+        settings=what_decides(settings),
+        seed=settings.seed,
+        data=[dataset.digest, clients.digest],
+        device=device.split(":")[0],
+        # Files are named by path in the settings; what is in them decides.
+        labels=state_digest(tables) if tables else None,
+        weights=[_file_digest(path) for path in settings.model.weight_files],
+    )
+    return _Start(dataset, clients, device, tables, print_)
+
+
+def run_of(settings: Settings, data: DataPaths) -> str:
+    """The id that ``open_run`` gives a run of these settings and data. Writes nothing, so the run need not exist.
+
+    Raises:
+        UserError: If the data are missing or damaged, or do not fit the settings.
+    """
+    return _start(settings, data).derived_id(settings)
+
+
 @contextlib.contextmanager
 def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> Iterator[Run]:
     """A run for these settings and data, locked for the duration. The same ones give the same id.
@@ -102,42 +153,32 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
         UserError: If the data are missing or damaged, do not belong together, or do not fit the settings; if
             another process works on the run, or it was started with other settings.
     """
-    dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
-    require_match(clients, dataset)
-    clients.require_labels()
+    start = _start(settings, data)
+    dataset, clients, tables = start.dataset, start.clients, start.tables
     sizes = {client: len(clients.indices[client]) for client in clients.ids}
-    _check_groups(settings, len(sizes), data)
-    device, table = device_of(settings), label_table(settings.model, dataset.classes)
-    print_ = fingerprint(
-        settings=what_decides(settings),
-        seed=settings.seed,
-        data=[dataset.digest, clients.digest],
-        device=device.split(":")[0],
-        # Files are named by path in the settings; what is in them decides.
-        labels=None if table is None else state_digest({"label_table": table}),
-        weights=_file_digest(settings.model.backbone.weights),
-    )
-    name = _checked_id(run_id) if run_id is not None else f"{settings.method.name}-{settings.model.name}-{print_[:10]}"
+    name = _checked_id(run_id) if run_id is not None else start.derived_id(settings)
     root, store = runs_root() / name, Store(runs_root() / name)
     with _locked(root):
-        _refuse_other(store, print_)
-        ref = None if table is None else store.put_state("labels.safetensors", {"label_table": table})
+        _refuse_other(store, start.fingerprint)
+        ref = store.put_state("labels.safetensors", tables) if tables else None
         context = RunContext(
             store=str(root),
             dataset=str(data.dataset.resolve()),
             clients=str(data.clients.resolve()),
             seed=settings.seed,
             classes=tuple(dataset.classes),
-            label_table=ref,
+            image_size=int(dataset.images.shape[-1]),
+            tables=ref,
             model=settings.model,
             train=settings.train,
             objective=settings.objective_name,
             objective_settings=getattr(settings.objective, settings.objective_name),
             bn_policy=settings.federation.bn_policy,
-            device=device,
+            evaluation=settings.evaluation,
+            device=start.device,
             precision=settings.federation.precision,
             client_timeout_s=settings.federation.client_timeout_s,
-            fingerprint=print_,
+            fingerprint=start.fingerprint,
         )
         run = Run(name, root, context, sizes, clients.digest)
         _remember(store, settings, run)
@@ -202,6 +243,8 @@ def _remember(store: Store, settings: Settings, run: Run) -> None:
             "seed": settings.seed,
             "classes": list(run.context.classes),
             "data_digest": run.data_digest,
+            "dataset": run.context.dataset,
+            "clients": run.context.clients,
             "method": settings.method.name,
             "model": settings.model.name,
         },

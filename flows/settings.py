@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, Field, ValidationError, create_model, field_validator, model_validator
 
+from flows.agreement import check_agreement
 from flows.rounds import METHODS, load_method
 from models.base_settings import Section
 from models.errors import UserError
@@ -18,6 +19,7 @@ from tasks.client.objectives import OBJECTIVES, load_objective
 from tasks.client.settings import TrainSettings
 from tasks.data.ingest import IngestSettings
 from tasks.data.partition import PartitionSettings
+from tasks.evaluation_settings import EvaluationSettings
 from tasks.federation_settings import FederationSettings
 from tasks.report import ReportSettings
 from tasks.tracking_settings import TrackingSettings
@@ -80,6 +82,7 @@ class Settings(Section):
     method: MethodSettings = Field(default_factory=MethodSettings)
     train: TrainSettings = Field(default_factory=TrainSettings)
     federation: FederationSettings = Field(default_factory=FederationSettings)
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
     tracking: TrackingSettings = Field(default_factory=TrackingSettings)
     report: ReportSettings = Field(default_factory=ReportSettings)
 
@@ -87,33 +90,12 @@ class Settings(Section):
     def objective_name(self) -> str:
         """The objective in effect: ``native`` resolved by the network."""
         name: str = self.objective.name
-        return NETWORKS[self.model.name].native_objective if name == "native" else name
+        return NETWORKS[self.model.name].objectives[0] if name == "native" else name
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "Settings":
-        if self.objective_name == "fmman" and NETWORKS[self.model.name].native_objective != "fmman":
-            raise ValueError(f"objective.name fmman needs model.name fmman, and model.name is {self.model.name}")
-        clients = self.partition.clients
-        taking_part = [n for n in (clients, self.federation.clients_per_round) if n is not None]
-        if clients is not None and (self.federation.clients_per_round or 0) > clients:
-            raise ValueError(
-                f"federation.clients_per_round {self.federation.clients_per_round} is more than "
-                f"partition.clients {clients}"
-            )
-        if self.method.name == "fmman" and taking_part:
-            check_clusters(self, min(taking_part), "clients take part in a round")
+        check_agreement(self)
         return self
-
-
-def check_clusters(settings: Settings, clients: int, what: str) -> None:
-    """FMMAN cannot form more groups than it has clients.
-
-    Raises:
-        ValueError: If it is asked to.
-    """
-    method = settings.method.chosen
-    if settings.method.name == "fmman" and method.clustering != "none" and method.clusters > clients:
-        raise ValueError(f"method.fmman.clusters is {method.clusters}, but only {clients} {what}")
 
 
 def presets() -> list[str]:

@@ -17,39 +17,82 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 # What reading somebody's weight file raises: its readers take for granted what a damaged or foreign one lacks
 NO_STATE_DICT = (LookupError, AttributeError, TypeError, StopIteration)
 UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, AssertionError, pickle.UnpicklingError, *NO_STATE_DICT)
-BLOCKS = (2, 2, 2, 2)  # basic blocks a stage: ResNet-18
+RESNET18 = (2, 2, 2, 2)  # basic blocks of each stage
+Triple = tuple[float, float, float]
 
 
-class ResNetTokens(nn.Module):
-    """ResNet-18 from its stem to its last stage, without pooling and classifier (spec 1.2).
-
-    Made of timm's blocks under torchvision's parameter names. timm's own ResNet keeps 64 stem channels
-    at every width, so the stem is made here. Normalising with ImageNet's statistics happens here and nowhere else.
+class Backbone(nn.Module):
+    """From images to one vector, what a plain classifier is built on. Images are normalised here and nowhere else.
 
     Args:
-        settings: Width of the network.
+        mean: Subtracted from each colour channel of inputs in [0, 1].
+        std: Then divided by.
 
     Attributes:
-        width: D, channels of the output.
+        width: D, length of the vector.
+        title: The published network whose weight files fit.
+        classifier: Prefix of the tensors in such a file that are not the backbone's.
     """
 
     mean: Tensor
     std: Tensor
+    width: int
+    title: str
+    classifier: str
 
-    def __init__(self, settings: BackboneSettings) -> None:
-        from timm.models.resnet import BasicBlock, make_blocks
+    def __init__(self, mean: Triple = IMAGENET_MEAN, std: Triple = IMAGENET_STD) -> None:
+        super().__init__()
+        # Constants, not state: outside the state dict, so they are neither sent nor averaged.
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """Images [B, 3, H, W], float in [0, 1], to mean 0 and deviation 1 of the images the network was made for."""
+        return (x - self.mean) / self.std
+
+    def pooled(self, x: Tensor) -> Tensor:
+        """Images [B, 3, H, W], float in [0, 1], to vectors [B, D]."""
+        raise NotImplementedError
+
+    @property
+    def published(self) -> nn.Module:
+        """The module whose tensors carry the names of the published weight files."""
+        return self
+
+    def adapt(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A published state, fitted to this network's image size where the network knows how."""
+        return state
+
+
+class ResNetTokens(Backbone):
+    """ResNet-18 from its stem to its last stage, without pooling and classifier (spec 1.2); also ResNet-50.
+
+    Made of timm's blocks under torchvision's parameter names. timm's own ResNet keeps 64 stem channels
+    at every width, so the stem is made here.
+
+    Args:
+        settings: Width and stem of the network.
+        blocks: Blocks of each stage.
+        bottleneck: ResNet-50's blocks, which end in four times the channels, instead of ResNet-18's.
+    """
+
+    classifier = "fc."
+
+    def __init__(
+        self, settings: BackboneSettings, blocks: tuple[int, ...] = RESNET18, bottleneck: bool = False
+    ) -> None:
+        from timm.models.resnet import BasicBlock, Bottleneck, make_blocks
 
         super().__init__()
+        block: type[BasicBlock] | type[Bottleneck] = Bottleneck if bottleneck else BasicBlock
         channels = settings.channels
-        self.width = channels[-1]
-        # Constants, not state: outside the state dict, so they are neither sent nor averaged.
-        self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(IMAGENET_STD).view(1, 3, 1, 1), persistent=False)
+        self.width = channels[-1] * block.expansion
+        self.title = "ResNet-50" if bottleneck else "ResNet-18"
         self.small = settings.stem == "small"
         kernel = 3 if self.small else 7
         self.conv1 = nn.Conv2d(3, channels[0], kernel_size=kernel, stride=2, padding=kernel // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(channels[0])
-        stages, _ = make_blocks((BasicBlock,) * 4, channels, BLOCKS, inplanes=channels[0])
+        stages, _ = make_blocks((block,) * 4, channels, blocks, inplanes=channels[0])
         self.stages = [name for name, _ in stages]
         for name, stage in stages:
             self.add_module(name, stage)
@@ -59,24 +102,30 @@ class ResNetTokens(nn.Module):
 
         h = ceil(H / 32), w = ceil(W / 32); with the small stem 16 instead of 32.
         """
-        x = (x - self.mean) / self.std
-        x = F.relu(self.bn1(self.conv1(x)))  # [B, D/8, H/2, W/2]
+        x = F.relu(self.bn1(self.conv1(self.normalise(x))))  # [B, first channels, H/2, W/2]
         if not self.small:
-            x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)  # [B, D/8, H/4, W/4]
+            x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)  # [B, first channels, H/4, W/4]
         for name in self.stages:
             x = self.get_submodule(name)(x)
         return x
 
+    def pooled(self, x: Tensor) -> Tensor:
+        """Images [B, 3, H, W], float in [0, 1], to the mean [B, D] over the last map's positions."""
+        mean: Tensor = self(x).mean((2, 3))
+        return mean
 
-def load_backbone_weights(backbone: ResNetTokens, path: Path) -> None:
-    """Load a torchvision or timm ResNet-18 of width 1.0 into ``backbone``; its ImageNet classifier is left out.
+
+def load_backbone_weights(backbone: Backbone, path: Path) -> None:
+    """Load a published network of the backbone's variant into it; the published classifier is left out.
 
     Raises:
-        UserError: The file is missing, damaged, not a ResNet-18 (the message names the first tensors that don't fit),
-            or a tensor in it is not a plain one of finite real numbers.
+        UserError: The file is missing, damaged, of another network (the message names the first tensors that don't
+            fit), or a tensor in it is not a plain one of finite real numbers.
     """
-    state = {name: tensor for name, tensor in _read_tensors(path).items() if name not in ("fc.weight", "fc.bias")}
-    own = backbone.state_dict()
+    title, target = backbone.title, backbone.published
+    tensors = _read_tensors(path, title)
+    state = {name: tensor for name, tensor in tensors.items() if not name.startswith(backbone.classifier)}
+    state, own = backbone.adapt(state), target.state_dict()
     # Files of early PyTorch versions lack the batch counters; training restarts them anyway.
     missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
     unknown = [name for name in state if name not in own]
@@ -86,16 +135,16 @@ def load_backbone_weights(backbone: ResNetTokens, path: Path) -> None:
         if name in state and state[name].shape != own[name].shape
     ]
     if missing or unknown or shapes:
-        parts = [("missing", missing), ("not in a ResNet-18", unknown), ("other shape", shapes)]
+        parts = [("missing", missing), (f"not in a {title}", unknown), ("other shape", shapes)]
         found = "; ".join(f"{kind}: {', '.join(names[:3])} ({len(names)})" for kind, names in parts if names)
         raise UserError(
             "These weights are not those of the backbone.",
             where=path,
-            expected="the state dict of a torchvision or timm ResNet-18",
+            expected=f"the state dict of a torchvision or timm {title}",
             found=found,
         )
     _check_values(state, path)
-    backbone.load_state_dict(state, strict=False)
+    target.load_state_dict(state, strict=False)
 
 
 def _check_values(state: dict[str, Tensor], path: Path) -> None:
@@ -126,12 +175,12 @@ def unread(error: Exception) -> str:
     return "it holds Python objects, which are not executed" if objects else "it is damaged, or holds no tensors"
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def _read_tensors(path: Path, title: str) -> dict[str, Tensor]:
     """The tensors of a .safetensors or a PyTorch file; nothing in the file is executed."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    expected = "a .safetensors, .pth or .pt file with the tensors of a ResNet-18"
+    expected = f"a .safetensors, .pth or .pt file with the tensors of a {title}"
     if not path.is_file():
         raise UserError("The backbone's weights are not there.", where=path, expected=expected, found="no such file")
     try:

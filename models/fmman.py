@@ -1,9 +1,8 @@
-"""FMMAN's client network (spec 1.1-1.7). With ``use_graph`` off and ``add_embed`` states it has FedLGT's shape.
+"""FMMAN's client network (spec 1.1-1.7); ``models.fedlgt`` and ``models.ctran`` build theirs from its parts.
 
 Letters: B batch, S image tokens, C labels, d token width = the backbone's last width.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,21 +10,24 @@ from torch import Tensor, nn
 
 from models.backbones import ResNetTokens
 from models.label_graph import (
+    FrozenRows,
     GaussianGraphAutoencoder,
     StateTable,
     adjacency,
     combine_states,
     edge_strength,
     edges,
+    frozen_states,
 )
 from models.label_transformer import LabelTransformer, uniform_by_fan_in
-from models.settings import ModelSettings
+from models.registry import Problem
+from models.settings import BackboneSettings, FmmanSettings, ModelSettings
 
 UNKNOWN = -1
 
 
 class HeadOutput(NamedTuple):
-    """What the head computes for one batch under one set of states; the last four are None without the graph.
+    """What the head computes for one batch under one set of states; from ``features`` on None without the graph.
 
     Attributes:
         logits: [B, C], before the sigmoid.
@@ -33,6 +35,7 @@ class HeadOutput(NamedTuple):
         masked_labels: Lt [B, C, d] (eq 3), the autoencoder's target.
         features: F [B, C, d] (eq 7).
         reconstruction: R [B, C, d].
+        mean, deviation: Of the Gaussian that F is drawn from [B, C, d]; the deviation may be negative.
         strength: Er [B, C, C], edge strengths with unit diagonal.
         adjacency: A [B, C, C], Er normalised.
     """
@@ -40,10 +43,12 @@ class HeadOutput(NamedTuple):
     logits: Tensor
     z: Tensor
     masked_labels: Tensor
-    features: Tensor | None
-    reconstruction: Tensor | None
-    strength: Tensor | None
-    adjacency: Tensor | None
+    features: Tensor | None = None
+    reconstruction: Tensor | None = None
+    mean: Tensor | None = None
+    deviation: Tensor | None = None
+    strength: Tensor | None = None
+    adjacency: Tensor | None = None
 
 
 class LabelReadout(nn.Module):
@@ -68,24 +73,21 @@ class FmmanNetwork(nn.Module):
     """Image tokens and label tokens in one transformer, label tokens from the masked label graph.
 
     Args:
-        settings: The whole model section.
-        label_table: L [C, d], unit rows, frozen.
-
-    Attributes:
-        label_table: L, a buffer outside the state dict: equal on all clients, so never sent or averaged.
+        backbone: The image encoder.
+        options: Graph, states and transformer.
+        labels: A module that returns the label table L [C, d].
+        states: A module that returns the state table e [3, d]; None where states are numbers or play no part.
     """
 
-    label_table: Tensor
-
-    def __init__(self, settings: ModelSettings, label_table: Tensor) -> None:
+    def __init__(
+        self, backbone: BackboneSettings, options: FmmanSettings, labels: nn.Module, states: nn.Module | None
+    ) -> None:
         super().__init__()
-        options = settings.fmman
         self.options = options
-        self.backbone = ResNetTokens(settings.backbone)
-        classes, dim = label_table.shape
+        self.backbone = ResNetTokens(backbone)
+        self.labels, self.state_table = labels, states
+        classes, dim = self.label_table.shape
         assert dim == self.backbone.width, f"label table {dim} wide, backbone {self.backbone.width}"
-        self.register_buffer("label_table", label_table.detach().to(torch.float32, copy=True), persistent=False)
-        self.state_table = None if options.state_combine == "mul_scalar" else StateTable(dim, options.state_combine)
         self.graph = (
             GaussianGraphAutoencoder(dim, options.heads, options.gae_scale, options.gae_residual)
             if options.use_graph
@@ -94,6 +96,12 @@ class FmmanNetwork(nn.Module):
         ff = max(1, round(dim * options.ff_ratio))
         self.transformer = LabelTransformer(dim, options.layers, options.heads, ff, options.dropout)
         self.readout = LabelReadout(classes, dim)
+
+    @property
+    def label_table(self) -> Tensor:
+        """L [C, d]: frozen unit rows, or C-Tran's learnt ones."""
+        table: Tensor = self.labels()
+        return table
 
     def unknown(self, batch: int) -> Tensor:
         """States of images nothing is known about: -1 everywhere, int64 [batch, C]."""
@@ -105,16 +113,30 @@ class FmmanNetwork(nn.Module):
         tokens: Tensor = self.backbone(x).flatten(2).transpose(1, 2)
         return tokens
 
-    def _label_tokens(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """(label tokens, Lt, R, Er, A) for states [B, C]; the last three are None without the graph."""
+    def _masked_labels(self, states: Tensor) -> Tensor:
+        """Lt [B, C, d] for states [B, C] (eq 3)."""
+        if not self.options.use_state:
+            return self.label_table.expand(len(states), -1, -1)
         table = None if self.state_table is None else self.state_table()
-        masked = combine_states(self.label_table, states, self.options.state_combine, table)  # [B, C, d]
+        return combine_states(self.label_table, states, self.options.state_combine, table)
+
+    def _label_tokens(self, states: Tensor) -> dict[str, Tensor]:
+        """What the labels give under states [B, C] (eqs 3-8): ``HeadOutput``'s fields from ``masked_labels`` on."""
+        masked = self._masked_labels(states)
         if self.graph is None:
-            return masked, masked, None, None, None
+            return {"masked_labels": masked}
         strength = edge_strength(edges(masked), self.options.edge_act)
         graph = adjacency(strength, self.options.adj_norm)
-        features, reconstruction = self.graph(masked, graph)
-        return features, masked, reconstruction, strength, graph
+        features, reconstruction, mean, deviation = self.graph(masked, graph)
+        return {
+            "masked_labels": masked,
+            "features": features,
+            "reconstruction": reconstruction,
+            "mean": mean,
+            "deviation": deviation,
+            "strength": strength,
+            "adjacency": graph,
+        }
 
     def head(self, tokens: Tensor, states: Tensor) -> HeadOutput:
         """Label states in, logits out (eqs 3-9).
@@ -129,25 +151,26 @@ class FmmanNetwork(nn.Module):
         assert classes == self.label_table.shape[0] and rows in ((batch,) if self.training else (1, batch)), (
             f"states {tuple(states.shape)} for {batch} images"
         )
-        labels, masked, reconstruction, strength, graph = (
-            part if part is None or rows == batch else part.expand(batch, -1, -1) for part in self._label_tokens(states)
-        )
-        assert labels is not None and masked is not None
+        parts = {
+            name: part if rows == batch else part.expand(batch, -1, -1)
+            for name, part in self._label_tokens(states).items()
+        }
+        labels = parts.get("features", parts["masked_labels"])
         hidden = self.transformer(torch.cat([tokens, labels], dim=1))  # H [B, S + C, d]
-        return HeadOutput(
-            logits=self.readout(hidden[:, positions:]),
-            z=_contrastive_feature(hidden, positions, self.options.z),
-            masked_labels=masked,
-            features=None if self.graph is None else labels,
-            reconstruction=reconstruction,
-            strength=strength,
-            adjacency=graph,
-        )
+        z = _contrastive_feature(hidden, positions, self.options.z)
+        return HeadOutput(self.readout(hidden[:, positions:]), z, **parts)
+
+    def all_unknown(self, x: Tensor) -> HeadOutput:
+        """The head with every label of images x [B, 3, H, W] unknown: the use after training (D14)."""
+        return self.head(self.encode_image(x), self.unknown(len(x) if self.training else 1))
+
+    def features(self, x: Tensor) -> Tensor:
+        """What MOON contrasts: z [B, d] or [B, 2d] of images [B, 3, H, W] in [0, 1] with every label unknown."""
+        return self.all_unknown(x).z
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits [B, C] of images [B, 3, H, W] in [0, 1] with every label unknown: the use after training (D14)."""
-        tokens = self.encode_image(x)
-        return self.head(tokens, self.unknown(len(x) if self.training else 1)).logits
+        """Logits [B, C] of images [B, 3, H, W] in [0, 1] with every label unknown."""
+        return self.all_unknown(x).logits
 
 
 def _contrastive_feature(hidden: Tensor, positions: int, choice: str) -> Tensor:
@@ -158,7 +181,14 @@ def _contrastive_feature(hidden: Tensor, positions: int, choice: str) -> Tensor:
     return {"image": image, "labels": labels, "concat": torch.cat([image, labels], dim=-1)}[choice]
 
 
-def build(settings: ModelSettings, classes: Sequence[str], label_table: Tensor | None) -> FmmanNetwork:
-    """The network for ``classes`` with their embeddings ``label_table`` [C, d]."""
-    assert label_table is not None and label_table.shape[0] == len(classes), "one label embedding for each class"
-    return FmmanNetwork(settings, label_table)
+def build(settings: ModelSettings, problem: Problem) -> FmmanNetwork:
+    """The network for the problem's classes with their embeddings, and with the state words' where they are frozen."""
+    options, table = settings.fmman, problem.label_table
+    assert table is not None and table.shape[0] == len(problem.classes), "one label embedding for each class"
+    states: nn.Module | None = None
+    if options.use_state and options.state_words == "frozen":
+        assert problem.state_words is not None, "frozen states need the embeddings of their words"
+        states = frozen_states(problem.state_words)
+    elif options.use_state and options.state_combine != "mul_scalar":
+        states = StateTable(table.shape[1], options.state_combine)
+    return FmmanNetwork(settings.backbone, options, FrozenRows(table), states)

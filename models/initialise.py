@@ -1,23 +1,27 @@
 """Start values that depend on a generator alone: the same model whatever ran before, in whichever thread."""
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from models.backbones import ResNetTokens, load_backbone_weights
-from models.label_transformer import uniform_by_fan_in
-from models.registry import build_model
+from models.backbones import Backbone, load_backbone_weights
+from models.registry import Problem, build_model
 from models.settings import ModelSettings
+from models.start_values import StartValues, he_fan_out, uniform_fan_in
+
+DEFAULT = StartValues(conv=he_fan_out, linear=uniform_fan_in)
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d)
+NORM = (*BATCH_NORM, nn.LayerNorm, nn.GroupNorm)
 
 
 def initialise(model: nn.Module, generator: torch.Generator) -> None:
     """Draw every parameter of ``model`` anew, in the order of its modules, and reset its running statistics.
 
-    - convolutions: normal, variance 2 / fan_out (He), as torchvision's ResNets;
+    - convolutions: normal, variance 2 / fan_out (He), as torchvision's ResNets; bias, where there is one, 0;
     - linear layers: weight and bias uniform within 1 / sqrt(fan_in) (C-Tran);
-    - BatchNorm and LayerNorm: weight 1, bias 0; running mean 0, variance 1, counter 0;
-    - modules with parameters of their own bring ``initialise_parameters(generator)``.
+    - BatchNorm, LayerNorm and GroupNorm: weight 1, bias 0; running mean 0, variance 1, counter 0;
+    - modules with parameters of their own bring ``initialise_parameters(generator)``;
+    - a module with an attribute ``start_values`` (``models.start_values.StartValues``) has other rules for itself and
+      all modules within: timm's networks.
 
     Constants outside the state dict (label table, ImageNet's mean) stay as they are. A parameter or a buffer of the
     state dict that none of these rules covers is a programming error, and named.
@@ -26,51 +30,54 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
         model: A network on the CPU; drawing on a GPU would give other numbers.
         generator: A CPU generator; equal seeds give equal models.
     """
-    left = set(model.state_dict())
-    for prefix, module in model.named_modules():
-        if _initialise_module(module, generator):
-            left -= {f"{prefix}.{name}" if prefix else name for name in _own_state(module)}
+    left = set(model.state_dict()) - _initialise_within(model, "", DEFAULT, generator)
     assert not left, f"no start values for {sorted(left)}"
 
 
-def _own_state(module: nn.Module) -> list[str]:
-    return [name for name, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))]
+def _initialise_within(module: nn.Module, prefix: str, rules: StartValues, generator: torch.Generator) -> set[str]:
+    """Set the module and all within it by ``rules``; the names of the tensors that got values."""
+    own = getattr(module, "start_values", rules)
+    assert isinstance(own, StartValues), f"start_values of {prefix or 'the model'} is no set of rules"
+    done = {prefix + name for name in _initialise_module(module, own, generator)}
+    for name, child in module.named_children():
+        done |= _initialise_within(child, f"{prefix}{name}.", own, generator)
+    return done
 
 
-def _initialise_module(module: nn.Module, generator: torch.Generator) -> bool:
-    """Set the module's own parameters and buffers; False where no rule is known for it."""
+def _initialise_module(module: nn.Module, rules: StartValues, generator: torch.Generator) -> set[str]:
+    """Set the module's own parameters and buffers; the names of those that a rule is known for."""
+    own_rule = getattr(module, "initialise_parameters", None)
     if isinstance(module, nn.Conv2d):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=generator)
-        assert module.bias is None, "convolutions here have a BatchNorm behind them and no bias"
+        rules.conv(module, generator)
     elif isinstance(module, nn.Linear):
-        uniform_by_fan_in(module.weight, module.in_features, generator)
+        rules.linear(module, generator)
+    elif isinstance(module, NORM):
+        if module.weight is not None:
+            nn.init.ones_(module.weight)
         if module.bias is not None:
-            uniform_by_fan_in(module.bias, module.in_features, generator)
-    elif isinstance(module, nn.BatchNorm2d | nn.LayerNorm):
-        nn.init.ones_(module.weight)
-        nn.init.zeros_(module.bias)
-        if isinstance(module, nn.BatchNorm2d):
+            nn.init.zeros_(module.bias)
+        if isinstance(module, BATCH_NORM):
             module.reset_running_stats()
-    else:
-        own_rule = getattr(module, "initialise_parameters", None)
-        if own_rule is None:
-            return False
+    elif own_rule is not None:
         own_rule(generator)
-    return True
+    else:
+        own = {name: tensor for name, tensor in module.named_parameters(recurse=False) if name in rules.tensors}
+        for name, tensor in own.items():
+            rules.tensors[name](tensor, generator)
+        return set(own)
+    return {name for name, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
 
 
-def new_model(
-    settings: ModelSettings, classes: Sequence[str], label_table: Tensor | None, generator: torch.Generator
-) -> nn.Module:
-    """Build, initialise and, where ``settings.backbone.weights`` names a file, load the backbone: the round-0 model.
+def new_model(settings: ModelSettings, problem: Problem, generator: torch.Generator) -> nn.Module:
+    """Build, initialise and, where the settings name a file for it, load the backbone: the round-0 model.
 
     Raises:
-        UserError: The weight file is missing, damaged or of another network.
+        UserError: The weight file is missing, damaged or of another network, or the network does not fit the images.
     """
-    model = build_model(settings, classes, label_table)
+    model = build_model(settings, problem)
     initialise(model, generator)
-    if settings.backbone.weights is not None:
+    for path in settings.weight_files:
         backbone = model.get_submodule("backbone")
-        assert isinstance(backbone, ResNetTokens), f"{settings.name} has no ResNet-18 to load weights into"
-        load_backbone_weights(backbone, settings.backbone.weights)
+        assert isinstance(backbone, Backbone), f"{settings.name} has no backbone to load weights into"
+        load_backbone_weights(backbone, path)
     return model

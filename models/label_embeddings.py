@@ -16,6 +16,7 @@ from models.settings import LabelSettings
 PROJECTION_SEED = 20250503  # of the one fixed projection from w to d; changing it changes every model
 LEXICAL_WIDTH = 4096  # hash buckets for letter groups
 LEXICAL_GRAMS = (2, 4)  # letters in a group
+STATE_WORDS = ("negative", "positive")  # absent, present (FedLGT's own table has them the other way round)
 SAME = 1e-6  # largest difference in a number of unit rows that are the same
 LONGEST_WAIT = 5.0  # seconds to find out that the model hub cannot be reached
 
@@ -51,6 +52,32 @@ def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> T
     if rows.shape[1] != dim:
         rows = _unit(rows @ _projection(rows.shape[1], dim), settings, classes)
     return rows.to(torch.float32).contiguous()
+
+
+def embed_state_words(settings: LabelSettings, dim: int) -> Tensor:
+    """The rows e(absent), e(present) of FedLGT's frozen states (spec 1.4.1), from the same source as the labels.
+
+    The bare words are embedded, without the labels' sentence and centring.
+
+    Returns:
+        [2, d] float32, unit rows.
+
+    Raises:
+        UserError: As ``embed_labels``; a file needs rows for the two words too.
+    """
+    plain = settings.model_copy(update={"prompt": "{label}", "prompt_names": {}, "center": False})
+    try:
+        return embed_labels(plain, STATE_WORDS, dim)
+    except UserError as error:
+        if settings.source != "file":
+            raise
+        raise UserError(
+            "The label file does not give the two state words that the network is built around.",
+            where=error.where,
+            expected=f"rows named {' and '.join(STATE_WORDS)} (absent, present) besides those of the labels",
+            found=error.found,
+            hint="Add the embeddings of the two words to the file, or set model.labels.source to clip or lexical.",
+        ) from error
 
 
 def write_label_file(path: Path, classes: Sequence[str], embeddings: Tensor) -> None:

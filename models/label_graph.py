@@ -107,17 +107,21 @@ class GaussianGraphAutoencoder(Noisy):
         nn.init.constant_(self.scale, self.start_scale)
         nn.init.zeros_(self.shift)
 
-    def encode(self, labels: Tensor, graph: Tensor) -> Tensor:
-        """F [B, C, d] from Lt [B, C, d] and A [B, C, C] (eqs 5-7); in training with noise, in eval its mean."""
+    def encode(self, labels: Tensor, graph: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(F, mean, deviation), each [B, C, d], from Lt [B, C, d] and A [B, C, C] (eqs 5-7).
+
+        F is drawn around the mean in training and is the mean in eval mode; with ``residual`` Lt is added to F alone.
+        """
         hidden = graph @ self.W(labels)  # Hg [B, C, d]
         similarity = F.leaky_relu(self.scale * edges(hidden) + self.shift, LEAK)  # eq 5
         attention = similarity.softmax(-1)  # alpha [B, C, C], eq 6
-        features = attention @ self.V(labels)  # mean_i [B, C, d]
+        mean, deviation = attention @ self.V(labels), attention @ self.U(labels)  # mean_i, dev_i [B, C, d]
+        features = mean
         if self.training:
             # Independent per entry (diagonal covariance); a negative deviation is as good: the noise is symmetric.
-            noise = torch.randn(features.shape, generator=self.source(features), device=features.device)
-            features = features + noise * (attention @ self.U(labels))
-        return features + labels if self.residual else features
+            noise = torch.randn(mean.shape, generator=self.source(mean), device=mean.device)
+            features = mean + noise * deviation
+        return (features + labels if self.residual else features), mean, deviation
 
     def decode(self, features: Tensor) -> Tensor:
         """R [B, C, d] from F [B, C, d]: two attention layers over the labels.
@@ -129,10 +133,55 @@ class GaussianGraphAutoencoder(Noisy):
         reconstruction: Tensor = self.decoder_last(hidden)
         return reconstruction
 
-    def forward(self, labels: Tensor, graph: Tensor) -> tuple[Tensor, Tensor]:
-        """(F, R), both [B, C, d], from Lt [B, C, d] and A [B, C, C]."""
-        features = self.encode(labels, graph)
-        return features, self.decode(features)
+    def forward(self, labels: Tensor, graph: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(F, R, mean, deviation), each [B, C, d], from Lt [B, C, d] and A [B, C, C]."""
+        features, mean, deviation = self.encode(labels, graph)
+        return features, self.decode(features), mean, deviation
+
+
+class FrozenRows(nn.Module):
+    """A table that is equal at all clients and never trained, so never sent or averaged: a buffer outside the state.
+
+    Args:
+        rows: [n, d]; copied.
+    """
+
+    rows: Tensor
+
+    def __init__(self, rows: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("rows", rows.detach().to(torch.float32, copy=True), persistent=False)
+
+    def forward(self) -> Tensor:
+        """The table [n, d]."""
+        return self.rows
+
+
+class LearntRows(nn.Module):
+    """A label table that is trained and exchanged (C-Tran).
+
+    Args:
+        count: Rows n, one per label.
+        dim: Token width d.
+    """
+
+    def __init__(self, count: int, dim: int) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.zeros(count, dim))
+
+    def initialise_parameters(self, generator: torch.Generator) -> None:
+        """Uniform within 1 / sqrt(d), as C-Tran starts its embeddings."""
+        uniform_by_fan_in(self.rows, self.rows.shape[1], generator)
+
+    def forward(self) -> Tensor:
+        """The table [n, d]."""
+        return self.rows
+
+
+def frozen_states(words: Tensor) -> FrozenRows:
+    """The table e(s) [3, d] of "add_embed" from the state words' rows [2, d] (absent, present); unknown is zero."""
+    assert words.shape[0] == 2, f"two state words, found {words.shape[0]}"
+    return FrozenRows(torch.cat([torch.zeros_like(words[:1]), words]))
 
 
 class StateTable(nn.Module):

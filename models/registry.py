@@ -1,6 +1,5 @@
 """The networks by name. A new network is one module with ``build`` and one entry here."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -12,43 +11,113 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """What a network is built for, besides its settings.
+
+    Attributes:
+        classes: The C class names, in the data set's order.
+        image_size: Side S of the square images, pixels.
+        label_table: Unit rows [C, d] float32 with d = ``settings.backbone.dim`` (``models.label_embeddings``), for
+            networks that need labels.
+        state_words: Unit rows [2, d], the embeddings of the words for absent and present, for networks that need them.
+    """
+
+    classes: tuple[str, ...]
+    image_size: int
+    label_table: "Tensor | None" = None
+    state_words: "Tensor | None" = None
+
+
+@dataclass(frozen=True)
 class Network:
     """What the pipeline must know of a network without importing it.
 
     Attributes:
-        module: Import path; the module has ``build(settings, classes, label_table) -> nn.Module``.
+        module: Import path; the module has ``build(settings, problem) -> nn.Module``.
         title: What it is and the paper it comes from.
-        native_objective: The loss it is trained with unless a method brings its own: "fmman" or "bce".
+        objectives: The losses it can be trained with; the first is its own, used unless another is named.
         cluster_prefix: Prefix of the parameters that FMMAN's server clusters clients on; None where there are none.
         needs_labels: Whether ``build`` wants a label table [C, d].
+        needs_state_words: Whether it may want the two state words' embeddings [2, d].
+        private: Prefixes of tensors with a rule of their own, which stay out of the parameter average.
     """
 
     module: str
     title: str
-    native_objective: str
-    cluster_prefix: str | None
-    needs_labels: bool
+    objectives: tuple[str, ...]
+    cluster_prefix: str | None = None
+    needs_labels: bool = False
+    needs_state_words: bool = False
+    private: tuple[str, ...] = ()
 
+
+PLAIN = ("bce", "asl")  # losses of networks that map images to logits and nothing else
+FIRST_LAYER = "transformer.layers.0."
 
 NETWORKS: dict[str, Network] = {
     "fmman": Network(
         module="models.fmman",
         title="Multi-stage attention network (Zhong, Jiang et al., J. Low Power Electron. Appl. 2025, 15(3), 46)",
-        native_objective="fmman",
-        cluster_prefix="transformer.layers.0.",
+        objectives=("fmman", "fedlgt", "lmt", "bce"),
+        cluster_prefix=FIRST_LAYER,
         needs_labels=True,
+        needs_state_words=True,
+    ),
+    "fedlgt": Network(
+        module="models.fedlgt",
+        title="FedLGT's label transformer with frozen embeddings (Liu et al., AAAI 2024)",
+        objectives=("fedlgt", "lmt", "fmman", "bce"),
+        cluster_prefix=FIRST_LAYER,
+        needs_labels=True,
+        needs_state_words=True,
+    ),
+    "ctran": Network(
+        module="models.ctran",
+        title="C-Tran, label and state embeddings learnt (Lanchantin et al., CVPR 2021)",
+        objectives=("lmt", "fedlgt", "bce"),
+        cluster_prefix=FIRST_LAYER,
     ),
     "resnet18": Network(
         module="models.classifier",
         title="ResNet-18 with a linear classifier (He et al., CVPR 2016)",
-        native_objective="bce",
-        cluster_prefix=None,
-        needs_labels=False,
+        objectives=PLAIN,
+    ),
+    "resnet50": Network(
+        module="models.classifier",
+        title="ResNet-50 with a linear classifier (He et al., CVPR 2016)",
+        objectives=PLAIN,
+    ),
+    "vit_tiny": Network(
+        module="models.timm_classifiers",
+        title="ViT-Tiny (Dosovitskiy et al., ICLR 2021; Steiner et al., TMLR 2022)",
+        objectives=PLAIN,
+    ),
+    "mlp_mixer": Network(
+        module="models.timm_classifiers",
+        title="MLP-Mixer (Tolstikhin et al., NeurIPS 2021)",
+        objectives=PLAIN,
+    ),
+    "convmixer": Network(
+        module="models.timm_classifiers",
+        title="ConvMixer (Trockman and Kolter, TMLR 2023)",
+        objectives=PLAIN,
+    ),
+    "poolformer": Network(
+        module="models.timm_classifiers",
+        title="PoolFormer (Yu et al., CVPR 2022)",
+        objectives=PLAIN,
+    ),
+    "xuesgcn": Network(
+        module="models.xuesgcn",
+        title="Scene-based graph convolutional network (MiLab-HITSZ/2023XueSGCN, IJCNN 2024)",
+        objectives=("asl",),
+        needs_labels=True,
+        private=("scene_head.", "co_occurrence", "scene_counts"),
     ),
 }
 
 
-def build_model(settings: "ModelSettings", classes: Sequence[str], label_table: "Tensor | None") -> "nn.Module":
+def build_model(settings: "ModelSettings", problem: Problem) -> "nn.Module":
     """Build the network that ``settings.name`` names, on the CPU.
 
     Its weights are PyTorch's own start values from the global generator: call ``models.initialise.initialise``,
@@ -56,11 +125,9 @@ def build_model(settings: "ModelSettings", classes: Sequence[str], label_table: 
 
     Args:
         settings: The whole model section.
-        classes: The C class names, in the data set's order.
-        label_table: Unit rows [C, d] float32 with d = ``settings.backbone.dim`` (``models.label_embeddings``); None for
-            networks that don't need labels.
+        problem: What it is built for; ``label_table`` may be None for networks that don't need labels.
     """
     network = NETWORKS[settings.name]
-    assert label_table is not None or not network.needs_labels, f"{settings.name} needs a label table"
-    model: nn.Module = import_module(network.module).build(settings, classes, label_table)
+    assert problem.label_table is not None or not network.needs_labels, f"{settings.name} needs a label table"
+    model: nn.Module = import_module(network.module).build(settings, problem)
     return model

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from models.base_settings import Section
 from models.registry import NETWORKS
+from models.timm_settings import FAMILIES, TimmSettings
 
 
 class BackboneSettings(Section):
@@ -99,17 +100,30 @@ class LabelSettings(Section):
 
 
 class FmmanSettings(Section):
-    """The label graph and transformer of FMMAN; the defaults are the paper's readings (docs: decisions D3, D7)."""
+    """The label graph and transformer of FMMAN; the defaults are the paper's readings (docs: decisions D3, D7).
+
+    FedLGT and C-Tran are built from the same parts: they take ``layers`` to ``z``, and have their own of the rest.
+    """
 
     use_graph: bool = Field(
         default=True,
         description="Gaussian graph autoencoder over the labels (eqs 4-8). "
-        "False leaves the label tokens as they are, which is FedLGT's network.",
+        "False: the transformer reads the masked label embeddings themselves.",
+    )
+    use_state: bool = Field(
+        default=True,
+        description="Label states at all. False: label embeddings enter as they are, whatever the states, the graph is "
+        "the same for all images, and the loss fmman is taken over all labels in one pass (FMMAN_without_mask).",
     )
     state_combine: Literal["mul_scalar", "mul_embed", "add_embed"] = Field(
         default="mul_scalar",
         description="How a state enters a label embedding (eq 3): times -1/0/1; times a learned vector per state; "
-        "plus a learned vector per state (C-Tran).",
+        "plus a vector per state (C-Tran, FedLGT).",
+    )
+    state_words: Literal["learned", "frozen"] = Field(
+        default="learned",
+        description="The vectors of add_embed: learned and exchanged (C-Tran), or the frozen embeddings of the words "
+        "negative and positive (FedLGT). In both unknown adds nothing.",
     )
     edge_act: Literal["abs", "clamp", "shift", "raw"] = Field(
         default="abs",
@@ -138,16 +152,69 @@ class FmmanSettings(Section):
         "or the means of image and labels side by side (twice as wide).",
     )
 
+    @model_validator(mode="after")
+    def _words_are_added(self) -> "FmmanSettings":
+        if self.state_words == "frozen" and self.state_combine != "add_embed":
+            raise ValueError(
+                f"state_words frozen is for state_combine add_embed, which is {self.state_combine}; set both or neither"
+            )
+        return self
+
+
+class XuesgcnSettings(Section):
+    """The scenes and the label graphs of XueSGCN; the defaults are the published code's."""
+
+    scenes: int = Field(default=6, ge=1, le=64, description="Scenes that images are sorted into, each with its graph.")
+    attention_width: int = Field(
+        default=1024, ge=1, le=8192, description="Inner width of the attention of labels over the image."
+    )
+    graph_width: int = Field(default=1024, ge=1, le=8192, description="Width between the two graph convolutions.")
+
+
+class ClassifierSettings(Section):
+    """The head of the plain classifiers: resnet18, resnet50, vit_tiny, mlp_mixer, convmixer, poolformer."""
+
+    projection: int = Field(
+        default=0,
+        ge=0,
+        le=8192,
+        description="Width of MOON's projection head, two linear layers between backbone and classifier "
+        "(256 in its code); 0: none, the classifier reads the backbone.",
+    )
+
 
 class ModelSettings(Section):
     """Which network is trained, and how it is built."""
 
     name: str = Field(default="fmman", description=f"Network: {', '.join(NETWORKS)}.")
-    backbone: BackboneSettings = Field(default_factory=BackboneSettings, description="The image encoder.")
+    backbone: BackboneSettings = Field(
+        default_factory=BackboneSettings,
+        description=f"The image encoder of all networks but {', '.join(FAMILIES)}.",
+    )
+    timm: TimmSettings = Field(default_factory=TimmSettings, description=f"Used by {', '.join(FAMILIES)}.")
+    classifier: ClassifierSettings = Field(
+        default_factory=ClassifierSettings,
+        description=f"Used by the plain classifiers: resnet18, {', '.join(FAMILIES)}.",
+    )
     labels: LabelSettings = Field(
         default_factory=LabelSettings, description="Label embeddings; used by networks with label tokens."
     )
-    fmman: FmmanSettings = Field(default_factory=FmmanSettings, description="Used by the network fmman.")
+    fmman: FmmanSettings = Field(
+        default_factory=FmmanSettings,
+        description="Used by the network fmman; its transformer settings by fedlgt and ctran too.",
+    )
+    xuesgcn: XuesgcnSettings = Field(default_factory=XuesgcnSettings, description="Used by the network xuesgcn.")
+
+    @property
+    def weight_files(self) -> list[Path]:
+        """Files of weights that the network's backbone starts from: none or one."""
+        path = (self.timm if self.name in FAMILIES else self.backbone).weights
+        return [] if path is None else [path]
+
+    @property
+    def wants_state_words(self) -> bool:
+        """Whether the network is built around the embeddings of the words for absent and present."""
+        return self.name == "fedlgt" or (self.name == "fmman" and self.fmman.state_words == "frozen")
 
     @field_validator("name")
     @classmethod
@@ -157,8 +224,14 @@ class ModelSettings(Section):
         return name
 
     @model_validator(mode="after")
+    def _timm_fits_the_network(self) -> "ModelSettings":
+        if self.name in FAMILIES:
+            self.timm.check(self.name)
+        return self
+
+    @model_validator(mode="after")
     def _heads_divide_the_width(self) -> "ModelSettings":
-        if self.name == "fmman" and self.backbone.dim % self.fmman.heads:
+        if self.name in ("fmman", "fedlgt", "ctran") and self.backbone.dim % self.fmman.heads:
             raise ValueError(
                 f"fmman.heads must divide the token width {self.backbone.dim} "
                 f"(512 times backbone.width), it is {self.fmman.heads}"

@@ -53,9 +53,38 @@ CATALOGUE: dict[str, Policy] = {
         delays=(1.0, 5.0),
         tags=("gpu",),
     ),
+    "score-clients": Policy(
+        "tasks.client.score:score_clients",
+        "Score a model at every client, on its own images.",
+        retries=1,
+        delays=(1.0,),
+        tags=("gpu",),
+    ),
     "check-updates": Policy("tasks.server.check:check_updates", "Check what clients sent before it counts."),
     "cluster-models": Policy("tasks.server.cluster:cluster_models", "Group clients whose models changed alike."),
     "aggregate": Policy("tasks.server.average:aggregate", "Combine models into one.", retries=1, delays=(1.0,)),
+    "average-with-duals": Policy(
+        "tasks.server.hybrid:average_with_duals",
+        "FedHybrid: the clients' mean, moved by the mean of their dual variables.",
+        retries=1,
+        delays=(1.0,),
+    ),
+    "average-with-scenes": Policy(
+        "tasks.server.scenes:average_with_scenes",
+        "XueSGCN: the clients' mean, and each one's label counts mixed with those of similar scenes.",
+        retries=1,
+        delays=(1.0,),
+    ),
+    "find-held-out": Policy("tasks.server.select:held_out", "Find out whether every client holds val images."),
+    "note-losses": Policy("tasks.server.select:note_losses", "Keep the clients' losses and how they changed."),
+    "learn-correlations": Policy("tasks.server.select:learn", "Train FedCor's process on the losses' changes."),
+    "choose-clients": Policy("tasks.server.select:choose", "FedCor's greedy choice of clients."),
+    "nova-average": Policy(
+        "tasks.server.nova:nova_average", "FedNova's average of changes per step.", retries=1, delays=(1.0,)
+    ),
+    "control-step": Policy(
+        "tasks.server.control:control_step", "SCAFFOLD's model and control variate.", retries=1, delays=(1.0,)
+    ),
     "evaluate": Policy(
         "tasks.evaluate:evaluate_model",
         "Score a model on the pooled test set.",

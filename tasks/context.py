@@ -12,6 +12,7 @@ from tasks.store import Store, digest_of
 if TYPE_CHECKING:
     from models.settings import ModelSettings
     from tasks.client.settings import TrainSettings
+    from tasks.evaluation_settings import EvaluationSettings
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,14 @@ class RunContext:
         clients: Folder that says who holds which samples.
         seed: The run's seed.
         classes: The one label order.
-        label_table: The frozen label embeddings [C, d], ``None`` for networks without.
+        image_size: Side S of the images, pixels.
+        tables: The frozen embeddings of labels and state words, ``None`` for networks without.
         model: Settings of the network.
         train: Settings of the local loop.
         objective: Name of the objective and its settings section.
         objective_settings: That section.
         bn_policy: What happens to BatchNorm statistics (specification section 7).
+        evaluation: How models are scored.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         precision: ``fp32`` or ``bf16`` (autocast, CUDA only).
         client_timeout_s: Longest time one client may train.
@@ -41,12 +44,14 @@ class RunContext:
     clients: str
     seed: int
     classes: tuple[str, ...]
-    label_table: ModelRef | None
+    image_size: int
+    tables: ModelRef | None
     model: "ModelSettings"
     train: "TrainSettings"
     objective: str
     objective_settings: Any
     bn_policy: str
+    evaluation: "EvaluationSettings"
     device: str = "cpu"
     precision: str = "fp32"
     client_timeout_s: float = 3600.0
@@ -64,11 +69,14 @@ RESULT_CODE = (
     "tasks/server",
     "tasks/context.py",
     "tasks/evaluate.py",
+    "tasks/evaluation_settings.py",
+    "tasks/metrics.py",
     "tasks/initial.py",
     "tasks/network.py",
     "tasks/randomness.py",
     "flows/rounds",
     "flows/federation.py",
+    "flows/jobs.py",
 )
 DATA_CODE = ("tasks/data",)
 

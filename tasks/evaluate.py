@@ -1,142 +1,160 @@
-"""Metrics of the pooled test set, computed once from all scores (specification section 5).
+"""Scores a model on the pooled test set and on every client's own test images (specification section 5).
 
-Averages over batches or clients of an AP are not an AP; nothing here averages them.
+The one mean over clients is that of personal models, each scored on the whole pooled test set (section 4.7).
 """
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks.metrics import (
+    OF_ALL,
+    class_rows,
+    client_distribution,
+    multilabel_metrics,
+    probabilities,
+    site_rows,
+    weighted_mean,
+)
+
 if TYPE_CHECKING:
+    from torch import nn
+
     from tasks.context import RunContext
+    from tasks.data.clients import Clients
+    from tasks.data.dataset import Dataset, Pictures
     from tasks.records import ModelRef
 
-
-def _ratio(part: np.ndarray | float, whole: np.ndarray | float) -> Any:
-    """The quotient of part and whole, with 0/0 = 0."""
-    part, whole = np.asarray(part, float), np.asarray(whole, float)
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+CLIENT_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "images", "classes_used")
 
 
-def per_class_table(scores: np.ndarray, targets: np.ndarray, threshold: float = 0.5) -> dict[str, np.ndarray]:
-    """AP, precision, recall, F1, support and prevalence of every class.
-
-    Args:
-        scores: Probabilities [N, C].
-        targets: 0/1 [N, C].
-        threshold: A score at or above it is a prediction.
-
-    Returns:
-        Name -> array [C]; ``ap`` is NaN for a class without positives.
-    """
-    from sklearn.metrics import average_precision_score
-
-    predicted, true = scores >= threshold, targets.astype(bool)
-    hits = (predicted & true).sum(axis=0)
-    precision, recall = _ratio(hits, predicted.sum(axis=0)), _ratio(hits, true.sum(axis=0))
-    ap = np.full(targets.shape[1], np.nan)
-    for c in np.flatnonzero(true.any(axis=0)):
-        ap[c] = average_precision_score(true[:, c], scores[:, c])
-    return {
-        "ap": ap,
-        "precision": precision,
-        "recall": recall,
-        "f1": _ratio(2 * precision * recall, precision + recall),
-        "support": true.sum(axis=0).astype(float),
-        "prevalence": true.mean(axis=0) if len(true) else np.full(targets.shape[1], np.nan),
-    }
-
-
-def multilabel_metrics(scores: np.ndarray, targets: np.ndarray, threshold: float = 0.5) -> dict[str, float]:
-    """The global metrics of section 5.
-
-    Classes without positives are left out of every macro mean; ``classes_used`` says how many are in.
-    ``cf1`` is the F1 of macro precision and macro recall, ``mean_f1`` the mean of the classes' F1. Where every image
-    has exactly one label, ``accuracy`` is the share of images whose highest score is that label's.
-
-    Args:
-        scores: Probabilities [N, C].
-        targets: 0/1 [N, C].
-        threshold: A score at or above it is a prediction.
-
-    Returns:
-        Name -> number; NaN where nothing can be said.
-    """
-    from sklearn.metrics import average_precision_score
-
-    table = per_class_table(scores, targets, threshold)
-    used = table["support"] > 0
-    predicted, true = scores >= threshold, targets.astype(bool)
-    hits, said, there = float((predicted & true).sum()), float(predicted.sum()), float(true.sum())
-    micro_p, micro_r = float(_ratio(hits, said)), float(_ratio(hits, there))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the mean of no class is NaN, and that is what we mean
-        macro = {name: float(np.mean(table[name][used])) for name in ("ap", "precision", "recall", "f1", "prevalence")}
-    harmonic = float(_ratio(2 * macro["precision"] * macro["recall"], macro["precision"] + macro["recall"]))
-    single = len(targets) > 0 and bool((true.sum(axis=1) == 1).all())
-    accuracy = {"accuracy": float((scores.argmax(axis=1) == true.argmax(axis=1)).mean())} if single else {}
-    return accuracy | {
-        "macro_ap": macro["ap"],
-        "micro_ap": float(average_precision_score(true.ravel(), scores.ravel())) if there else float("nan"),
-        "macro_precision": macro["precision"],
-        "macro_recall": macro["recall"],
-        "cf1": harmonic if used.any() else float("nan"),
-        "mean_f1": macro["f1"],
-        "micro_precision": micro_p,
-        "micro_recall": micro_r,
-        "micro_f1": float(_ratio(2 * micro_p * micro_r, micro_p + micro_r)),
-        "mean_prevalence": macro["prevalence"],
-        "classes_used": float(used.sum()),
-        "images": float(len(targets)),
-    }
-
-
-def class_rows(classes: Sequence[str], scores: np.ndarray, targets: np.ndarray) -> dict[str, dict[str, float]]:
-    """The per-class table as plain numbers, class -> {ap, precision, recall, f1, support, prevalence}."""
-    table = per_class_table(scores, targets)
-    return {name: {key: float(values[c]) for key, values in table.items()} for c, name in enumerate(classes)}
-
-
-def site_rows(sites: np.ndarray, scores: np.ndarray, targets: np.ndarray) -> dict[str, dict[str, float]]:
-    """Per site the metrics that still mean something on few images."""
-    keep = ("macro_ap", "micro_ap", "cf1", "images", "classes_used")
-    rows = {}
-    for site in sorted(set(sites.tolist())):
-        here = sites == site
-        metrics = multilabel_metrics(scores[here], targets[here])
-        rows[site] = {key: metrics[key] for key in keep}
-    return rows
-
-
-def evaluate_model(context: "RunContext", ref: "ModelRef") -> dict[str, Any]:
-    """Scores one model on the pooled test and validation images.
+class Scored:
+    """What one model says of a data set; a picture that no client's camera changes is scored once.
 
     Args:
         context: The run.
-        ref: The model's weights.
+        model: The network with its weights.
+        dataset: The pictures.
+    """
+
+    def __init__(self, context: "RunContext", model: "nn.Module", dataset: "Dataset") -> None:
+        self.context, self.model, self.dataset = context, model, dataset
+        self.logits = np.zeros(dataset.targets.shape, np.float32)
+        self.known = np.zeros(len(dataset.targets), bool)
+
+    def _of(self, rows: np.ndarray) -> np.ndarray:
+        new = np.unique(rows[~self.known[rows]])
+        if len(new):
+            self.logits[new], self.known[new] = self._score(self.dataset.pictures(new)), True
+        return self.logits[rows]
+
+    def _score(self, pictures: "Pictures") -> np.ndarray:
+        from tasks.network import scores
+
+        return scores(self.context, self.model, pictures)
+
+    def _metrics(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+        from tasks.network import bce_of
+
+        metrics = multilabel_metrics(probabilities(logits), targets, self.context.evaluation)
+        return metrics | {"loss": bce_of(logits, targets)}
+
+    def pooled(self) -> dict[str, dict[str, Any]]:
+        """``metrics`` of the pooled test and (``val_``) validation images, ``per_class`` and ``per_site`` of test."""
+        out: dict[str, dict[str, Any]] = {"metrics": {}}
+        for split, prefix in (("val", "val_"), ("test", "")):
+            rows = self.dataset.indices(split)
+            if len(rows) == 0:
+                continue
+            logits, targets = self._of(rows), self.dataset.targets[rows]
+            out["metrics"] |= {prefix + name: value for name, value in self._metrics(logits, targets).items()}
+            if split == "test":
+                scores, settings = probabilities(logits), self.context.evaluation
+                out["per_class"] = class_rows(self.context.classes, scores, targets, settings)
+                out["per_site"] = site_rows(self.dataset.sites[rows], scores, targets, settings)
+        return out
+
+    def own(self, clients: "Clients", client: str) -> dict[str, float]:
+        """The metrics on the client's own test images, as its camera takes them; empty if it has none."""
+        from tasks.client.features import client_pictures
+
+        rows = clients.rows(client, "test")
+        if len(rows) == 0:
+            return {}
+        changed = clients.features(client) is not None
+        logits = self._score(client_pictures(self.dataset, clients, client, rows)) if changed else self._of(rows)
+        metrics = self._metrics(logits, self.dataset.targets[rows])
+        return {key: metrics[key] for key in CLIENT_METRICS}
+
+
+def evaluate_model(
+    context: "RunContext",
+    ref: "ModelRef",
+    overlays: "Mapping[str, ModelRef] | None" = None,
+    sizes: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Scores one model, or the clients' personal ones, on the pooled test and validation images and on clients' own.
+
+    Args:
+        context: The run.
+        ref: The global model's weights.
+        overlays: Client -> its own tensors (``model/<name>``), laid over the global model. Each such model is scored on
+            the pooled images, and the global figures are the mean of these.
+        sizes: Client -> weight in that mean; by default the number of its training images.
 
     Returns:
-        ``metrics`` (test; the validation ones begin with ``val_``), ``per_class`` and ``per_site`` of the test set.
+        ``metrics`` (test; the validation ones begin with ``val_``, the distributions over clients with ``client/``),
+        ``per_class`` and ``per_site`` of the test set, and ``per_client``: client -> ``CLIENT_METRICS`` on its own test
+        images where it has any, and with an overlay the same on the pooled ones, named ``pooled_...``.
+
+    Raises:
+        UserError: If weights do not fit the network.
     """
-    from pathlib import Path
-
+    from tasks.data.clients import load_clients
     from tasks.data.dataset import load_dataset
-    from tasks.network import bce_of, build_network, scores
+    from tasks.network import build_network
 
-    dataset = load_dataset(Path(context.dataset))
-    model = build_network(context, context.open_store(), ref)
-    out: dict[str, Any] = {"metrics": {}}
-    for split, prefix in (("val", "val_"), ("test", "")):
-        rows = dataset.indices(split)
-        if len(rows) == 0:
-            continue
-        logits, targets = scores(context, model, dataset.pictures(rows)), dataset.targets[rows]
-        probabilities = 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
-        metrics = multilabel_metrics(probabilities, targets) | {"loss": bce_of(logits, targets)}
-        out["metrics"] |= {prefix + name: value for name, value in metrics.items()}
-        if split == "test":
-            out["per_class"] = class_rows(context.classes, probabilities, targets)
-            out["per_site"] = site_rows(dataset.sites[rows], probabilities, targets)
+    dataset, clients = load_dataset(Path(context.dataset)), load_clients(Path(context.clients))
+    model, personal = build_network(context, context.open_store(), ref), sorted(overlays or {})
+    assert set(personal) <= set(clients.ids), f"overlays of unknown clients: {personal}"
+    scored = Scored(context, model, dataset)
+    per_client = {client: scored.own(clients, client) for client in clients.ids if client not in personal}
+    if overlays:
+        weights = {client: len(clients.indices[client]) for client in personal} if sizes is None else sizes
+        out, rows = _personal(context, model, dataset, clients, overlays, [weights[client] for client in personal])
+        per_client |= rows
+    else:
+        out = scored.pooled()
+    out["per_client"] = {client: per_client[client] for client in clients.ids if per_client[client]}
+    out["metrics"] |= client_distribution(out["per_client"])
     return out
+
+
+def _personal(
+    context: "RunContext",
+    model: "nn.Module",
+    dataset: "Dataset",
+    clients: "Clients",
+    overlays: "Mapping[str, ModelRef]",
+    weights: Sequence[float],
+) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
+    """The weighted mean of the personal models' figures (section 4.7), and each client's own; ``weights`` by client."""
+    from tasks.network import lay_over
+
+    store, base = context.open_store(), {name: value.clone() for name, value in model.state_dict().items()}
+    found, per_client = [], {}
+    for client in sorted(overlays):
+        model.load_state_dict(base)  # overlays need not hold the same tensors
+        lay_over(model, store, overlays[client])
+        scored = Scored(context, model, dataset)
+        pooled = scored.pooled()
+        of_all = {OF_ALL + key: pooled["metrics"][key] for key in CLIENT_METRICS if key in pooled["metrics"]}
+        per_client[client] = scored.own(clients, client) | of_all
+        found.append(pooled)
+    out: dict[str, Any] = {"metrics": weighted_mean([pooled["metrics"] for pooled in found], weights)}
+    for table in ("per_class", "per_site"):
+        rows = [pooled[table] for pooled in found if table in pooled]
+        out |= {table: {name: weighted_mean([row[name] for row in rows], weights) for name in rows[0]}} if rows else {}
+    return out, per_client

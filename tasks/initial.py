@@ -9,22 +9,38 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from models.registry import Problem
     from models.settings import ModelSettings
     from tasks.context import RunContext
+    from tasks.store import Store
 
 
-def label_table(settings: "ModelSettings", classes: "Sequence[str]") -> "Tensor | None":
-    """The frozen label embeddings [C, d], ``None`` for networks without.
+def fixed_tables(settings: "ModelSettings", classes: "Sequence[str]") -> "dict[str, Tensor]":
+    """What a network is built around and never trains: ``label_table`` [C, d] and ``state_words`` [2, d].
+
+    Empty for networks that need neither. The state words come from the same source as the labels.
 
     Raises:
         UserError: If their source is not there (see ``model.labels``).
     """
-    from models.label_embeddings import embed_labels
+    from models.label_embeddings import embed_labels, embed_state_words
     from models.registry import NETWORKS
 
-    if not NETWORKS[settings.name].needs_labels:
-        return None
-    return embed_labels(settings.labels, classes, settings.backbone.dim)
+    network, dim = NETWORKS[settings.name], settings.backbone.dim
+    tables: dict[str, Tensor] = {}
+    if network.needs_labels:
+        tables["label_table"] = embed_labels(settings.labels, classes, dim)
+    if network.needs_state_words and settings.wants_state_words:
+        tables["state_words"] = embed_state_words(settings.labels, dim)
+    return tables
+
+
+def problem_of(context: "RunContext", store: "Store") -> "Problem":
+    """What the run's networks are built for."""
+    from models.registry import Problem
+
+    tables = store.get_state(context.tables) if context.tables else {}
+    return Problem(context.classes, context.image_size, tables.get("label_table"), tables.get("state_words"))
 
 
 def initial_model(context: "RunContext") -> ModelRef:
@@ -38,8 +54,7 @@ def initial_model(context: "RunContext") -> ModelRef:
     from tasks.randomness import torch_generator
 
     store = context.open_store()
-    table = store.get_state(context.label_table)["label_table"] if context.label_table else None
-    model = new_model(context.model, context.classes, table, torch_generator(context.seed, "initial model"))
+    model = new_model(context.model, problem_of(context, store), torch_generator(context.seed, "initial model"))
     state, _ = split_state(model, context.bn_policy)
     assert "label_table" not in state, "frozen tensors are not exchanged"
     return store.put_state("initial.safetensors", state)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tasks.context import RunContext
     from tasks.data.dataset import Pictures
 
+OVERLAY = "model/"  # prefix of a client's own tensors that replace the global model's
+
 
 def build_network(context: "RunContext", store: Store, ref: ModelRef | None = None) -> "nn.Module":
     """The run's network on the run's device, with the weights of ``ref`` if given.
@@ -21,15 +23,32 @@ def build_network(context: "RunContext", store: Store, ref: ModelRef | None = No
         UserError: If the weights do not fit the network.
     """
     from models.registry import build_model
+    from tasks.initial import problem_of
 
-    table = store.get_state(context.label_table)["label_table"] if context.label_table else None
-    model = build_model(context.model, context.classes, table)
+    model = build_model(context.model, problem_of(context, store))
     if ref is not None:
         try:
             model.load_state_dict(store.get_state(ref), strict=True)
         except RuntimeError as error:
             raise UserError("weights do not fit the network", where=store.path(ref.uri), found=error) from error
     return model.to(context.device)
+
+
+def lay_over(model: "nn.Module", store: Store, ref: ModelRef) -> None:
+    """Lay a client's own tensors, those named ``model/<name>`` in ``ref``, over the weights of ``model``.
+
+    Raises:
+        UserError: If one is not part of the network or has another shape.
+    """
+    own = {
+        name.removeprefix(OVERLAY): value for name, value in store.get_state(ref).items() if name.startswith(OVERLAY)
+    }
+    try:
+        extra = model.load_state_dict(own, strict=False).unexpected_keys
+    except RuntimeError as error:
+        raise UserError("a client's own tensors do not fit the network", where=ref.uri, found=error) from error
+    if extra:
+        raise UserError("a client's own tensors do not fit the network", where=ref.uri, found=", ".join(extra[:5]))
 
 
 def split_state(model: "nn.Module", bn_policy: str) -> "tuple[dict[str, Tensor], dict[str, Tensor]]":

@@ -9,7 +9,7 @@ import numpy as np
 
 from tasks.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, RED, SKY, new_figure, one_line
 from tasks.records import RoundRecord
-from tasks.summary import best_round
+from tasks.summary import best_round, client_quality, last_scored, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,13 +24,14 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
     with new_figure(path, 3.9) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
         _lines(left, records, (("macro_ap", "macro AP", BLUE, "-"), ("micro_ap", "micro AP", SKY, "--")))
-        chance = records[-1].metrics.get("mean_prevalence", math.nan)  # the test set is the same in every round
-        left.axhline(chance, color=GREY, linestyle=":", label=f"mean prevalence (guessing), {chance:.3f}")
+        chance = last_scored(records).metrics.get("mean_prevalence", math.nan)  # the same in every round
+        if math.isfinite(chance):
+            left.axhline(chance, color=GREY, linestyle=":", label=f"mean prevalence (guessing), {chance:.3f}")
         best = best_round(records)
         value = next(record.metrics.get("macro_ap", math.nan) for record in records if record.round == best)
-        left.plot(
-            [best], [value], "*", color=ORANGE, markersize=13, label=f"best by validation: round {best}, {value:.3f}"
-        )
+        if math.isfinite(value):
+            label = f"best by validation: round {best}, {value:.3f}"
+            left.plot([best], [value], "*", color=ORANGE, markersize=13, label=label)
         _lines(
             right,
             records,
@@ -47,10 +48,11 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
 
 
 def _lines(axes: "Axes", records: Sequence[RoundRecord], lines: Sequence[tuple[str, str, str, str]]) -> None:
-    rounds = [record.round for record in records]
-    marker = "o" if len(records) <= 30 else ""
+    scored = [record for record in records if record.metrics]  # a gap for each of the others would break the lines
+    rounds = [record.round for record in scored]
+    marker = "o" if len(scored) <= 30 else ""
     for key, label, colour, style in lines:
-        values = [record.metrics.get(key, math.nan) for record in records]
+        values = [record.metrics.get(key, math.nan) for record in scored]
         axes.plot(rounds, values, color=colour, linestyle=style, marker=marker, markersize=3.5, label=label)
 
 
@@ -76,6 +78,33 @@ def per_class_bars(record: RoundRecord, path: Path) -> None:
         axes.tick_params(axis="y", length=0)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=2, frameon=False)
+
+
+def client_bars(record: RoundRecord, path: Path) -> None:
+    """Macro-AP of every client that has one, the worst first, with the mean and the mean of the worst tenth."""
+    quality = sorted(client_quality(record).items(), key=lambda item: (item[1], item[0]))
+    values = [value for _, value in quality]
+    found = spread(values, low_is_worst=True)
+    few = len(quality) <= 40  # more names cannot be read
+    with new_figure(path, 4.6 if few else 3.9) as figure:
+        axes = figure.subplots()
+        axes.bar(range(len(values)), values, 0.8 if few else 1.0, color=SKY)
+        for key, label, colour, style in (
+            ("mean", "mean", ORANGE, "--"),
+            ("worst_decile", "mean of the worst tenth", RED, ":"),
+        ):
+            axes.axhline(found[key], color=colour, linestyle=style, label=f"{label}, {found[key]:.3f}")
+        if few:
+            axes.set_xticks(
+                range(len(quality)), [one_line(client, 14) for client, _ in quality], rotation=60, ha="right"
+            )
+            axes.tick_params(axis="x", length=0)
+        absent = len(record.per_client) - len(quality)
+        without = f"; {absent} more without a positive test image" if absent else ""
+        axes.set(xlim=(-0.6, len(values) - 0.4), ylim=(0, 1.02), ylabel="macro AP")
+        axes.set(title=f"Clients after round {record.round}", xlabel=f"{len(quality)} clients, worst first{without}")
+        axes.grid(visible=False, axis="x")
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
 
 
 def groups_over_rounds(records: Sequence[RoundRecord], path: Path) -> None:

@@ -116,6 +116,8 @@ class RoundRecord:
         metrics: Global metrics of the new model on the pooled test set, flat name -> number.
         per_class: Class -> {ap, precision, recall, f1, support, prevalence}.
         per_site: Site -> {macro_ap, micro_ap, ..., images}.
+        per_client: Client -> the metrics on its own test images, or of its own model; empty where there are neither.
+        server_state: What the method keeps at the server from round to round, if anything.
         client_states: Client id -> reference of its private state after this round.
         notes: What deviated from the plan, in plain words.
     """
@@ -132,6 +134,8 @@ class RoundRecord:
     metrics: dict[str, float] = field(default_factory=dict)
     per_class: dict[str, dict[str, float]] = field(default_factory=dict)
     per_site: dict[str, dict[str, float]] = field(default_factory=dict)
+    per_client: dict[str, dict[str, float]] = field(default_factory=dict)
+    server_state: ModelRef | None = None
     client_states: dict[str, ModelRef] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -155,6 +159,8 @@ class RoundRecord:
             metrics=dict(value["metrics"]),
             per_class=dict(value["per_class"]),
             per_site=dict(value["per_site"]),
+            per_client=dict(value["per_client"]),
+            server_state=ModelRef.of(value["server_state"]) if value["server_state"] else None,
             client_states={c: ModelRef.of(ref) for c, ref in value["client_states"].items()},
             notes=list(value["notes"]),
         )

@@ -6,9 +6,9 @@ import json
 import math
 import os
 import shutil
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +20,27 @@ from tasks.data.audit_report import AUDIT_FILES, REPORT
 from tasks.data.figures import FIGURES, TABLE, TITLES
 from tasks.markdown import markdown_table, safe_cell
 from tasks.records import RoundRecord
-from tasks.round_table import COLUMNS, NONE, round_row, shown_row
-from tasks.summary import best_round, best_score, load_records, totals
+from tasks.report_tables import (
+    breakdown,
+    classes_section,
+    clients_section,
+    clusters_section,
+    dropped_section,
+    notes_section,
+    rounds_section,
+)
+from tasks.round_table import NONE, round_row
+from tasks.summary import best_round, best_score, client_quality, last_scored, load_records, totals
 from tasks.tracking_settings import without_password
 
 if TYPE_CHECKING:
     import numpy as np
 
 MAIN_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "mean_prevalence", "val_macro_ap")
+CLIENT_METRICS = ("client/macro_ap/mean", "client/macro_ap/worst_decile")  # where clients have test images of their own
 DATA_PAGES = {TABLE: "How the clients' data differ, in figures", REPORT: "What was read, and what was not used"}
 DATA_FIGURES = "data"  # folder of the run with the partition's pictures and tables
 MOST_PICTURES = 60  # that a run keeps for its reports
-COLUMNS_NOTE = "MB down counts equal copies to one client once. Worst clients: mean loss of the worst tenth of them."
 
 
 class ReportSettings(Section):
@@ -81,22 +90,25 @@ def build_report(
     records = load_records(run_root)
     run, effective = _read_json(run_root / "run.json"), _read_json(run_root / "settings.json")
     out.mkdir(parents=True, exist_ok=True)
-    plots = _draw(records, out / "plots", run, settings, pictures)
+    scoring = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
+    plots = _draw(records, out / "plots", run, settings, pictures, scoring["threshold"])
     data_plots, data_tables = _data_figures(run_root, out)
     plots |= data_plots
     metrics = _metrics(records)
     _write(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     _write_rounds(out / "rounds.csv", records)
+    scored = last_scored(records)
     parts = [
-        _head(run, records),
+        _head(run, records, scoring["threshold"]),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
         *(f"[{DATA_PAGES[path.name]}]({path.name})" for path in data_tables if path.name in DATA_PAGES),
-        _rounds(records),
-        _breakdown("Classes", records[-1].per_class, records[-1]),
-        _breakdown("Sites", records[-1].per_site, records[-1]),
-        _clusters(records),
-        _dropped(records),
-        _notes(records),
+        rounds_section(records),
+        classes_section(scored, scoring["zero_support"]),
+        breakdown("Sites", scored.per_site, scored),
+        clients_section(scored),
+        clusters_section(records),
+        dropped_section(records),
+        notes_section(records),
         _settings(effective),
     ]
     _write(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
@@ -110,25 +122,30 @@ def _draw(
     run: Mapping[str, Any],
     settings: ReportSettings,
     pictures: Pictures | None,
+    threshold: float,
 ) -> dict[str, Path]:
     from tasks import plots
 
     drawn: dict[str, Path] = {}
+    scored = last_scored(records)
 
     def draw(title: str, name: str, function: Callable[..., None], *arguments: Any) -> None:
         function(*arguments, folder / name)
         drawn[title] = folder / name
 
     draw("Learning curve", "learning-curve.png", plots.learning_curve, records)
-    if records[-1].per_class:
-        draw("Average precision by class", "classes.png", plots.per_class_bars, records[-1])
+    if scored.per_class:
+        draw("Average precision by class", "classes.png", plots.per_class_bars, scored)
+    if client_quality(scored):
+        draw("Average precision by client", "clients.png", plots.client_bars, scored)
     if any(record.groups for record in records):
         draw("Clusters by round", "clusters.png", plots.groups_over_rounds, records)
     draw("Traffic by round", "traffic.png", plots.traffic, records)
     count = min(settings.pictures, len(pictures.images)) if pictures else 0
     if pictures and count:
         shown = (pictures.images[:count], pictures.truths[:count], pictures.scores[:count], run["classes"])
-        draw("Test pictures", "pictures.png", plots.prediction_sheet, *shown)
+        sheet = partial(plots.prediction_sheet, threshold=threshold)
+        draw("Test pictures", "pictures.png", sheet, *shown)
     for stale in set(folder.glob("*.png")) - set(drawn.values()):
         stale.unlink()  # a plot of an earlier report that this run has no more
     return drawn
@@ -146,12 +163,13 @@ def _data_figures(run_root: Path, out: Path) -> tuple[dict[str, Path], list[Path
 
 
 def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:
-    """The last round's main numbers, the best round and the traffic: what DVC compares. NaN is null, JSON has none.
+    """What DVC compares: the last scored round's main numbers, the best round, the traffic. NaN is null in JSON.
 
     Everything else is in ``rounds.csv``; seconds are left out, as they differ every time.
     """
     best = best_round(records)
-    flat: dict[str, float] = {key: records[-1].metrics[key] for key in MAIN_METRICS if key in records[-1].metrics}
+    last = last_scored(records).metrics
+    flat: dict[str, float] = {key: last[key] for key in (*MAIN_METRICS, *CLIENT_METRICS) if key in last}
     flat["rounds"] = len(records)
     flat["best_round"] = best
     flat["best_score"] = next(best_score(record) for record in records if record.round == best)
@@ -162,7 +180,8 @@ def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:
 
 def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
     rows = [round_row(record) for record in records]
-    fields = list(dict.fromkeys(key for row in rows for key in row))
+    longest_first = sorted(rows, key=len, reverse=True)  # a round that was not scored must not decide the order
+    fields = list(dict.fromkeys(key for row in longest_first for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
@@ -170,20 +189,20 @@ def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
     _write(path, text.getvalue())
 
 
-def _head(run: Mapping[str, Any], records: Sequence[RoundRecord]) -> str:
-    last, best = records[-1].metrics, best_round(records)
-    chosen = next(record for record in records if record.round == best)
+def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: float) -> str:
+    scored, best = last_scored(records), best_round(records)
+    last, score = scored.metrics, next(best_score(record) for record in records if record.round == best)
     results = {
-        "macro AP, last round": last.get("macro_ap", math.nan),
+        f"macro AP, round {scored.round}": last.get("macro_ap", math.nan),
         "macro AP of guessing (mean prevalence)": last.get("mean_prevalence", math.nan),
-        "best round by validation": f"{best} (validation macro AP {best_score(chosen):.4f})",
+        "best round by validation": f"{best} (validation macro AP {score:.4f})" if math.isfinite(score) else NONE,
         "rounds": len(records),
     }
     facts = {key: value for key, value in run.items() if isinstance(value, str | int | float)}
     rows = [[key, _value(value)] for key, value in (results | facts | {"classes": len(run["classes"])}).items()]
     title = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}"
     silent = last.get("micro_recall") == 0 and last.get("micro_precision") == 0
-    note = "\n\nNo score reached 0.5, so nothing was predicted: F1, precision and recall are 0. Train longer."
+    note = f"\n\nNothing true had a score from {threshold:g} on: F1, precision and recall are 0. Train longer."
     return f"{title}{note if silent else ''}\n\n## Plots"
 
 
@@ -194,55 +213,6 @@ def _settings(settings: Mapping[str, Any]) -> str:
         [name, ", ".join(f"{key}={_value(value)}" for key, value in _leaves(part))] for name, part in sections.items()
     ]
     return f"## Settings\n\n{markdown_table(['section', 'values'], lines)}"
-
-
-def _rounds(records: Sequence[RoundRecord]) -> str:
-    table = markdown_table([title for _, title, _ in COLUMNS], [shown_row(round_row(record)) for record in records])
-    return f"## Rounds\n\n{table}\n\n{COLUMNS_NOTE}"
-
-
-def _breakdown(title: str, table: Mapping[str, Mapping[str, float]], record: RoundRecord) -> str:
-    if not table:
-        return ""
-    keys = list(dict.fromkeys(key for cells in table.values() for key in cells))
-    rows = [[name, *(_number(cells.get(key), key) for key in keys)] for name, cells in table.items()]
-    return f"## {title}, round {record.round}\n\n" + markdown_table(["name", *keys], rows)
-
-
-def _clusters(records: Sequence[RoundRecord]) -> str:
-    record = next((record for record in reversed(records) if record.groups), None)
-    if record is None:
-        return ""
-    members: dict[int, list[str]] = defaultdict(list)
-    for client, group in sorted(record.groups.items()):
-        members[group].append(client)
-    rows = [[str(group), str(len(clients)), ", ".join(clients)] for group, clients in sorted(members.items())]
-    return f"## Clusters, round {record.round}\n\n" + markdown_table(["cluster", "clients", "who"], rows)
-
-
-def _dropped(records: Sequence[RoundRecord]) -> str:
-    cases: dict[tuple[str, int, str], list[int]] = defaultdict(list)
-    for record in records:
-        for entry in record.dropped:
-            cases[entry.client, entry.stage, entry.reason].append(record.round)
-    if not cases:
-        return "## Dropped clients\n\nNone: every client that was asked counted."
-    rows = [
-        [client, str(stage), reason, str(len(rounds)), ", ".join(map(str, rounds))]
-        for (client, stage, reason), rounds in sorted(cases.items())
-    ]
-    return "## Dropped clients\n\n" + markdown_table(["client", "stage", "reason", "times", "rounds"], rows)
-
-
-def _notes(records: Sequence[RoundRecord]) -> str:
-    lines = [f"- Round {record.round}: {safe_cell(note)}" for record in records for note in record.notes]
-    return "## Notes\n\n" + "\n".join(lines) if lines else ""
-
-
-def _number(value: float | None, key: str) -> str:
-    if value is None or not math.isfinite(value):
-        return NONE
-    return f"{value:.0f}" if key in ("support", "images", "classes_used") else f"{value:.4f}"
 
 
 def _value(value: object) -> str:

@@ -35,6 +35,7 @@ def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
     saved = replace(
         record,
         model=place("model.safetensors", record.model),
+        server_state=place("server.safetensors", record.server_state) if record.server_state else None,
         prototypes=[place(f"prototype-{k}.safetensors", ref) for k, ref in enumerate(record.prototypes)],
         updates={stage: [_without_file(update) for update in updates] for stage, updates in record.updates.items()},
     )
@@ -80,8 +81,9 @@ def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
         if not store.exists(f"{folder_of(number)}/round.json"):
             raise _damaged(store, number, "no round.json")
         record = load_round(store, number)
-        if not store.holds(record.model):
-            raise _damaged(store, number, f"a model that is not the one with digest {record.model.digest}")
+        for ref in (record.model, record.server_state):
+            if ref and not store.holds(ref):
+                raise _damaged(store, number, f"{ref.uri}: not the file with digest {ref.digest}")
         records.append(record)
     return records
 

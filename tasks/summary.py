@@ -58,15 +58,45 @@ def best_round(records: Sequence[RoundRecord]) -> int:
     return min(finite)[1] if finite else records[-1].round
 
 
-def worst_decile(values: Sequence[float]) -> float:
-    """The mean of the highest tenth of the values, at least one of them; NaN when there is none.
+def last_scored(records: Sequence[RoundRecord]) -> RoundRecord:
+    """The last round that was evaluated; the last round if none was (``evaluation.every`` leaves rounds out)."""
+    return next((record for record in reversed(records) if record.metrics), records[-1])
+
+
+def worst_decile(values: Sequence[float], low_is_worst: bool = False) -> float:
+    """The mean of the highest tenth of the values (or of the lowest), at least one of them; NaN when there is none.
 
     Not-finite values are left out: a client whose term was not computed has no loss to compare.
     """
-    finite = sorted((value for value in values if math.isfinite(value)), reverse=True)
+    finite = sorted((value for value in values if math.isfinite(value)), reverse=not low_is_worst)
     if not finite:
         return math.nan
     return float(np.mean(finite[: math.ceil(len(finite) / 10)]))
+
+
+def spread(values: Sequence[float], low_is_worst: bool = False) -> dict[str, float]:
+    """Mean, standard deviation, worst tenth, least and greatest of the finite values (NaN without any); their count."""
+    finite = [value for value in values if math.isfinite(value)]
+    known = finite or [math.nan]
+    return {
+        "mean": float(np.mean(known)),
+        "std": float(np.std(known)),
+        "worst_decile": worst_decile(finite, low_is_worst),
+        "min": min(known),
+        "max": max(known),
+        "count": float(len(finite)),
+    }
+
+
+def client_quality(record: RoundRecord) -> dict[str, float]:
+    """Client -> macro-AP on its own test images, or of its personal model on the pooled ones where it has none.
+
+    Clients without either are left out: an AP is not defined without positives.
+    """
+    values = {
+        client: row.get("macro_ap", row.get("pooled_macro_ap", math.nan)) for client, row in record.per_client.items()
+    }
+    return {client: value for client, value in values.items() if math.isfinite(value)}
 
 
 def client_losses(record: RoundRecord, stage: int | None = None) -> dict[str, dict[str, float]]:
@@ -103,7 +133,8 @@ def totals(record: RoundRecord) -> dict[str, float]:
 def round_metrics(record: RoundRecord) -> dict[str, float]:
     """Everything of a round that is one number, under a name that MLflow accepts.
 
-    Names: the global metrics as they are; ``class/<class>/<metric>``, ``site/<site>/<metric>``,
+    Names: the global metrics and the distributions over clients (``client/<metric>/mean`` etc.) as they are;
+    nothing of these in a round that was not evaluated; ``class/<class>/<metric>``, ``site/<site>/<metric>``,
     ``client_loss/stage<n>/<term>/mean|std|worst_decile``, ``clusters/count``, ``clusters/<index>/size``,
     ``clients/participants|answered|dropped``, ``stage/<name>/<cost>`` and ``total/<cost>``, where a cost is
     bytes_down, bytes_down_naive, bytes_up or seconds; and ``round``, the round's own number.
@@ -115,7 +146,9 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
         ]
     for stage in sorted(record.updates):
         for term, losses in client_losses(record, stage).items():
-            pairs += _spread(f"client_loss/stage{stage}/{safe_name(term)}", list(losses.values()))
+            found = spread(list(losses.values()))
+            prefix = f"client_loss/stage{stage}/{safe_name(term)}"
+            pairs += [(f"{prefix}/{key}", found[key]) for key in ("mean", "std", "worst_decile")]
     sizes: dict[int, int] = {}
     for group in record.groups.values():
         sizes[group] = sizes.get(group, 0) + 1
@@ -132,17 +165,6 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
         pairs += [(f"stage/{safe_name(log.name)}/{key}", value) for key, value in costs.items()]
     pairs += [(f"total/{key}", value) for key, value in totals(record).items()]
     return _unique(pairs)
-
-
-def _spread(prefix: str, values: list[float]) -> list[tuple[str, float]]:
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
-        return [(f"{prefix}/mean", math.nan)]
-    return [
-        (f"{prefix}/mean", float(np.mean(finite))),
-        (f"{prefix}/std", float(np.std(finite))),
-        (f"{prefix}/worst_decile", worst_decile(finite)),
-    ]
 
 
 def safe_name(name: str) -> str:

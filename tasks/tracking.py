@@ -41,7 +41,7 @@ def open_run(
 
     Args:
         settings: Where to.
-        runs_root: The folder of runs; database and artifacts are there unless ``uri`` says otherwise.
+        runs_root: Database and artifacts are there unless ``uri`` says otherwise.
         run_name: Name of a new run.
         params: Flat settings. MLflow never changes a param: on resume a differing value goes to the
             tag ``fedscene.changed_params``. A value over 6,000 signs is cut and named in ``fedscene.cut_params``.
@@ -162,14 +162,8 @@ def finish_run(
     A model is an exported graph (``pt2``): it loads without our code and without pickle, takes any batch size and
     the dtype of its example (also with MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false). One that cannot be exported is
     named in the tag ``fedscene.model_error.<name>``; its weights are in the round's folder all the same.
-
-    Args:
-        settings: Where to.
-        runs_root: The folder of runs.
-        mlflow_run_id: The run.
-        status: FINISHED, FAILED or KILLED.
-        artifacts: Files and folders; a folder's content keeps its names.
-        models: Name (``last``, ``best``) -> (round, factory). Nothing is logged when ``log_models`` is off.
+    ``status`` FINISHED, FAILED or KILLED; ``artifacts`` files and folders, a folder's content keeps its names;
+    ``models`` name (``last``, ``best``) -> (round, factory), of which nothing is logged when ``log_models`` is off.
 
     Returns name -> model URI ``models:/<id>``, also in the tag ``fedscene.model.<name>``; a UserError if the store
     fails or an artifact is missing, after the run was closed where it can be.
@@ -192,6 +186,16 @@ def finish_run(
         finally:
             client.set_terminated(mlflow_run_id, status)
     return {name: model for name, (_, model) in done.items()}
+
+
+def log_table(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, metrics: Mapping[str, float]) -> None:
+    """A table's numbers into its run; those that have not changed are not repeated. UserError if the store fails."""
+    uri = resolve_uri(settings, runs_root)
+    with _user_errors(uri):
+        client = _client(uri)
+        old = client.get_run(mlflow_run_id).data.metrics
+        for key in sorted(key for key in metrics if old.get(key) != metrics[key]):
+            client.log_metric(mlflow_run_id, key, metrics[key])
 
 
 def _log_model(client: "MlflowClient", run_id: str, name: str, number: int, factory: "ModuleFactory") -> str | None:

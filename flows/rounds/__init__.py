@@ -11,6 +11,13 @@ from models.errors import UserError
 METHODS = {
     "fedavg": "flows.rounds.fedavg",
     "fmman": "flows.rounds.fmman",
+    "fedprox": "flows.rounds.fedprox",
+    "moon": "flows.rounds.moon",
+    "fedhybrid": "flows.rounds.fedhybrid",
+    "fedcor": "flows.rounds.fedcor",
+    "xuesgcn": "flows.rounds.xuesgcn",
+    "scaffold": "flows.rounds.scaffold",
+    "fednova": "flows.rounds.fednova",
 }
 
 

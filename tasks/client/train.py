@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from models.errors import UserError
 from tasks.client.batches import augment, batches
 from tasks.client.objectives import Guide, Loss, Scene, load_objective
-from tasks.network import bce_of, build_network, scores, set_training_mode, split_state, to_float
+from tasks.client.terms import Term, TermScene, TermSpec, load_term
+from tasks.network import OVERLAY, bce_of, build_network, lay_over, scores, set_training_mode, split_state, to_float
 from tasks.records import ModelRef, Update
 from tasks.store import Store, digest_of
 
@@ -49,7 +50,10 @@ class TrainJob:
         guides: Frozen prototypes, each with its number of equal copies.
         own: The client's own cluster among the guides.
         start_from_best: Start from the guide with the lowest local loss instead of ``start``.
-        state: The client's private state from earlier rounds, if any.
+        state: The client's private tensors from earlier rounds, if any: ``model/<name>`` are laid over the start
+            weights, ``<term>/<name>`` are the term's.
+        term: What the method adds to the loss.
+        shared: Tensors that the server sent beside the model, for the term.
     """
 
     client: str
@@ -60,11 +64,13 @@ class TrainJob:
     own: int | None = None
     start_from_best: bool = False
     state: ModelRef | None = None
+    term: TermSpec | None = None
+    shared: ModelRef | None = None
 
     def output_name(self, context: "RunContext") -> str:
         """Name of the update in the store, without suffix: the digest of all that decides it."""
         inputs = asdict(self)
-        for ref in (inputs["start"], inputs["state"], *(pair[0] for pair in inputs["guides"])):
+        for ref in (inputs["start"], inputs["state"], inputs["shared"], *(pair[0] for pair in inputs["guides"])):
             if ref:
                 ref.pop("uri")  # where the weights lie does not matter, what they are does
         return f"updates/{digest_of(context.fingerprint, context.seed, inputs)[:32]}"
@@ -102,8 +108,12 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     started = time.monotonic()
     images, targets = client_data(context, job.client)
     model, guides = _networks(context, store, job, images, targets)
-    steps, sums = _optimise(context, job, model, guides, images, targets, started + context.client_timeout_s)
-    exchanged, private = split_state(model, context.bn_policy)
+    term = _term(context, store, job, model, guides)
+    steps, sums = _optimise(context, job, model, guides, term, images, targets, started + context.client_timeout_s)
+    exchanged, statistics = split_state(model, context.bn_policy)
+    private = {f"{OVERLAY}{key}": value for key, value in statistics.items()}
+    if job.term is not None:
+        private |= {f"{job.term.name}/{key}": value for key, value in term.finish(steps).items()}
     update = Update(
         client=job.client,
         model=store.put_state(f"{name}.safetensors", exchanged),
@@ -151,8 +161,22 @@ def _networks(
         start = job.guides[losses.index(min(losses))][0]
     model = build_network(context, store, start)
     if job.state is not None:
-        model.load_state_dict(store.get_state(job.state), strict=False)
+        lay_over(model, store, job.state)
     return model, tuple(guides)
+
+
+def _term(context: "RunContext", store: Store, job: TrainJob, model: "nn.Module", guides: tuple[Guide, ...]) -> Term:
+    """The method's term with the client's and the server's tensors for it, on the run's device."""
+    if job.term is None:
+        return Term()
+    prefix = f"{job.term.name}/"
+    state = store.get_state(job.state) if job.state else {}
+    own = {key.removeprefix(prefix): value.to(context.device) for key, value in state.items() if key.startswith(prefix)}
+    shared = store.get_state(job.shared) if job.shared else {}
+    sent = {key: value.to(context.device) for key, value in shared.items()}
+    scene = TermScene(model, guides, job.term.values, own, sent, context.train, context.objective)
+    term: Term = load_term(job.term.name).make(scene)
+    return term
 
 
 def _optimise(
@@ -160,6 +184,7 @@ def _optimise(
     job: TrainJob,
     model: "nn.Module",
     guides: tuple[Guide, ...],
+    term: Term,
     images: "Pictures",
     targets: "np.ndarray",
     deadline: float,
@@ -189,19 +214,26 @@ def _optimise(
             if time.monotonic() > deadline:
                 raise TrainingError(f"not finished after federation.client_timeout_s={context.client_timeout_s:g} s")
             x = augment(to_float(images[rows], context.device), context.train, draws)
-            loss = _step(context, step, optimiser, model, x, labels[torch.from_numpy(rows).to(context.device)])
-            for term, (total, weight) in loss.sums.items():
-                before = sums.setdefault(term, [0.0, 0.0])
+            y = labels[torch.from_numpy(rows).to(context.device)]
+            loss = _step(context, step, term, optimiser, model, x, y)
+            for part, (total, weight) in loss.sums.items():
+                before = sums.setdefault(part, [0.0, 0.0])
                 before[0], before[1] = before[0] + total, before[1] + weight
             done += 1
         # Held back until the epoch's end, since reading a number waits for the GPU.
         if not all(torch.isfinite(torch.as_tensor(pair[0])) for pair in sums.values()):
             raise TrainingError(f"the loss is not finite after {done} steps; try a smaller train.lr")
-    return done, {term: (float(pair[0]), float(pair[1])) for term, pair in sums.items()}
+    return done, {part: (float(pair[0]), float(pair[1])) for part, pair in sums.items()}
 
 
 def _step(
-    context: "RunContext", step: Any, optimiser: "torch.optim.Optimizer", model: "nn.Module", x: "Tensor", y: "Tensor"
+    context: "RunContext",
+    step: Any,
+    term: Term,
+    optimiser: "torch.optim.Optimizer",
+    model: "nn.Module",
+    x: "Tensor",
+    y: "Tensor",
 ) -> Loss:
     """One optimiser step with clipping."""
     import torch
@@ -210,7 +242,7 @@ def _step(
     device = torch.device(context.device).type
     try:
         with torch.autocast(device, dtype=torch.bfloat16, enabled=context.precision == "bf16"):
-            loss: Loss = step(x, y)
+            loss = term.change(step(x, y), x)
     except ValueError as error:  # BatchNorm on a single value: one image whose last map is 1 x 1
         raise TrainingError(
             f"a batch of {len(x)} images of {x.shape[-1]} pixels cannot be trained on: {error}"

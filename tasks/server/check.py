@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from tasks.context import RunContext
 
+NEVER_NEGATIVE = (".running_var", "co_occurrence", "scene_counts")  # BatchNorm's variances, XueSGCN's counts
+
 
 def faults(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]") -> list[str]:
     """What is wrong with an update's tensors, compared with the model that was sent out.
@@ -37,8 +39,8 @@ def faults(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]") -> l
             found.append(f"tensor {name} has dtype {got.dtype}, expected {want.dtype}")
         elif got.is_floating_point() and not bool(torch.isfinite(got).all()):
             found.append(f"tensor {name} holds values that are not finite")
-        elif name.endswith(".running_var") and bool((got < 0).any()):
-            found.append(f"tensor {name} holds negative variances")
+        elif name.endswith(NEVER_NEGATIVE) and bool((got < 0).any()):
+            found.append(f"tensor {name} holds negative {'variances' if name.endswith('_var') else 'counts'}")
     return found
 
 

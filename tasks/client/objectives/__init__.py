@@ -1,7 +1,8 @@
-"""One loss per method. An objective is a module here with ``TITLE``, ``Settings``, ``uses_guides`` and ``make``.
+"""One loss per method. An objective is a module here with ``TITLE``, ``Settings``, ``guides_needed`` and ``make``.
 
 A new objective is one module and one line in ``OBJECTIVES``. The local loop (``tasks.client.train``) calls the
 step that ``make(scene)`` returns with a batch and gets a ``Loss`` back; it knows nothing else about a method.
+``guides_needed(settings)`` says which prototypes the client must be sent: ``none``, its ``own`` group's, or ``all``.
 """
 
 from collections.abc import Callable
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 OBJECTIVES = {
     "bce": "tasks.client.objectives.bce",
     "fmman": "tasks.client.objectives.fmman",
+    "lmt": "tasks.client.objectives.lmt",
+    "fedlgt": "tasks.client.objectives.fedlgt",
+    "asl": "tasks.client.objectives.asl",
 }
 
 
@@ -64,10 +68,12 @@ class Loss:
         total: What is minimised, a scalar with gradient.
         sums: For each reported term (sum, weight); the term's mean over a stage is the quotient of the sums.
             The term ``classification`` is always there: a mean per counted label.
+        features: The batch's features [B, F] with gradient, where the objective computes them: what MOON contrasts.
     """
 
     total: "Tensor"
     sums: "dict[str, tuple[Tensor, float]]" = field(default_factory=dict)
+    features: "Tensor | None" = None
 
 
 Step = Callable[["Tensor", "Tensor"], Loss]

@@ -48,6 +48,24 @@ def consistency_error(features: Tensor, strength: Tensor) -> Tensor:
     return (edges(features) - strength).square().mean(dim=(-1, -2))
 
 
+def gaussian_kl(mean: Tensor, deviation: Tensor) -> Tensor:
+    """KL divergence of N(mean, deviation^2) to N(0, 1), summed over entries, mean over labels: [B, C, d] -> [B].
+
+    Not in the paper. The deviation may be negative or 0, where the logarithm is held at that of 1e-12.
+    """
+    variance = deviation.square()
+    each = (mean.square() + variance - 1.0 - variance.clamp(min=1e-12).log()) / 2.0
+    return each.sum(dim=-1).mean(dim=-1)
+
+
+def mean_pair_cosine(features: Tensor) -> Tensor:
+    """Mean cosine of two different labels' features, [B, C, d] -> [B]: near 1 where labels cannot be told apart."""
+    classes = features.shape[1]
+    cosines = edges(features)
+    others = cosines.sum(dim=(-1, -2)) - cosines.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+    return others / max(1, classes * (classes - 1))
+
+
 def prototype_contrast(z_local: Tensor, z_prototypes: Sequence[Tensor]) -> Tensor:
     """Eq 11's first term as printed: every prototype in turn is the positive; no temperature.
 

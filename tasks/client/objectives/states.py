@@ -1,4 +1,4 @@
-"""Label states of FMMAN: known-subset draws (specification 1.4.2) and the uncertainty mask, eq 2 (1.4.3).
+"""Label states: known-subset draws (specification 1.4.2) and the uncertainty mask, FMMAN's eq 2 (1.4.3).
 
 Shapes: B images of a batch, C labels. States are int64: -1 unknown, 0 known absent, 1 known present.
 """
@@ -50,8 +50,14 @@ def pseudo_states(probabilities: Tensor, tau: float, eps: float) -> Tensor:
     return states
 
 
-def uncertain(probabilities: Tensor, tau: float, eps: float) -> Tensor:
-    """Eq 2's condition, bool [B, C]: |p - tau| < eps. (Printed with tau - eps on both sides, an empty interval.)"""
+def uncertain(probabilities: Tensor, tau: float, eps: float, band: str = "open") -> Tensor:
+    """Eq 2's condition, bool [B, C]: |p - tau| < eps; with ``closed`` bounds tau - eps <= p <= tau + eps (FedLGT).
+
+    (Eq 2 is printed with tau - eps on both sides, an empty interval.)
+    """
+    if band == "closed":
+        return (probabilities >= tau - eps) & (probabilities <= tau + eps)
+    assert band == "open", band
     return (probabilities - tau).abs() < eps
 
 
@@ -86,19 +92,23 @@ def related_labels(label_table: Tensor, targets: Tensor, settings: "Settings") -
     return related & off_diagonal
 
 
-def mask_uncertain(states: Tensor, probabilities: Tensor, related: Tensor, tau: float, eps: float) -> Tensor:
+def mask_uncertain(
+    states: Tensor, probabilities: Tensor, related: Tensor | None, tau: float, eps: float, band: str = "open"
+) -> Tensor:
     """Eq 2 for every image of the batch: uncertain labels and those related to them become unknown.
 
     Args:
         states: Base states [B, C].
         probabilities: One model's predictions with all labels unknown [B, C].
-        related: bool [C, C] from ``related_labels``.
+        related: bool [C, C] from ``related_labels``; None where no label follows another.
         tau: Threshold.
-        eps: Half-width of the uncertain band, open at both ends.
+        eps: Half-width of the uncertain band.
+        band: Whether the band is ``open`` or ``closed`` at its ends.
 
     Returns:
         States s' [B, C].
     """
-    unsure = uncertain(probabilities, tau, eps)
-    follows = (unsure.float() @ related.float()) > 0  # [B, C]: some uncertain label pulls this one along
-    return torch.where(unsure | follows, torch.full_like(states, UNKNOWN), states)
+    unsure = uncertain(probabilities, tau, eps, band)
+    if related is not None:
+        unsure = unsure | ((unsure.float() @ related.float()) > 0)  # some uncertain label pulls this one along
+    return torch.where(unsure, torch.full_like(states, UNKNOWN), states)
