@@ -42,25 +42,28 @@ def tiny_data(tmp_path_factory) -> TinyData:
 @pytest.fixture
 def make_run(tiny_data, tmp_path):
     """``make_run(name="run", objective="fmman", train={}, network={}, ...) -> (context, first global model)``."""
-    from tasks.initial import initial_model, label_table
+    from tasks.evaluation_settings import EvaluationSettings
+    from tasks.initial import fixed_tables, initial_model
 
     def build(name="run", objective="fmman", settings=None, train=None, network=None, **changes):
         store = str(tmp_path / name) if "://" not in name else name
         model = ModelSettings.model_validate(network or NETWORK)
-        vectors = label_table(model, tiny_data.classes)
-        table = None if vectors is None else Store(store).put_state("labels.safetensors", {"label_table": vectors})
+        tables = fixed_tables(model, tiny_data.classes)
+        ref = Store(store).put_state("labels.safetensors", tables) if tables else None
         context = RunContext(
             store=store,
             dataset=str(tiny_data.dataset),
             clients=str(tiny_data.clients),
             seed=SEED,
             classes=tiny_data.classes,
-            label_table=table,
+            image_size=32,
+            tables=ref,
             model=model,
             train=TrainSettings.model_validate({"epochs": 1, "batch_size": 8} | (train or {})),
             objective=objective,
             objective_settings=load_objective(objective).Settings.model_validate(settings or {}),
             bn_policy="avg",
+            evaluation=EvaluationSettings(),
             fingerprint="test",
         )
         context = dataclasses.replace(context, **changes)

@@ -9,8 +9,19 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, precision_score, recall_score
 
-from tasks.evaluate import class_rows, evaluate_model, multilabel_metrics, per_class_table, site_rows
+from tasks.evaluate import evaluate_model
+from tasks.evaluation_settings import EvaluationSettings
+from tasks.metrics import (
+    average_precision,
+    class_rows,
+    multilabel_metrics,
+    per_class_table,
+    probabilities,
+    site_rows,
+)
 from tasks.network import bce_of, build_network, scores
+
+ZERO = EvaluationSettings(zero_support="zero")
 
 
 def random_case(seed, images=60, classes=6, decimals=8, missing=()):
@@ -43,6 +54,7 @@ def expected_metrics(scores, targets):
         "micro_f1": f1_score(targets, predicted, **micro),
         "mean_prevalence": targets[:, used].mean(),
         "classes_used": len(used),
+        "classes_without_positives": targets.shape[1] - len(used),
         "images": len(targets),
     }
 
@@ -85,22 +97,62 @@ def test_a15_a_class_without_positives_is_in_no_macro_mean():
     whole, part = multilabel_metrics(scores, targets), multilabel_metrics(scores[:, others], targets[:, others])
     macro = ["macro_ap", "macro_precision", "macro_recall", "cf1", "mean_f1", "mean_prevalence", "classes_used"]
     assert [whole[name] for name in macro] == [part[name] for name in macro]
-    assert whole["classes_used"] == 5
+    assert (whole["classes_used"], whole["classes_without_positives"]) == (5, 1)
+    assert math.isnan(class_rows(list("abcdef"), scores, targets)["c"]["ap"]), "it is listed, without AP"
     assert whole["micro_precision"] < part["micro_precision"], "its false alarms still count in the micro values"
 
 
+def test_a15_classes_without_positives_as_zero():
+    scores, targets = random_case(6, missing=(2, 3))
+    got, out = multilabel_metrics(scores, targets, ZERO), multilabel_metrics(scores, targets)
+    for name in ("macro_ap", "macro_precision", "macro_recall", "mean_f1", "mean_prevalence"):
+        assert got[name] == pytest.approx(out[name] * 4 / 6), name
+    # scikit-learn's own macro mean over all classes counts them as 0 too
+    predicted = (scores >= 0.5).astype(int)
+    assert got["mean_f1"] == pytest.approx(f1_score(targets, predicted, average="macro", zero_division=0))
+    p, r = got["macro_precision"], got["macro_recall"]
+    assert got["cf1"] == pytest.approx(2 * p * r / (p + r))
+    assert (got["classes_used"], got["classes_without_positives"]) == (6, 2)
+    micro = ("micro_ap", "micro_f1", "images")
+    assert [got[name] for name in micro] == [out[name] for name in micro]
+    everywhere = random_case(6)
+    assert multilabel_metrics(*everywhere, ZERO) == multilabel_metrics(*everywhere)
+    assert math.isnan(multilabel_metrics(scores[:0], targets[:0], ZERO)["macro_ap"]), "no image: nothing to count as 0"
+
+
 def test_a15_the_two_macro_f1_differ():
-    # class 0: P 1, R 1/4, F1 0.4; class 1: P 1/4, R 1, F1 0.4: mean_f1 0.4, cf1 0.625
+    # Class 0: 1 of 1 predictions right, 2 of 4 found: P 1, R 1/2, F1 2/3. Class 1: 1 of 4 right, 1 of 1 found: F1 2/5.
+    # mean_f1 = (2/3 + 2/5) / 2 = 8/15 = 0.53; macro P 5/8, macro R 3/4, cf1 = 2 (5/8)(3/4) / (11/8) = 15/22 = 0.68
     targets = np.array([[1, 1], [1, 0], [1, 0], [1, 0]])
-    scores = np.array([[0.9, 0.9], [0.1, 0.9], [0.1, 0.9], [0.1, 0.9]])
+    scores = np.array([[0.9, 0.9], [0.9, 0.9], [0.1, 0.9], [0.1, 0.9]])
     got = multilabel_metrics(scores, targets)
-    assert got["mean_f1"] == pytest.approx(0.4) and got["cf1"] == pytest.approx(0.625)
+    assert got["mean_f1"] == pytest.approx(8 / 15) and got["cf1"] == pytest.approx(15 / 22)
 
 
 def test_a15_the_threshold_is_a_prediction():
     assert multilabel_metrics(np.array([[0.5]]), np.array([[1]]))["micro_recall"] == 1.0
     assert multilabel_metrics(np.array([[0.5 - 1e-9]]), np.array([[1]]))["micro_recall"] == 0.0
-    assert multilabel_metrics(np.array([[0.5]]), np.array([[1]]), threshold=0.6)["micro_recall"] == 0.0
+    higher = EvaluationSettings(threshold=0.6)
+    assert multilabel_metrics(np.array([[0.5]]), np.array([[1]]), higher)["micro_recall"] == 0.0
+    assert class_rows(["a"], np.array([[0.5]]), np.array([[1]]), higher)["a"]["recall"] == 0.0
+
+
+@pytest.mark.parametrize("decimals", [8, 1, 0])
+def test_a15_average_precision_is_that_of_scikit_learn(decimals):
+    for seed in range(20):
+        scores, targets = random_case(seed, images=40, classes=1, decimals=decimals)
+        if targets.any():
+            expected = average_precision_score(targets[:, 0], scores[:, 0])
+            assert average_precision(scores[:, 0], targets[:, 0]) == pytest.approx(expected, abs=1e-12)
+    assert math.isnan(average_precision(np.array([0.1, math.nan]), np.array([0, 1]))), "no ranking, no AP"
+    assert math.isnan(average_precision(np.array([0.1, 0.2]), np.array([0, 0])))
+
+
+def test_probabilities_do_not_overflow():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = probabilities(np.array([-2000.0, 0.0, math.log(3), 2000.0], np.float32))
+    assert found == pytest.approx([0.0, 0.5, 0.75, 1.0])
 
 
 def test_the_table_of_one_class_by_hand():
@@ -167,6 +219,7 @@ def test_a_model_is_scored_on_the_pooled_test_images(make_run, tiny_data):
     assert list(out["per_class"]) == list(context.classes)
     assert sum(row["images"] for row in out["per_site"].values()) == len(dataset.indices("test"))
     assert out == evaluate_model(context, start), "the same bits again"
+    assert out["per_client"] == {}, "the clients have no test images of their own"
     assert out["metrics"]["images"] == 13 and out["metrics"]["val_images"] == 7
     other = dataclasses.replace(context, seed=context.seed + 1)
     assert evaluate_model(other, start) == out, "nothing is drawn"

@@ -9,6 +9,8 @@ from torch.nn.functional import cosine_similarity, normalize
 from tasks.client.objectives.fmman_losses import (
     ParameterAnchors,
     consistency_error,
+    gaussian_kl,
+    mean_pair_cosine,
     own_group_contrast,
     prototype_contrast,
     reconstruction_error,
@@ -186,3 +188,20 @@ def test_a07_anchors_do_not_follow_the_weights():
         theta[0] += 1.0
     assert anchors.distance(theta).item() == pytest.approx(2 * 3.0)
     assert anchors.distance(start).item() == pytest.approx(0.0)
+
+
+def test_kl_by_hand_and_guarded_at_no_deviation():
+    # N(0, 1): 0. N(2, 0.5^2): (4 + 0.25 - 1 - log 0.25) / 2; a negative deviation is the same spread
+    mean, deviation = torch.tensor([[[0.0, 2.0], [0.0, 2.0]]]), torch.tensor([[[1.0, 0.5], [1.0, -0.5]]])
+    assert gaussian_kl(mean, deviation).item() == pytest.approx((3.25 + math.log(4)) / 2, rel=1e-6)
+    none = torch.zeros(1, 2, 3, requires_grad=True)
+    value = gaussian_kl(torch.zeros(1, 2, 3), none)
+    value.sum().backward()
+    assert torch.isfinite(value).all() and torch.isfinite(none.grad).all()
+
+
+def test_mean_pair_cosine_leaves_the_diagonal_out():
+    # (1, 0), (0, 2), (3, 3): cosines 0, 1/sqrt 2, 1/sqrt 2
+    features = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]]])
+    assert mean_pair_cosine(features).item() == pytest.approx(2 / math.sqrt(2) / 3, rel=1e-6)
+    assert mean_pair_cosine(features[:, :1]).item() == 0.0

@@ -1,13 +1,13 @@
-"""The backbone and the plain classifier against timm's and torchvision's ResNet-18, and weight files of all kinds."""
+"""The backbone against timm's and torchvision's ResNet-18, and weight files of all kinds."""
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from models.backbones import IMAGENET_MEAN, IMAGENET_STD, ResNetTokens, load_backbone_weights
-from models.classifier import ResNetClassifier
 from models.errors import UserError
-from models.initialise import initialise, new_model
+from models.initialise import new_model
+from models.registry import Problem
 from models.settings import BackboneSettings, ModelSettings
 
 
@@ -128,20 +128,9 @@ def test_missing_damaged_and_dangerous_files_are_refused(tmp_path, name):
 
 def test_a_new_model_starts_from_the_file_in_its_backbone_only(full, tmp_path):
     torch.save(full.state_dict(), tmp_path / "weights.pth")
-    plain = new_model(ModelSettings(name="resnet18"), ["a", "b"], None, generator())
+    plain = new_model(ModelSettings(name="resnet18"), Problem(("a", "b"), 64), generator())
     settings = ModelSettings(name="resnet18", backbone={"weights": tmp_path / "weights.pth"})
-    loaded = new_model(settings, ["a", "b"], None, generator())
+    loaded = new_model(settings, Problem(("a", "b"), 64), generator())
     assert torch.equal(loaded.backbone.conv1.weight, full.conv1.weight)
     assert torch.equal(loaded.backbone.bn1.running_var, full.bn1.running_var)
     assert torch.equal(loaded.readout.weight, plain.readout.weight)
-
-
-def test_classifier_is_the_mean_over_positions_and_a_linear_layer():
-    model = ResNetClassifier(ModelSettings(name="resnet18", backbone={"width": 0.125}), 3).eval()
-    initialise(model, generator())
-    with torch.no_grad():
-        grid = model.backbone(images())  # [2, 64, 2, 2]
-        features = sum(grid[:, :, i, j] for i in range(2) for j in range(2)) / 4
-        assert torch.allclose(model.features(images()), features, atol=1e-6)
-        expected = features @ model.readout.weight.T + model.readout.bias
-        assert torch.allclose(model(images()), expected, atol=1e-6)

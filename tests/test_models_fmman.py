@@ -1,4 +1,4 @@
-"""The FMMAN network: shapes, sizes, what depends on what, finite numbers (acceptance tests 1, 4, 5, 17)."""
+"""The networks with label states: shapes, sizes, what depends on what, finite numbers (acceptance tests 1, 4, 5)."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch.nn.functional import normalize
 
 from models.initialise import new_model
 from models.noise import use_generator
-from models.registry import NETWORKS
+from models.registry import NETWORKS, Problem
 from models.settings import ModelSettings
 
 
@@ -14,10 +14,11 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def network(classes=5, width=0.125, seed=0, **fmman):
-    settings = ModelSettings(backbone={"width": width}, fmman=fmman)
+def network(classes=5, width=0.125, seed=0, name="fmman", **fmman):
+    settings = ModelSettings(name=name, backbone={"width": width}, fmman=fmman)
     table = normalize(torch.randn(classes, settings.backbone.dim, generator=generator(7)))
-    model = new_model(settings, [f"label {i}" for i in range(classes)], table, generator(seed))
+    words = normalize(torch.randn(2, settings.backbone.dim, generator=generator(8)))
+    model = new_model(settings, Problem(tuple(f"label {i}" for i in range(classes)), 64, table, words), generator(seed))
     use_generator(model, generator(seed + 1))
     return model
 
@@ -28,28 +29,37 @@ def images(batch=2, size=64, seed=3):
 
 @pytest.mark.parametrize("classes", [2, 16, 17, 20])
 @pytest.mark.parametrize(("size", "positions"), [(64, 4), (224, 49), (256, 64)])
-def test_shapes(classes, size, positions):
+def test_a01_shapes(classes, size, positions):
     model, states = network(classes), torch.zeros(2, classes, dtype=torch.int64)
     tokens = model.encode_image(images(size=size))
     assert tokens.shape == (2, positions, 64)
     out = model.head(tokens, states)
     assert out.logits.shape == (2, classes) and out.z.shape == (2, 64)
-    assert out.masked_labels.shape == out.features.shape == out.reconstruction.shape == (2, classes, 64)
+    for part in (out.masked_labels, out.features, out.reconstruction, out.mean, out.deviation):
+        assert part.shape == (2, classes, 64)
     assert out.strength.shape == out.adjacency.shape == (2, classes, classes)
     assert model.eval()(images(size=size)).shape == (2, classes)
 
 
-@pytest.mark.parametrize(("use_graph", "parameters"), [(True, 18_808_915), (False, 15_920_209)])
-def test_parameters_at_the_papers_size(use_graph, parameters):
-    model = network(17, width=1.0, use_graph=use_graph)
+@pytest.mark.parametrize(
+    ("name", "options", "parameters"),
+    [
+        ("fmman", {}, 18_808_915),
+        ("fmman", {"use_graph": False}, 15_920_209),
+        ("fedlgt", {}, 15_920_209),
+        ("ctran", {}, 15_920_209 + 17 * 512 + 2 * 512),  # and the learnt embeddings of labels and known states
+    ],
+)
+def test_parameters_at_the_papers_size(name, options, parameters):
+    model = network(17, width=1.0, name=name, **options)
     assert sum(p.numel() for p in model.parameters()) == parameters
-    prefix = NETWORKS["fmman"].cluster_prefix
+    prefix = NETWORKS[name].cluster_prefix
     assert sum(p.numel() for n, p in model.named_parameters() if n.startswith(prefix)) == 1_577_984
 
 
 @pytest.mark.parametrize("mode", ["mul_scalar", "mul_embed", "add_embed"])
 @pytest.mark.parametrize("known", [0, 1])
-def test_all_labels_known_gives_finite_values_and_gradients(mode, known):
+def test_a04_all_labels_known_gives_finite_values_and_gradients(mode, known):
     model = network(state_combine=mode).train()
     out = model.head(model.encode_image(images()), torch.full((2, 5), known))
     loss = out.logits.square().sum() + (out.masked_labels - out.reconstruction).square().sum()
@@ -59,7 +69,7 @@ def test_all_labels_known_gives_finite_values_and_gradients(mode, known):
         assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
 
 
-def test_in_eval_the_graph_does_not_see_the_image_and_repeats_bit_for_bit():
+def test_a05_in_eval_the_graph_does_not_see_the_image_and_repeats_bit_for_bit():
     model = network().eval()
     with torch.no_grad():
         tokens = model.encode_image(images(3))
@@ -142,7 +152,7 @@ def test_without_the_graph_the_transformer_reads_the_masked_labels():
         tokens = model.encode_image(images())
         out = model.head(tokens, states)
         hidden = model.transformer(torch.cat([tokens, states.unsqueeze(-1) * model.label_table], dim=1))
-    assert (out.features, out.reconstruction, out.strength, out.adjacency) == (None, None, None, None)
+    assert out[3:] == (None,) * 6
     assert torch.allclose(out.logits, model.readout(hidden[:, 4:]), atol=1e-5)
 
 
@@ -158,7 +168,7 @@ def test_every_graph_option_changes_the_features(option):
     assert (plain - changed).abs().max() > 1e-5
 
 
-def test_state_dict_has_integer_counters_and_no_frozen_tensors():
+def test_a17_the_state_dict_has_integer_counters_and_no_frozen_tensors():
     model = network().train()
     model.encode_image(images())
     state = model.state_dict()
@@ -171,9 +181,58 @@ def test_state_dict_has_integer_counters_and_no_frozen_tensors():
     assert not model.label_table.requires_grad
 
 
+def test_features_are_z_with_every_label_unknown():
+    model = network().eval()
+    with torch.no_grad():
+        out = model.head(model.encode_image(images()), model.unknown(2))
+        assert torch.allclose(model.features(images()), out.z, atol=1e-6)
+    assert model.train().features(images()).requires_grad
+
+
+def test_without_states_the_labels_enter_as_they_are():
+    model = network(use_state=False).eval()
+    with torch.no_grad():
+        tokens = model.encode_image(images())
+        known, unknown = (model.head(tokens, torch.full((2, 5), state)) for state in (1, -1))
+    assert torch.equal(known.masked_labels[1], model.label_table)
+    assert all(torch.equal(a, b) for a, b in zip(known, unknown, strict=True))
+    assert network(use_state=False, state_combine="mul_embed").state_table is None
+
+
+@pytest.mark.parametrize("name", ["fedlgt", "ctran"])
+def test_fedlgt_and_ctran_add_states_to_labels_without_a_graph(name):
+    model = network(name=name, use_graph=True).eval()
+    states = torch.tensor([[1, 0, -1, -1, 1]] * 2)
+    with torch.no_grad():
+        table = model.state_table()
+        out = model.head(model.encode_image(images()), states)
+        assert torch.equal(out.masked_labels[0], model.label_table + table[states[0] + 1])
+    assert out.features is None and not table[0].any() and table[1:].norm(dim=1).min() > 0.1
+
+
+def test_only_ctrans_tables_are_trained_and_sent():
+    trained = {name: {key.split(".")[0] for key in network(name=name).state_dict()} for name in ("fedlgt", "ctran")}
+    assert trained["ctran"] - trained["fedlgt"] == {"labels", "state_table"}
+    model = network(name="ctran").train()
+    model.head(model.encode_image(images()), torch.tensor([[1, 0, -1, -1, 1]] * 2)).logits.sum().backward()
+    assert model.labels.rows.grad.abs().min() > 0 and model.state_table.rows.grad.abs().max() > 0
+    assert model.state_table.rows.shape == (2, 64)  # unknown has no row that could move away from zero
+
+
+def test_frozen_words_are_fedlgts():
+    ours = network(use_graph=False, state_combine="add_embed", state_words="frozen").eval()
+    theirs = network(name="fedlgt").eval()
+    assert {n: tuple(v.shape) for n, v in ours.state_dict().items()} == {
+        n: tuple(v.shape) for n, v in theirs.state_dict().items()
+    }
+    with torch.no_grad():
+        tokens, states = ours.encode_image(images()), torch.tensor([[1, 0, -1, -1, 1]] * 2)
+        assert torch.equal(ours.head(tokens, states).logits, theirs.head(tokens, states).logits)
+
+
 def test_the_table_given_is_copied():
     settings = ModelSettings(backbone={"width": 0.125})
     table = normalize(torch.ones(2, 64))
-    model = new_model(settings, ["a", "b"], table, generator())
+    model = new_model(settings, Problem(("a", "b"), 64, table), generator())
     table.zero_()
     assert model.label_table.abs().sum() > 0

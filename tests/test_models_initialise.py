@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from models.initialise import initialise, new_model
-from models.registry import NETWORKS
+from models.registry import NETWORKS, Problem
 from models.settings import ModelSettings
 
 
@@ -15,21 +15,32 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def fresh(name="fmman", seed=0, width=0.125, **fmman):
-    settings = ModelSettings(name=name, backbone={"width": width}, fmman=fmman)
-    table = nn.functional.normalize(torch.ones(4, settings.backbone.dim)) if NETWORKS[name].needs_labels else None
-    return new_model(settings, list("abcd"), table, generator(seed))
+def fresh(name="fmman", seed=0, width=0.125, timm=None, **fmman):
+    sizes = {"width": width, "depth": 0.1, **(timm or {})}
+    settings = ModelSettings(name=name, backbone={"width": width}, timm=sizes, fmman=fmman)
+    rows = nn.functional.normalize(torch.ones(4, settings.backbone.dim))
+    table = rows if NETWORKS[name].needs_labels else None
+    words = rows[:2] if NETWORKS[name].needs_state_words else None
+    return new_model(settings, Problem(tuple("abcd"), 64, table, words), generator(seed))
+
+
+def same_under_another_global_seed(name, **fmman):
+    torch.manual_seed(1)
+    first = fresh(name, **fmman).state_dict()
+    torch.manual_seed(2)
+    second = fresh(name, **fmman).state_dict()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))
-@pytest.mark.parametrize("mode", ["mul_scalar", "mul_embed", "add_embed"])
-def test_models_do_not_depend_on_the_global_generator(name, mode):
-    torch.manual_seed(1)
-    first = fresh(name, state_combine=mode).state_dict()
-    torch.manual_seed(2)
-    second = fresh(name, state_combine=mode).state_dict()
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[key], second[key]) for key in first)
+def test_models_do_not_depend_on_the_global_generator(name):
+    same_under_another_global_seed(name)
+
+
+@pytest.mark.parametrize("mode", ["mul_embed", "add_embed"])
+def test_nor_do_they_with_state_vectors(mode):
+    same_under_another_global_seed("fmman", state_combine=mode)
 
 
 def test_another_seed_is_another_model():
@@ -40,8 +51,9 @@ def test_another_seed_is_another_model():
             assert not torch.equal(tensor, second.get_parameter(key)), key
 
 
-def test_every_tensor_is_written_again():
-    model = fresh()
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_every_tensor_is_written_again(name):
+    model = fresh(name)
     expected = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     with torch.no_grad():
         for tensor in model.state_dict().values():
@@ -78,3 +90,52 @@ def test_spreads():
 def test_eq_5_starts_at_its_setting():
     graph = fresh(gae_scale=3.0).graph
     assert (graph.scale.item(), graph.shift.item()) == (3.0, 0.0)
+
+
+def deviation(tensor):
+    return tensor.detach().std().item()
+
+
+def test_vision_transformers_start_truncated_at_two_hundredths():
+    net = fresh("vit_tiny", width=0.5, timm={"depth": 0.25}).backbone.net  # 96 wide, patches of 16 pixels
+    for tensor in (net.pos_embed, net.cls_token, net.blocks[0].attn.qkv.weight, net.blocks[2].mlp.fc1.weight):
+        assert deviation(tensor) == pytest.approx(0.02, rel=0.2 if tensor.numel() < 1000 else 0.05)
+    assert net.blocks[0].attn.qkv.bias.abs().max() == 0.0
+    bound = 1 / math.sqrt(3 * 16 * 16)  # PyTorch's own for the patch convolution
+    assert deviation(net.patch_embed.proj.weight) == pytest.approx(bound / math.sqrt(3), rel=0.02)
+    assert net.patch_embed.proj.weight.abs().max() <= bound and net.patch_embed.proj.bias.abs().max() <= bound
+
+
+def test_mixers_start_as_their_paper_s_code():
+    net = fresh("mlp_mixer", width=0.5, timm={"patch": 8}).backbone.net  # 256 wide, 64 patches
+    # Glorot: variance 2 / (fan_in + fan_out), token mixing 64 -> 128, channel mixing 256 -> 1024
+    assert deviation(net.blocks[0].mlp_tokens.fc1.weight) == pytest.approx(math.sqrt(2 / (64 + 128)), rel=0.03)
+    assert deviation(net.blocks[0].mlp_channels.fc1.weight) == pytest.approx(math.sqrt(2 / (256 + 1024)), rel=0.03)
+    spread = 1 / math.sqrt(3 * 8 * 8)  # LeCun: variance 1 / fan_in, cut at two deviations of the uncut normal
+    assert deviation(net.stem.proj.weight) == pytest.approx(spread, rel=0.03)
+    assert net.stem.proj.weight.abs().max() <= 2 * spread / 0.8796
+    assert net.stem.proj.bias.abs().max() == net.blocks[0].mlp_tokens.fc1.bias.abs().max() == 0.0
+
+
+def test_depthwise_convolutions_start_by_their_own_few_inputs():
+    depthwise = fresh("convmixer", width=0.5).backbone.net.blocks[0][0].fn[0]  # [384, 1, 7, 7]: 49 inputs an output
+    assert deviation(depthwise.weight) == pytest.approx(1 / 7 / math.sqrt(3), rel=0.03)
+    assert 0 < depthwise.bias.abs().max() <= 1 / 7
+    grouped = nn.Conv2d(8, 400, 3, groups=4)
+    initialise(grouped, generator())  # 400 / 4 outputs times 9
+    assert deviation(grouped.weight) == pytest.approx(math.sqrt(2 / 900), rel=0.03)
+    assert grouped.bias.abs().max() == 0.0
+
+
+def test_poolformer_starts_with_small_layer_scales():
+    net = fresh("poolformer", width=0.5).backbone.net
+    scales = [tensor for key, tensor in net.named_parameters() if key.endswith("scale")]
+    assert len(scales) == 8 and all(set(tensor.tolist()) == {scales[0][0].item()} for tensor in scales)
+    assert scales[0][0].item() == pytest.approx(1e-5)
+    assert deviation(net.stages[1].blocks[0].mlp.fc1.weight) == pytest.approx(0.02, rel=0.05)
+    assert set(net.head.norm.weight.tolist()) == {1.0} and net.stem.conv.bias.abs().max() == 0.0
+
+
+def test_rules_of_a_part_end_with_the_part():
+    model = fresh("vit_tiny", width=0.5)
+    assert deviation(model.readout.weight) == pytest.approx(1 / math.sqrt(96) / math.sqrt(3), rel=0.1)

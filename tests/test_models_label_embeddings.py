@@ -8,8 +8,9 @@ from safetensors.torch import save_file
 
 from models import label_embeddings
 from models.errors import UserError
-from models.label_embeddings import embed_labels, write_label_file
-from models.settings import LabelSettings
+from models.label_embeddings import embed_labels, embed_state_words, write_label_file
+from models.settings import LabelSettings, ModelSettings
+from tasks.initial import fixed_tables
 
 CLASSES = ["switch-left", "switch-right", "bird nest", "smoking"]
 
@@ -198,3 +199,64 @@ def test_missing_clip_says_how_to_get_one_and_what_else_there_is(tiny_clip, tmp_
     }[case]
     with pytest.raises(UserError, match=r"not available[\s\S]*lexical"):
         embed_labels(LabelSettings(source="clip", clip_checkpoint=checkpoint), ["cat", "dog"], 24)
+
+
+def test_state_words_are_bare_words_whatever_is_set_for_the_labels():
+    plain = embed_state_words(LabelSettings(), 64)
+    assert torch.equal(plain, embed_labels(LabelSettings(), ["negative", "positive"], 64))
+    assert torch.equal(embed_state_words(LabelSettings(center=True, prompt_names={"cat": "a cat"}), 64), plain)
+
+
+def test_state_words_of_clip_have_no_sentence(tiny_clip):
+    import open_clip
+
+    settings = LabelSettings(source="clip", clip_checkpoint=f"local-dir:{tiny_clip[0]}")
+    with torch.no_grad():
+        expected = tiny_clip[1].encode_text(open_clip.tokenize(["negative", "positive"], 16))
+    assert torch.allclose(embed_state_words(settings, 24), torch.nn.functional.normalize(expected), atol=1e-5)
+
+
+def test_a_label_file_must_hold_the_state_words_too(tmp_path):
+    path = tmp_path / "l.safetensors"
+    settings = ModelSettings(name="fedlgt", labels={"source": "file", "file": path}, backbone={"width": 0.125})
+    write_label_file(path, ["a", "b"], torch.eye(2))
+    with pytest.raises(UserError, match=r"two state words[\s\S]*negative and positive[\s\S]*without negative"):
+        fixed_tables(settings, ["a", "b"])
+    write_label_file(path, ["positive", "a", "b", "negative"], torch.eye(4))
+    tables = fixed_tables(settings, ["a", "b"])
+    assert tables["label_table"].shape == tables["state_words"].shape == (2, 64)
+    assert torch.equal(tables["state_words"], embed_labels(settings.labels, ["negative", "positive"], 64))
+
+
+@pytest.mark.parametrize(
+    ("network", "tables"),
+    [
+        ({"name": "fmman"}, {"label_table"}),
+        ({"name": "fmman", "fmman": {"state_combine": "add_embed"}}, {"label_table"}),
+        (
+            {"name": "fmman", "fmman": {"state_combine": "add_embed", "state_words": "frozen"}},
+            {"label_table", "state_words"},
+        ),
+        ({"name": "fedlgt"}, {"label_table", "state_words"}),
+        ({"name": "ctran"}, set()),
+        ({"name": "resnet18"}, set()),
+    ],
+)
+def test_networks_get_the_tables_that_they_are_built_around(network, tables):
+    assert set(fixed_tables(ModelSettings(**network), CLASSES)) == tables
+
+
+@pytest.mark.parametrize("name", ["fmman", "fedlgt"])
+def test_from_a_clip_checkpoint_to_a_trained_and_scored_model(tiny_clip, make_run, tiny_data, name):
+    from tasks.client.train import TrainJob, train_client
+    from tasks.evaluate import evaluate_model
+
+    labels = {"source": "clip", "clip_checkpoint": f"local-dir:{tiny_clip[0]}", "prompt": "{label}"}
+    network = {"name": name, "backbone": {"width": 0.125}, "fmman": {"layers": 1, "heads": 2}, "labels": labels}
+    context, start = make_run(objective=name, network=network)
+    table = context.open_store().get_state(context.tables)["label_table"]
+    assert torch.equal(table, embed_labels(ModelSettings(**network).labels, tiny_data.classes, 64))
+    update = train_client(context, TrainJob(tiny_data.ids[0], 1, 1, start, ((start, 1),)))
+    assert update.model.digest != start.digest
+    metrics = evaluate_model(context, update.model)["metrics"]
+    assert 0 < metrics["macro_ap"] <= 1 and metrics["loss"] > 0

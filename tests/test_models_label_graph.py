@@ -7,12 +7,15 @@ import torch
 
 from models.initialise import initialise
 from models.label_graph import (
+    FrozenRows,
     GaussianGraphAutoencoder,
+    LearntRows,
     StateTable,
     adjacency,
     combine_states,
     edge_strength,
     edges,
+    frozen_states,
 )
 from models.noise import use_generator
 
@@ -51,6 +54,25 @@ def test_state_tables_start_as_the_scalar_reading_or_with_a_zero_row_for_unknown
     assert added().shape == (3, 8) and not added()[0].any() and added()[1:].abs().max() > 0
     added().sum().backward()
     assert added.rows.shape == (2, 8)  # unknown has no weights that training could move away from zero
+
+
+def test_frozen_state_words_are_added_and_unknown_adds_nothing():
+    labels, words = random_labels(3, 5), torch.tensor([[1.0, 0, 0, 0, 0], [0, 1.0, 0, 0, 0]])  # absent, present
+    table = frozen_states(words)
+    masked = combine_states(labels, torch.tensor([[-1, 0, 1]]), "add_embed", table())[0]
+    assert torch.equal(masked, labels + torch.stack([torch.zeros(5), words[0], words[1]]))
+    assert not list(table.parameters()) and not table.state_dict()
+
+
+def test_frozen_rows_are_a_copy_and_learnt_ones_start_by_their_width():
+    rows = random_labels(3, 5)
+    frozen, kept = FrozenRows(rows), rows.clone()
+    rows.zero_()
+    assert torch.equal(frozen(), kept) and not frozen().requires_grad
+    learnt = LearntRows(400, 16)
+    learnt.initialise_parameters(generator(3))
+    assert learnt().requires_grad and list(learnt.state_dict()) == ["rows"]
+    assert 0.24 < learnt().abs().max() <= 0.25  # 1 / sqrt(16)
 
 
 def test_edges_are_cosines_and_zero_for_zero_rows():
@@ -121,7 +143,7 @@ def test_encoder_matches_loops_over_labels(residual):
         module.shift.fill_(-0.3)
     masked = combine_states(random_labels(), torch.tensor([[-1, 0, 1, -1]]), "mul_scalar")
     graph = adjacency(edge_strength(edges(masked), "abs"), "sym")
-    features = module.encode(masked, graph)[0]
+    features, mean_part, _ = (part[0] for part in module.encode(masked, graph))
     x, A = masked[0], graph[0]
     with torch.no_grad():
         hidden = [sum(A[i, j] * (module.W.weight @ x[j]) for j in range(4)) for i in range(4)]
@@ -135,6 +157,7 @@ def test_encoder_matches_loops_over_labels(residual):
             total = sum(math.exp(score) for score in scores)
             mean = sum(math.exp(scores[j]) / total * (module.V.weight @ x[j]) for j in range(4))
             assert torch.allclose(features[i], mean + x[i] if residual else mean, atol=1e-5)
+            assert torch.allclose(mean_part[i], mean, atol=1e-5)
 
 
 def test_training_noise_is_the_deviation_of_eq_7_times_a_standard_normal():
@@ -142,14 +165,16 @@ def test_training_noise_is_the_deviation_of_eq_7_times_a_standard_normal():
     masked = combine_states(random_labels(3, 4), torch.full((20_000, 3), -1), "mul_scalar")
     graph = adjacency(edge_strength(edges(masked), "abs"), "sym")
     with torch.no_grad():
-        mean = module.eval().encode(masked[:1], graph[:1])[0]
+        _, mean, reported = (part[0] for part in module.eval().encode(masked[:1], graph[:1]))
         module.train()
         use_generator(module, generator(1))
-        drawn = module.encode(masked, graph)
+        drawn = module.encode(masked, graph)[0]
         use_generator(module, generator(1))
-        assert torch.equal(module.encode(masked, graph), drawn)
+        assert torch.equal(module.encode(masked, graph)[0], drawn)
         module.V.weight.copy_(module.U.weight)  # then the mean of eval mode is dev_i itself
-        deviation = module.eval().encode(masked[:1], graph[:1])[0].abs()
+        deviation = module.eval().encode(masked[:1], graph[:1])[0][0]
+    assert torch.allclose(reported, deviation)
+    deviation = deviation.abs()
     assert torch.allclose(drawn.mean(0), mean, atol=0.02)
     assert torch.allclose(drawn.std(0), deviation, rtol=0.05, atol=0.005)
 

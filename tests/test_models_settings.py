@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from models.registry import NETWORKS, build_model
+from models.registry import NETWORKS, Problem, build_model
 from models.settings import BackboneSettings, FmmanSettings, LabelSettings, ModelSettings
 
 
@@ -37,7 +37,7 @@ def test_channels_are_multiples_of_eight(width, channels):
         (BackboneSettings, {"widht": 0.5}, "Extra inputs"),
         (LabelSettings, {"source": "file"}, "labels.file must name"),
         (LabelSettings, {"prompt": "A photo."}, "{label}"),
-        (ModelSettings, {"name": "resnet50"}, "fmman, resnet18"),
+        (ModelSettings, {"name": "resnet51"}, "fmman, fedlgt, ctran, resnet18, resnet50"),
         (ModelSettings, {"fmman": {"heads": 3}}, "must divide the token width 512"),
         (FmmanSettings, {"dropout": 1.0}, "less than 1"),
         (FmmanSettings, {"layers": 0}, "greater than or equal to 1"),
@@ -54,19 +54,23 @@ def test_heads_need_not_divide_where_there_are_none():
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_every_network_builds_and_keeps_its_registered_facts(name):
-    settings = ModelSettings(name=name, backbone=BackboneSettings(width=0.125))
+    settings = ModelSettings(name=name, backbone=BackboneSettings(width=0.125), timm={"width": 0.125, "depth": 0.1})
     table = torch.nn.functional.normalize(torch.randn(3, 64, generator=torch.Generator().manual_seed(0)))
-    model = build_model(settings, ["a", "b", "c"], table if NETWORKS[name].needs_labels else None).eval()
+    network = NETWORKS[name]
+    problem = Problem(
+        ("a", "b", "c"), 64, table if network.needs_labels else None, table[:2] if network.needs_state_words else None
+    )
+    model = build_model(settings, problem).eval()
     with torch.no_grad():
         assert model(torch.zeros(2, 3, 64, 64)).shape == (2, 3)
-    prefix = NETWORKS[name].cluster_prefix
+    prefix = network.cluster_prefix
     if prefix is not None:
         assert any(key.startswith(prefix) for key, _ in model.named_parameters())
 
 
 def test_a_network_with_label_tokens_insists_on_its_table():
     with pytest.raises(AssertionError, match="label table"):
-        build_model(ModelSettings(), ["a", "b"], None)
+        build_model(ModelSettings(), Problem(("a", "b"), 64))
 
 
 @pytest.mark.integration

@@ -9,9 +9,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similar
 from models.errors import UserError
 from models.initialise import new_model
 from models.noise import use_generator
+from models.registry import Problem
 from models.settings import ModelSettings
 from tasks.client.objectives import Guide, Scene, load_objective
-from tasks.client.objectives.fmman import Settings, evaluating, make, uses_guides
+from tasks.client.objectives.fmman import Settings, guides_needed, make
 from tasks.client.objectives.states import draw_known_states, mask_uncertain, related_labels
 
 CLASSES = 5
@@ -25,7 +26,7 @@ def network(seed, name="fmman", **options):
     options = {"layers": 1, "heads": 2, "dropout": 0.0} | options
     settings = ModelSettings(name=name, backbone={"width": 0.125}, fmman=options)
     table = normalize(torch.randn(CLASSES, 64, generator=generator(7)))
-    model = new_model(settings, [f"label {i}" for i in range(CLASSES)], table, generator(seed))
+    model = new_model(settings, Problem(tuple(f"label {i}" for i in range(CLASSES)), 64, table), generator(seed))
     use_generator(model, generator(seed))
     return model
 
@@ -53,19 +54,20 @@ def restated(model, guides, settings, own=None):
     """Specification 1.10 with loops, for a model in eval mode (no noise): the total loss of ``data()``."""
     images, targets = data()
     related = related_labels(model.label_table, targets, settings)
+    band = settings.tau, settings.eps, settings.band
     base = draw_known_states(targets, generator(5), settings.known_share)
     tokens = model.encode_image(images)
     masks, features_z, parameters = [], [], []
     for entry in guides:
         theirs = entry.model.encode_image(images)
         p = torch.sigmoid(entry.model.head(theirs, entry.model.unknown(3)).logits)
-        states = mask_uncertain(base, p, related, settings.tau, settings.eps)
+        states = mask_uncertain(base, p, related, *band)
         for _ in range(entry.copies):
             masks.append(states)
             features_z.append(entry.model.head(theirs, states).z)
             parameters.append(dict(entry.model.named_parameters()))
     p = torch.sigmoid(model.head(tokens, model.unknown(3)).logits).detach()
-    masks.append(mask_uncertain(base, p, related, settings.tau, settings.eps))
+    masks.append(mask_uncertain(base, p, related, *band))
     assert len({tuple(mask.flatten().tolist()) for mask in masks}) > 1, "nothing is uncertain: the case shows nothing"
     total = 0.0
     for states in masks:
@@ -82,7 +84,9 @@ def restated(model, guides, settings, own=None):
                 for j in range(CLASSES):
                     cosine = cosine_similarity(out.features[n, i], out.features[n, j], dim=0)
                     con = con + (cosine - held[i, j]).square() / CLASSES**2
-            total = total + (settings.w_rec * rec + settings.w_con * con) / 3
+            gaussian = torch.distributions.Normal(out.mean[n], out.deviation[n].abs().clamp(min=1e-6))
+            kl = torch.distributions.kl_divergence(gaussian, torch.distributions.Normal(0.0, 1.0)).sum() / CLASSES
+            total = total + (settings.w_rec * rec + settings.w_con * con + settings.w_kl * kl) / 3
     total = total / len(masks)
     for n in range(3):
         c = torch.stack([cosine_similarity(out.z[n], z[n], dim=0) for z in features_z])
@@ -99,6 +103,7 @@ def restated(model, guides, settings, own=None):
     ("options", "own"),
     [
         ({}, None),
+        ({"band": "closed", "w_kl": 0.1}, None),
         ({"ae_target": "label_table", "ae_adj_target": "norm", "w_rec": 0.5, "w_con": 2.0}, None),
         ({"contrast_mode": "own_group", "prox": "own_group", "temperature": 0.3}, 1),
     ],
@@ -128,9 +133,9 @@ def test_equal_copies_count_as_that_many_guides():
 
 def test_without_guides_there_is_one_mask_and_no_eq11():
     out = make(scene(network(1).eval()))(*data())
-    assert set(out.sums) == {"classification", "autoencoder"}
-    assert out.sums["autoencoder"][1] == 3
-    total = sum(float(out.sums[t][0]) for t in out.sums) / 3
+    assert set(out.sums) == {"classification", "autoencoder", "feature_cosine"}
+    assert out.sums["autoencoder"][1] == out.sums["feature_cosine"][1] == 3
+    total = sum(float(out.sums[t][0]) for t in ("classification", "autoencoder")) / 3
     assert out.total.item() == pytest.approx(total, rel=1e-6)
 
 
@@ -180,6 +185,16 @@ def test_a07_own_group_counts_the_own_prototype_once_though_it_has_copies(own):
     assert float(copies.sums["distance"][0]) == pytest.approx(float(single.sums["distance"][0]), rel=1e-6)
 
 
+def test_the_features_are_z_under_the_last_mask_with_gradient():
+    model, settings = network(1).eval(), Settings(eps=0.1)
+    out = make(scene(model, [guide(2)], eps=0.1))(*data())
+    images, targets = data()
+    base, tokens = draw_known_states(targets, generator(5), 0.75), model.encode_image(images)
+    p = torch.sigmoid(model.head(tokens, model.unknown(3)).logits)
+    states = mask_uncertain(base, p, related_labels(model.label_table, targets, settings), 0.5, 0.1)
+    assert torch.allclose(out.features, model.head(tokens, states).z, atol=1e-6) and out.features.requires_grad
+
+
 def test_a08_prototypes_stay_as_they_are():
     model, guides = network(1).train(), [guide(2), guide(3, copies=2)]
     before = [{name: value.clone() for name, value in g.model.state_dict().items()} for g in guides]
@@ -201,16 +216,6 @@ def test_batchnorm_sees_each_batch_once():
     assert {int(v) for n, v in model.state_dict().items() if n.endswith("num_batches_tracked")} == {1}
 
 
-def test_evaluating_gives_every_module_its_mode_back():
-    model = network(1).train()
-    model.backbone.bn1.eval()
-    modes = [module.training for module in model.modules()]
-    with pytest.raises(ZeroDivisionError), evaluating(model):
-        assert not any(module.training for module in model.modules())
-        raise ZeroDivisionError
-    assert [module.training for module in model.modules()] == modes
-
-
 def test_paper_sum_is_a_sum_over_images_masks_labels_and_pairs():
     model, weights = network(1).eval(), {"prox": "off", "lambda_contrast": 0.2}
     for option, scale in (({"w_rec": 0, "w_con": 1}, CLASSES**2), ({"w_rec": 1, "w_con": 0}, CLASSES)):
@@ -225,20 +230,23 @@ def test_paper_sum_is_a_sum_over_images_masks_labels_and_pairs():
 @pytest.mark.parametrize(
     ("options", "needed"),
     [
-        ({}, True),
-        ({"lambda_contrast": 0, "lambda_prox": 0}, True),
-        ({"lambda_contrast": 0, "lambda_prox": 0, "mask_sources": "local"}, False),
-        ({"lambda_contrast": 0, "prox": "off", "use_uncertainty": False}, False),
-        ({"lambda_contrast": 0, "use_uncertainty": False}, True),
-        ({"prox": "off", "mask_sources": "local"}, True),
+        ({}, "all"),
+        ({"lambda_contrast": 0, "lambda_prox": 0}, "all"),
+        ({"lambda_contrast": 0, "lambda_prox": 0, "mask_sources": "local"}, "none"),
+        ({"lambda_contrast": 0, "prox": "off", "use_uncertainty": False}, "none"),
+        ({"lambda_contrast": 0, "use_uncertainty": False}, "all"),
+        ({"lambda_contrast": 0, "use_uncertainty": False, "prox": "own_group"}, "own"),
+        ({"lambda_contrast": 0, "prox": "own_group", "mask_sources": "local"}, "own"),
+        ({"lambda_contrast": 0, "prox": "own_group"}, "all"),
+        ({"prox": "off", "mask_sources": "local"}, "all"),
     ],
 )
-def test_when_the_guides_are_needed(options, needed):
-    assert uses_guides(Settings(**options)) is needed
+def test_which_guides_are_needed(options, needed):
+    assert guides_needed(Settings(**options)) == needed
 
 
 def test_another_network_is_refused():
-    with pytest.raises(UserError, match="needs the fmman network"):
+    with pytest.raises(UserError, match=r"needs a network with label states(?s:.)*fmman or fedlgt"):
         make(scene(network(1, name="resnet18")))
     with pytest.raises(UserError, match="no such objective"):
         load_objective("nothing")

@@ -117,6 +117,91 @@ def test_unfinished_rounds_do_not_count_and_damage_is_told(tmp_path):
         build_report(tmp_path / "run", tmp_path / "out")
 
 
+def _save(run, record):
+    (run / "rounds" / f"{record.round:04d}" / "round.json").write_text(json.dumps(record.as_dict()))
+
+
+def test_a_report_of_rounds_of_which_some_were_not_scored(tmp_path):
+    run = tmp_path / "run"
+    records = fabricated_run(run, 4)
+    for record in (records[0], records[2], records[3]):  # the last one too: a run that was interrupted
+        record.metrics, record.per_class, record.per_site = {}, {}, {}
+        _save(run, record)
+    result = build_report(run, tmp_path / "out", pictures=_pictures(2))
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "nan" not in text
+    rounds = _text_table(text, "Rounds")[2:]
+    assert [row[1] for row in rounds] == ["-", f"{records[1].metrics['macro_ap']:.4f}", "-", "-"]
+    assert [row[10] for row in rounds] == ["8.00", "8.00", "7.20", "8.00"], "traffic is there"
+    assert "| macro AP, round 2 |" in text and "| best round by validation | 2 (" in text
+    assert "## Classes, round 2" in text and "## Sites, round 2" in text
+    assert result["metrics"]["macro_ap"] == records[1].metrics["macro_ap"] and result["metrics"]["best_round"] == 2
+    with (tmp_path / "out" / "rounds.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[:3] == ["round", "macro_ap", "micro_ap"]
+    assert [bool(row["macro_ap"]) for row in rows] == [False, True, False, False]
+    assert all(row["bytes_up"] for row in rows)
+    records[1].metrics = {}
+    _save(run, records[1])
+    nothing = build_report(run, tmp_path / "nothing")
+    assert nothing["metrics"]["best_score"] is None and "macro_ap" not in nothing["metrics"]
+    assert "| best round by validation | - |" in (tmp_path / "nothing" / "report.md").read_text()
+    assert [row.style for row in round_table(records).rows] == [None, None, None, "bold"]
+
+
+def test_lines_join_the_scored_rounds(tmp_path):
+    from matplotlib.figure import Figure
+
+    records = [fabricated_record(number) for number in range(1, 8)]
+    for record in records:
+        record.metrics = record.metrics if record.round in (3, 6, 7) else {}
+    axes = Figure().subplots()
+    plots._lines(axes, records, (("macro_ap", "macro AP", "k", "-"),))
+    assert axes.lines[0].get_xdata().tolist() == [3, 6, 7] and np.isfinite(axes.lines[0].get_ydata()).all()
+
+
+def test_clients_in_the_report(tmp_path):
+    run = tmp_path / "run"
+    record = fabricated_run(run, 1)[0]
+    names = [f"c{number:03d}" for number in range(130)]
+    record.per_client = {
+        name: {"macro_ap": 1 - number / 200, "loss": 0.5, "images": 9.0} for number, name in enumerate(names)
+    }
+    record.per_client["c000"]["macro_ap"] = math.nan
+    record.metrics |= {f"client/macro_ap/{key}": 0.25 for key in ("mean", "std", "worst_decile", "min", "max")}
+    record.metrics["client/macro_ap/count"] = 129.0
+    record.per_class["rust"] |= {"support": 0.0, "ap": math.nan}
+    _save(run, record)
+    result = build_report(run, tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text()
+    rows = _text_table(text, "Clients, round 1")
+    assert rows[2] == ["c129", "0.3550", "0.5000", "9"], "the worst first"
+    assert len(rows) == 2 + 100 + 2 + 1 and "30 more clients are not shown" in text
+    assert rows[-1] == ["macro_ap", *["0.2500"] * 5, "129"]
+    assert tmp_path / "out" / "plots" / "clients.png" in result["files"]
+    assert result["metrics"]["client/macro_ap/worst_decile"] == 0.25
+    assert "so without AP: rust. They are in no macro mean." in text
+    settings = json.loads((run / "settings.json").read_text()) | {"evaluation": {"zero_support": "zero"}}
+    (run / "settings.json").write_text(json.dumps(settings))
+    build_report(run, tmp_path / "out")
+    assert "They enter every macro mean as 0." in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_the_runs_threshold_is_the_reports(tmp_path):
+    run = tmp_path / "run"
+    record = fabricated_run(run, 1)[0]
+    record.metrics |= {"micro_recall": 0.0, "micro_precision": 0.0}
+    _save(run, record)
+    drawn = []
+    for threshold in (0.5, 0.01):
+        settings = json.loads((run / "settings.json").read_text()) | {"evaluation": {"threshold": threshold}}
+        (run / "settings.json").write_text(json.dumps(settings))
+        build_report(run, tmp_path / "out", pictures=_pictures(3))
+        assert f"had a score from {threshold:g} on" in (tmp_path / "out" / "report.md").read_text()
+        drawn.append((tmp_path / "out" / "plots" / "pictures.png").read_bytes())
+    assert drawn[0] != drawn[1]
+
+
 def test_terminal_table_marks_the_best_round():
     records = [fabricated_record(number) for number in (1, 2, 3)]
     records[1].metrics["macro_ap"] = 0.99
@@ -135,6 +220,8 @@ def test_plots_are_drawn_for_few_and_many(tmp_path, rounds):
     plots.traffic(records, tmp_path / "b.png")
     plots.groups_over_rounds(records, tmp_path / "c.png")
     plots.per_class_bars(records[-1], tmp_path / "d.png")
+    records[-1].per_client = {client: {"macro_ap": 0.3 + 0.01 * k} for k, client in enumerate(clients[: 2 * rounds])}
+    plots.client_bars(records[-1], tmp_path / "e.png")
     for path in tmp_path.iterdir():
         with Image.open(path) as image:
             assert image.width == 1350

@@ -42,6 +42,15 @@ def test_a02_the_band_is_open():
     assert not uncertain(torch.tensor([[0.5]]), 0.5, 0.0).any()
 
 
+def test_a02_fedlgts_band_is_closed():
+    p = torch.tensor([[0.25, 0.75, 0.2499999, 0.7500001, 0.5]])
+    assert uncertain(p, 0.5, 0.25, "closed").tolist() == [[True, True, False, False, True]]
+    assert uncertain(torch.tensor([[0.48, 0.52, 0.4799, 0.5201]]), 0.5, 0.02, "closed").tolist() == [
+        [True, True, False, False]
+    ]
+    assert mask_uncertain(torch.ones(1, 1).long(), torch.tensor([[0.75]]), None, 0.5, 0.25, "closed").item() == -1
+
+
 def test_a02_every_image_of_the_batch_is_masked_by_its_own_predictions():
     base = torch.tensor([[1, 0, 1, 0]]).repeat(3, 1)
     p = torch.tensor([[0.5, 0.9, 0.1, 0.9], [0.9, 0.1, 0.9, 0.1], [0.9, 0.1, 0.505, 0.495]])

@@ -10,6 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from models.errors import UserError
 from tasks.client import train
 from tasks.client.chunk import ChunkError, train_clients
+from tasks.client.terms import Term
 from tasks.client.train import TrainingError, TrainJob, client_data, find_update, train_client
 from tasks.network import build_network
 from tasks.randomness import numpy_generator
@@ -136,7 +137,7 @@ def test_a08_prototypes_are_the_same_after_training(make_run, tiny_data):
     job = TrainJob(tiny_data.ids[0], 1, 3, start, ((start, 1), (other, 1)), own=0)
     images, targets = client_data(context, job.client)
     model, guides = train._networks(context, store, job, images, targets)
-    train._optimise(context, job, model, guides, images, targets, float("inf"))
+    train._optimise(context, job, model, guides, Term(), images, targets, float("inf"))
     assert [state_digest(guide.model.state_dict()) for guide in guides] == [start.digest, other.digest]
     assert state_digest(model.state_dict()) != start.digest
     assert not any(p.requires_grad or p.grad is not None for guide in guides for p in guide.model.parameters())

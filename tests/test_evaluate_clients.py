@@ -1,0 +1,191 @@
+"""Clients' own test images and personal models, against direct computations."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, f1_score
+
+from models.errors import UserError
+from tasks.client.features import client_pictures
+from tasks.data.clients import load_clients
+from tasks.data.dataset import load_dataset
+from tasks.data.partition import PartitionSettings, partition
+from tasks.evaluate import CLIENT_METRICS, evaluate_model
+from tasks.evaluation_settings import EvaluationSettings
+from tasks.metrics import client_distribution, weighted_mean
+from tasks.network import build_network
+
+LOCAL = {"scheme": "local", "test": 0.3}
+NARROW = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}
+
+
+@pytest.fixture
+def scene(make_run, tiny_data, tmp_path):
+    """``scene(**partition) -> (context, start, dataset, clients)``."""
+
+    def make(**more):
+        settings = PartitionSettings(**{"scheme": "iid", "clients": 4, "min_size": 2} | more)
+        partition(tiny_data.dataset, settings, tmp_path / "clients", seed=1)
+        context, start = make_run(**NARROW, clients=str(tmp_path / "clients"))
+        return context, start, load_dataset(tiny_data.dataset), load_clients(tmp_path / "clients")
+
+    return make
+
+
+def direct(model, images, targets):
+    """What section 5 says of a model, image by image, with scikit-learn."""
+    with torch.no_grad():
+        logits = torch.cat([model.eval()(torch.from_numpy(image[None]) / 255) for image in np.asarray(images)]).double()
+    scores, used = logits.sigmoid().numpy(), np.flatnonzero(targets.any(axis=0))
+    predicted = (scores >= 0.5).astype(int)
+    return {
+        "macro_ap": np.mean([average_precision_score(targets[:, c], scores[:, c]) for c in used]),
+        "micro_f1": f1_score(targets, predicted, average="micro", zero_division=0),
+        "mean_f1": f1_score(targets[:, used], predicted[:, used], average="macro", zero_division=0),
+        "loss": torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.tensor(targets).double()).item(),
+        "images": len(targets),
+        "classes_used": len(used),
+    }
+
+
+def chosen(row, expected):
+    return {name: row[name] for name in expected}
+
+
+@pytest.mark.parametrize("features", [None, {"kind": "transform", "strength": 1.0}])
+def test_the_global_model_on_clients_own_test_images(scene, features):
+    context, start, dataset, clients = scene(local=LOCAL, **({"features": features} if features else {}))
+    out = evaluate_model(context, start)
+    model = build_network(context, context.open_store(), start)
+    assert list(out["per_client"]) == clients.ids
+    for client, row in out["per_client"].items():
+        rows = clients.rows(client, "test")
+        assert len(rows) > 0 and set(row) == set(CLIENT_METRICS)
+        expected = direct(model, client_pictures(dataset, clients, client, rows)[:], dataset.targets[rows])
+        assert chosen(row, expected) == pytest.approx(expected, rel=1e-4), client
+    values = [row["loss"] for row in out["per_client"].values()]
+    assert out["metrics"]["client/loss/mean"] == pytest.approx(np.mean(values))
+    assert out["metrics"]["client/loss/worst_decile"] == max(values)
+    assert out["metrics"]["client/macro_ap/min"] == min(row["macro_ap"] for row in out["per_client"].values())
+    plain = {name: value for name, value in out["metrics"].items() if not name.startswith("client/")}
+    rows = dataset.indices("test")
+    expected = direct(model, dataset.images[rows], dataset.targets[rows])
+    assert chosen(plain, expected) == pytest.approx(expected, rel=1e-4), "the pooled figures stay what they were"
+
+
+def test_the_distribution_by_hand():
+    # 11 clients: the worst tenth is two of them. AP 0, 0.1, ..., 1; one more has no positives and so no AP.
+    rows = {f"c{k:02d}": {"macro_ap": k / 10, "micro_f1": 0.5, "loss": float(k)} for k in range(11)}
+    rows["none"] = {"macro_ap": math.nan, "micro_f1": 0.0, "loss": 5.0}
+    found = client_distribution(rows)
+    assert found["client/macro_ap/mean"] == pytest.approx(0.5)
+    assert found["client/macro_ap/std"] == pytest.approx(math.sqrt(0.1))
+    assert found["client/macro_ap/worst_decile"] == pytest.approx(0.05), "the lowest"
+    assert (found["client/macro_ap/min"], found["client/macro_ap/max"]) == (0.0, 1.0)
+    assert (found["client/macro_ap/count"], found["client/loss/count"]) == (11, 12)
+    assert found["client/loss/worst_decile"] == pytest.approx(9.5), "the highest"
+    assert found["client/micro_f1/worst_decile"] == pytest.approx(0.25)
+    assert len(found) == 3 * 6
+    assert client_distribution({}) == {}
+    nobody = client_distribution({"a": {"macro_ap": math.nan}})
+    assert nobody["client/macro_ap/count"] == 0 and math.isnan(nobody["client/macro_ap/std"])
+
+
+def test_a_weighted_mean_by_hand():
+    rows = [{"a": 1.0, "b": math.nan, "images": 13.0}, {"a": 4.0, "b": math.nan, "images": 13.0}]
+    found = weighted_mean(rows, [2, 1])
+    assert found["a"] == 2.0 and math.isnan(found["b"]) and found["images"] == 13.0
+
+
+def personal(context, start, clients, seed=0):
+    """Overlays of the first two clients, a readout and a bias of their own, and the models that should come of them."""
+    store, base = context.open_store(), context.open_store().get_state(start)
+    generator = torch.Generator().manual_seed(seed)
+    overlays, models = {}, {}
+    for client, names in zip(clients.ids[:2], (("readout.weight", "readout.bias"), ("readout.bias",)), strict=True):
+        own = {name: torch.randn(base[name].shape, generator=generator) for name in names}
+        state = {f"model/{name}": value for name, value in own.items()} | {"moon/previous": torch.ones(3)}
+        overlays[client] = store.put_state(f"clients/{client}.safetensors", state)
+        models[client] = build_network(context, store, start)
+        models[client].load_state_dict(base | own)
+    return overlays, models
+
+
+def test_personal_models_are_scored_on_the_pooled_images_and_averaged_by_size(scene):
+    context, start, dataset, clients = scene(local=LOCAL)
+    overlays, models = personal(context, start, clients)
+    a, b = overlays
+    out = evaluate_model(context, start, overlays, {a: 30, b: 10, clients.ids[2]: 99})
+    rows = dataset.indices("test")
+    found = {c: direct(models[c], dataset.images[rows], dataset.targets[rows]) for c in overlays}
+    expected = {name: 0.75 * found[a][name] + 0.25 * found[b][name] for name in found[a]}
+    assert chosen(out["metrics"], expected) == pytest.approx(expected, rel=1e-4)
+    assert out["metrics"]["images"] == len(rows), "exact"
+    val = dataset.indices("val")
+    scored = [direct(models[c], dataset.images[val], dataset.targets[val])["macro_ap"] for c in (a, b)]
+    assert out["metrics"]["val_macro_ap"] == pytest.approx(0.75 * scored[0] + 0.25 * scored[1], rel=1e-4)
+    for client in (a, b):
+        row, own = out["per_client"][client], clients.rows(client, "test")
+        assert row["pooled_macro_ap"] == pytest.approx(found[client]["macro_ap"], rel=1e-4)
+        mine = direct(models[client], dataset.images[own], dataset.targets[own])
+        assert chosen(row, mine) == pytest.approx(mine, rel=1e-4)
+    # the others have the global model
+    third, own = clients.ids[2], clients.rows(clients.ids[2], "test")
+    mine = direct(build_network(context, context.open_store(), start), dataset.images[own], dataset.targets[own])
+    assert chosen(out["per_client"][third], mine) == pytest.approx(mine, rel=1e-4)
+    assert "pooled_loss" not in out["per_client"][third]
+    assert out["metrics"]["client/pooled_macro_ap/count"] == 2 and out["metrics"]["client/macro_ap/count"] == 4
+    alone = {c: evaluate_model(context, start, {c: overlays[c]}) for c in (a, b)}
+    for table in ("per_class", "per_site"):
+        for name, cells in out[table].items():
+            for key, value in cells.items():
+                one, two = (alone[c][table][name][key] for c in (a, b))
+                assert value == pytest.approx(0.75 * one + 0.25 * two, nan_ok=True), (table, name, key)
+
+
+def test_weights_are_training_images_unless_given(scene):
+    context, start, _, clients = scene(scheme="natural", clients=None)
+    overlays, _ = personal(context, start, clients)
+    sizes = {client: len(clients.indices[client]) for client in overlays}
+    assert len(set(sizes.values())) == 2
+    out = evaluate_model(context, start, overlays)
+    assert out == evaluate_model(context, start, overlays, sizes)
+    assert out["per_client"].keys() == overlays.keys(), "no test images of their own, but personal models"
+    assert all(name.startswith("pooled_") for row in out["per_client"].values() for name in row)
+
+
+def test_equal_overlays_change_nothing(scene):
+    context, start, _, clients = scene(local=LOCAL)
+    store = context.open_store()
+    same = store.put_state("same.safetensors", {f"model/{k}": v for k, v in store.get_state(start).items()})
+    out, plain = evaluate_model(context, start, dict.fromkeys(clients.ids, same)), evaluate_model(context, start)
+    assert chosen(out["metrics"], plain["metrics"]) == pytest.approx(plain["metrics"])
+    assert chosen(out["per_client"], plain["per_client"]).keys() == plain["per_client"].keys()
+    for client, row in plain["per_client"].items():
+        assert chosen(out["per_client"][client], row) == row
+
+
+def test_an_overlay_of_another_network_is_refused(scene):
+    context, start, _, clients = scene()
+    store = context.open_store()
+    for number, tensors in enumerate(({"model/head.weight": torch.ones(2)}, {"model/readout.bias": torch.ones(99)})):
+        ref = store.put_state(f"odd{number}.safetensors", tensors)
+        with pytest.raises(UserError, match="do not fit"):
+            evaluate_model(context, start, {clients.ids[0]: ref})
+
+
+def test_the_settings_reach_every_table(scene):
+    context, start, dataset, _ = scene(local=LOCAL)
+    strict = dataclasses.replace(context, evaluation=EvaluationSettings(threshold=0.999, zero_support="zero"))
+    out = evaluate_model(strict, start)
+    assert out["metrics"]["micro_recall"] == out["metrics"]["cf1"] == 0
+    assert {row["recall"] for row in out["per_class"].values()} == {0.0}
+    assert {row["micro_f1"] for row in out["per_client"].values()} == {0.0}
+    for row in (*out["per_site"].values(), *out["per_client"].values()):
+        assert row["classes_used"] == len(dataset.classes)
+    assert any(
+        row["classes_used"] < len(dataset.classes) for row in evaluate_model(context, start)["per_site"].values()
+    )

@@ -1,0 +1,90 @@
+"""FedNova: effective steps, its linear combination, and rounds with real training (acceptance test 12)."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from flows.engines import make_engine
+from flows.federation import Federation
+from flows.rounds import load_method
+from tasks.federation_settings import FederationSettings
+from tasks.records import ModelRef
+from tasks.server.average import size_weights
+from tasks.server.nova import effective_steps, nova_average, nova_factors
+from tasks.server.parts import parameter_names
+
+PLAIN = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}
+SGD = {"optimizer": "sgd", "lr": 0.05, "grad_clip": None}
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_effective_steps_are_how_far_a_constant_gradient_moves(steps, momentum):
+    value = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    sgd = torch.optim.SGD([value], lr=1.0, momentum=momentum)
+    for _ in range(steps):
+        value.grad = torch.ones(1, dtype=torch.float64)
+        sgd.step()
+    assert effective_steps(steps, momentum) == pytest.approx(-float(value.detach()), rel=1e-12)
+
+
+def test_factors_by_hand():
+    # p = (1/4, 3/4), a = (2, 4): sum p a = 3.5, so the factors are 3.5 / 8 and 3.5 * 3 / 16.
+    assert nova_factors([2, 4], [0.25, 0.75]) == pytest.approx([0.4375, 0.65625])
+    assert nova_factors([3.5] * 3, [0.5, 0.25, 0.25]) == [0.5, 0.25, 0.25]
+
+
+def stored(context, start, seed, steps):
+    """A trained state that never was: the start's parameters and statistics moved by lot, ``steps`` batches seen."""
+    generator, store = torch.Generator().manual_seed(seed), context.open_store()
+    state = {
+        name: value + torch.rand(value.shape, generator=generator) if value.is_floating_point() else value + steps
+        for name, value in store.get_state(start).items()
+    }
+    return store.put_state(f"made-{seed}.safetensors", state), state
+
+
+@pytest.mark.parametrize(("momentum", "optimizer"), [(0.0, "sgd"), (0.9, "sgd"), (0.0, "adam")])
+def test_the_new_model_is_that_of_the_formula_and_buffers_are_averaged(make_run, momentum, optimizer):
+    context, start = make_run(train={"optimizer": optimizer, "momentum": momentum}, **PLAIN)
+    steps, sizes = [2, 3, 9], [10, 30, 60]
+    refs, states = zip(*[stored(context, start, seed, n) for seed, n in enumerate(steps)], strict=True)
+    before, names = context.open_store().get_state(start), set(parameter_names(context))
+    after = context.open_store().get_state(nova_average(context, refs, sizes, steps, start))
+    p, a = size_weights(sizes), [effective_steps(n, momentum) for n in steps]
+    tau = sum(pi * ai for pi, ai in zip(p, a, strict=True))
+    assert (
+        after.keys() == before.keys()
+        and names < after.keys()
+        and {"num_batches_tracked"}
+        == {name.rsplit(".", 1)[1] for name, value in after.items() if not value.is_floating_point()}
+    )
+    for name, w in before.items():
+        own = [state[name] for state in states]
+        if name in names:
+            moves = sum(pi * (w - v).double() / ai for pi, ai, v in zip(p, a, own, strict=True))
+            expected = w.double() - tau * moves
+        else:
+            mean = sum(pi * v.double() for pi, v in zip(p, own, strict=True))
+            expected = mean if w.is_floating_point() else torch.stack(own).amax(0).double()
+        assert after[name].dtype == w.dtype and torch.allclose(after[name].double(), expected, atol=1e-5), name
+
+
+def play(make_run, tiny_data, method, name, **train):
+    context, start = make_run(name, train=SGD | train, **PLAIN)
+    module, progress = load_method(method), SimpleNamespace(stage=lambda *_: None)
+    clients = dict.fromkeys(tiny_data.ids, 11)
+    settings = FederationSettings(engine="direct", workers=1)
+    fed = Federation(context, settings, module.Settings(), clients, make_engine("direct", 1), 1, {}, progress)
+    ref: ModelRef = module.run_round(fed, start)
+    return fed.record, ref, start
+
+
+def test_a12_equal_steps_reproduce_fedavg(make_run, tiny_data):
+    record, nova, start = play(make_run, tiny_data, "fednova", "nova", momentum=0.9)
+    _, mean, _ = play(make_run, tiny_data, "fedavg", "mean", momentum=0.9)
+    assert len({update.steps for update in record.updates[1]}) == 1
+    assert nova.digest == mean.digest != start.digest
+    assert record.weights == pytest.approx(dict.fromkeys(tiny_data.ids, 0.25))
+    assert [log.name for log in record.stages] == ["local training", "normalised average"]

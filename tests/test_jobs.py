@@ -1,0 +1,122 @@
+"""What clients are sent: prototypes by need, the method's tensors, and their bytes; and terms in the local loop."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from flows.jobs import cost_of, guides_for, make_jobs
+from models.errors import UserError
+from tasks.client import terms
+from tasks.client.objectives import Loss
+from tasks.client.score import score_clients
+from tasks.client.terms import TermSpec
+from tasks.client.train import TrainJob, train_client
+from tasks.network import bce_of, build_network, lay_over, scores
+from tasks.records import ModelRef
+
+P = [ModelRef(f"p{k}", f"digest{k}", 100) for k in range(3)]
+CLASSIFIER = {"name": "resnet18", "backbone": {"width": 0.125}}
+
+
+@pytest.mark.parametrize(
+    ("guides", "own", "need", "sent", "place"),
+    [
+        (P, {"a": 1}, "none", (), None),
+        ([], {"a": 1}, "all", (), None),
+        (P, {"a": 1}, "own", ((P[1], 1),), 0),
+        (P[:1], None, "own", ((P[0], 1),), None),
+        (P, {"a": 1}, "all", ((P[0], 1), (P[1], 1), (P[2], 1)), 1),
+        ([P[0]] * 3, {"a": 2}, "all", ((P[0], 3),), 0),
+        ([P[0]] * 3, None, "all", ((P[0], 3),), None),
+    ],
+)
+def test_a_client_is_sent_the_prototypes_it_needs(guides, own, need, sent, place):
+    assert guides_for("a", guides, own, need) == (sent, place)
+
+
+def jobs_of(**changes):
+    values = {"guides": [], "own": None, "need": "none", "start_from_best": False, "states": {}, "term": None}
+    values |= {"shared": None} | changes
+    return make_jobs(["b", "a"], 2, 1, P[0], **values)
+
+
+def test_each_client_may_have_a_term_of_its_own():
+    one, two = TermSpec("prox", {"mu": 1.0}), TermSpec("prox", {"mu": 2.0})
+    assert [job.term for job in jobs_of(term=one)] == [one, one]
+    assert [(job.client, job.term) for job in jobs_of(term={"a": one, "b": two})] == [("a", one), ("b", two)]
+
+
+def test_bytes_of_what_the_method_sends_beside_the_model():
+    states = {"a": ModelRef("s", "state", 7), "b": ModelRef("t", "other state", 9)}
+    jobs = jobs_of(shared=ModelRef("c", "control", 30), states=states)
+    assert cost_of("x", jobs, [], 1.0).bytes_down == 2 * (100 + 30)
+    assert cost_of("x", jobs, [], 1.0, state_is_sent=True).bytes_down == 2 * (100 + 30) + 7 + 9
+    assert cost_of("x", jobs, [], 1.0, start_is_held=True).bytes_down == 2 * 30
+    guided = jobs_of(guides=[P[0]], need="all")
+    assert cost_of("x", guided, [], 1.0).bytes_down == 2 * 100  # the global model is start and guide, and sent once
+
+
+class Counting(terms.Term):
+    """Counts batches in its private state and triples the loss."""
+
+    def __init__(self, scene):
+        self.before, self.shared = scene.state.get("count", torch.zeros(1)), scene.shared["offset"]
+        self.seen = 0
+
+    def change(self, loss, images):
+        self.seen += len(images)
+        sums = loss.sums | {"tripled": (3 * loss.total.detach(), 1.0)}
+        return dataclasses.replace(loss, total=3 * loss.total, sums=sums)
+
+    def finish(self, steps):
+        return {"count": self.before + self.seen + self.shared, "steps": torch.tensor([float(steps)])}
+
+
+def test_a_term_changes_every_batch_and_its_state_comes_back(make_run, tiny_data, monkeypatch):
+    module = type("module", (), {"make": staticmethod(Counting)})
+    monkeypatch.setattr("tasks.client.train.load_term", lambda name: module)
+    context, start = make_run(objective="bce", network=CLASSIFIER)
+    store, client = context.open_store(), tiny_data.ids[0]
+    shared = store.put_state("shared.safetensors", {"offset": torch.tensor([100.0])})
+    first = train_client(context, TrainJob(client, 1, 1, start, term=TermSpec("count"), shared=shared))
+    state = store.get_state(first.state)
+    assert {name: value.item() for name, value in state.items()} == {"count/count": 111.0, "count/steps": 2.0}
+    job = TrainJob(client, 2, 1, first.model, term=TermSpec("count"), shared=shared, state=first.state)
+    second = train_client(context, job)
+    assert store.get_state(second.state)["count/count"].item() == 222.0
+    assert second.mean("tripled") > 2 * second.mean("classification")
+    plain = train_client(context, TrainJob(client, 1, 1, start))
+    assert plain.model.digest != first.model.digest and plain.state is None
+
+
+def test_the_neutral_term_changes_nothing():
+    loss = Loss(torch.tensor(1.0))
+    assert terms.Term().change(loss, torch.zeros(1)) is loss and terms.Term().finish(3) == {}
+
+
+def test_personal_tensors_are_laid_over_the_model_and_checked(make_run):
+    context, start = make_run(objective="bce", network=CLASSIFIER)
+    store = context.open_store()
+    model = build_network(context, store, start)
+    bias = torch.full_like(model.readout.bias, 5.0)
+    kept = model.readout.weight.clone()
+    lay_over(model, store, store.put_state("own", {"model/readout.bias": bias, "moon/anything": torch.zeros(2)}))
+    assert torch.equal(model.readout.bias, bias) and torch.equal(model.readout.weight, kept)
+    with pytest.raises(UserError, match=r"do not fit the network(.|\n)*no\.such"):
+        lay_over(model, store, store.put_state("bad", {"model/no.such": bias}))
+    with pytest.raises(UserError, match="do not fit the network"):
+        lay_over(model, store, store.put_state("shape", {"model/readout.bias": bias[:2]}))
+
+
+def test_clients_score_a_model_on_their_own_images(make_run, tiny_data):
+    from tasks.client.train import client_data
+
+    context, start = make_run(objective="bce", network=CLASSIFIER)
+    found = score_clients(context, tiny_data.ids, start, "train")
+    assert list(found) == sorted(tiny_data.ids)
+    images, targets = client_data(context, tiny_data.ids[1])
+    model = build_network(context, context.open_store(), start)
+    assert found[tiny_data.ids[1]] == (bce_of(scores(context, model, images), targets), len(targets))
+    none = score_clients(context, tiny_data.ids[:1], start, "val")[tiny_data.ids[0]]
+    assert none[0] != none[0] and none[1] == 0  # this partition gives clients no validation images

@@ -1,0 +1,102 @@
+"""The plain classifier: features and readout, MOON's projection head, ResNet-50."""
+
+import pytest
+import torch
+
+from models.backbones import ResNetTokens
+from models.classifier import Classifier
+from models.initialise import initialise, new_model
+from models.registry import Problem
+from models.settings import BackboneSettings, ModelSettings
+
+NARROW = {"width": 0.125, "depth": 0.5}
+PLAIN = ["resnet18", "resnet50", "vit_tiny", "mlp_mixer", "convmixer", "poolformer"]
+WIDTHS = {"resnet18": 64, "resnet50": 256, "vit_tiny": 24, "mlp_mixer": 64, "convmixer": 96, "poolformer": 64}
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def images(batch=2, size=64):
+    return torch.rand(batch, 3, size, size, generator=generator(3))
+
+
+def network(name, projection=0, seed=0):
+    settings = ModelSettings(name=name, backbone={"width": 0.125}, timm=NARROW, classifier={"projection": projection})
+    return new_model(settings, Problem(("a", "b", "c"), 64), generator(seed)).eval()
+
+
+def test_features_are_the_mean_over_positions_and_the_readout_is_linear():
+    model = Classifier(ResNetTokens(BackboneSettings(width=0.125)), 3).eval()
+    initialise(model, generator())
+    with torch.no_grad():
+        grid = model.backbone(images())  # [2, 64, 2, 2]
+        features = sum(grid[:, :, i, j] for i in range(2) for j in range(2)) / 4
+        assert torch.allclose(model.features(images()), features, atol=1e-6)
+        expected = features @ model.readout.weight.T + model.readout.bias
+        assert torch.allclose(model(images()), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("projection", [0, 20])
+def test_logits_are_the_readout_of_the_features(name, projection):
+    model = network(name, projection)
+    with torch.no_grad():
+        features, logits = model.features(images()), model(images())
+    assert features.shape == (2, projection or WIDTHS[name]) and logits.shape == (2, 3)
+    assert torch.allclose(logits, features @ model.readout.weight.T + model.readout.bias, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_projection_is_two_layers_on_the_backbones_vector(name):
+    model = network(name, 20)
+    first, _, second = model.projection
+    with torch.no_grad():
+        pooled = model.backbone.pooled(images())
+        hidden = (pooled @ first.weight.T + first.bias).clamp(min=0)
+        expected = hidden @ second.weight.T + second.bias
+        assert torch.allclose(model.features(images()), expected, atol=1e-5)
+    assert first.weight.shape == (WIDTHS[name], WIDTHS[name]) and second.weight.shape == (20, WIDTHS[name])
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_projection_leaves_the_backbones_start_values_alone(name):
+    plain, projected = network(name).backbone.state_dict(), network(name, 20).backbone.state_dict()
+    assert all(torch.equal(tensor, projected[key]) for key, tensor in plain.items())
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_batch_of_one_gives_what_it_gives_among_others(name):
+    model = network(name, 20)
+    with torch.no_grad():
+        both, one = model(images()), model(images()[:1])
+        assert model.features(images()[:1]).shape == (1, 20)  # no squeezed batch axis
+    assert one.shape == (1, 3)
+    assert torch.allclose(one, both[:1], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_state_makes_the_same_network_again(name):
+    model = network(name, 20)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.running_mean, -0.2, 0.2, generator=generator(1))
+    other = network(name, 20, seed=1)
+    with torch.no_grad():
+        assert not torch.equal(other(images()), model(images()))
+        other.load_state_dict(model.state_dict())
+        assert torch.equal(other(images()), model(images()))
+    counters = [key for key, tensor in model.state_dict().items() if not tensor.is_floating_point()]
+    assert all(key.endswith("num_batches_tracked") for key in counters)
+    assert bool(counters) == (name in ("resnet18", "resnet50", "convmixer"))
+    assert not any(key.endswith((".mean", ".std")) for key in model.state_dict())
+
+
+def test_resnet50_has_its_own_size_settings():
+    settings = ModelSettings(name="resnet50", timm={"width": 0.25, "depth": 0.5}, backbone={"width": 2.0})
+    model = new_model(settings, Problem(("a", "b"), 64), generator())
+    backbone = model.backbone
+    # Blocks 3, 4, 6, 3 halved (1.5 and 1.5 round to 2); channels 512 / 4, and a bottleneck ends in four times as many
+    assert [len(backbone.get_submodule(name)) for name in backbone.stages] == [2, 2, 3, 2]
+    assert backbone.width == model.readout.in_features == 512

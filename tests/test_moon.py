@@ -1,0 +1,129 @@
+"""MOON's term: its number by hand, what is contrasted with what, and what a client keeps."""
+
+import copy
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from models.errors import UserError
+from tasks.client.objectives import Guide, Loss
+from tasks.client.terms import Term, TermScene, TermSpec, moon
+from tasks.client.train import TrainJob, train_client
+
+PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
+VALUES = {"mu": 2.0, "temperature": 0.5}
+
+
+class Net(nn.Module):
+    """Features W x of images [B, 1, 1, 2], standardised by a BatchNorm whose statistics would move in train mode."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.linear = nn.Linear(2, 2, bias=False)
+        self.norm = nn.BatchNorm1d(2, affine=False)
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.tensor(weight))
+
+    def features(self, x):
+        return self.norm(self.linear(x.flatten(1)))
+
+
+def scene(model, received, state=None, values=VALUES):
+    guide = Guide(copy.deepcopy(received).eval().requires_grad_(False))
+    return TermScene(model, (guide,), values, state or {}, {}, SimpleNamespace(), "bce")
+
+
+TURN, MIRROR, SAME = [[0.0, -1.0], [1.0, 0.0]], [[-1.0, 0.0], [0.0, -1.0]], [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_the_contrast_by_hand():
+    # Cosines 0.6 and -1 at temperature 0.5: -log(e^1.2 / (e^1.2 + e^-2)); then equal cosines: log 2
+    z = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
+    near, far = torch.tensor([[3.0, 4.0], [1.0, 1.0]]), torch.tensor([[-1.0, 0.0], [-5.0, 5.0]])
+    want = [math.log(1 + math.exp(-2 - 1.2)), math.log(2)]
+    assert moon.moon_contrast(z, near, far, 0.5).tolist() == pytest.approx(want)
+    assert moon.moon_contrast(z[:1], near[:1], far[:1], 0.5).shape == (1,)
+
+
+def test_the_gradient_pulls_to_the_global_model_and_away_from_the_previous_one():
+    z = torch.tensor([[1.0, 1.0]], requires_grad=True)
+    towards, away = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    moon.moon_contrast(z, towards, away, 0.5).sum().backward()
+    assert z.grad[0, 0] < 0 < z.grad[0, 1]  # descent raises the first coordinate
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_term_contrasts_with_the_received_and_the_kept_model(batch):
+    model, previous = Net(SAME), Net(MIRROR)
+    previous.norm.running_var.fill_(4.0)  # the kept model brings its own statistics
+    state = {name: value.clone() for name, value in previous.state_dict().items()}
+    term = moon.make(scene(model, Net(TURN), state))
+    images = torch.randn(batch, 1, 1, 2, generator=torch.Generator().manual_seed(3))
+    z = images.flatten(1).clone().requires_grad_()
+    before = Loss(torch.tensor(10.0), {"classification": (10.0, 1.0)}, z)
+    loss = term.change(before, images)
+    # A quarter turn has cosine 0, a mirrored vector -1, whatever its length: log(1 + e^(-1 / 0.5))
+    each = math.log(1 + math.exp(-2))
+    assert loss.total.item() == pytest.approx(10 + 2 * each)
+    assert (loss.sums["model_contrast"][0].item(), loss.sums["model_contrast"][1]) == (
+        pytest.approx(batch * each),
+        batch,
+    )
+    assert loss.sums["classification"] == (10.0, 1.0) and loss.features is z
+    loss.total.backward()
+    assert z.grad.norm() > 0
+    received, kept = term.received, term.previous
+    for network in (received, kept):
+        assert not network.training and not any(value.requires_grad for value in network.parameters())
+        assert network.norm.num_batches_tracked == 0  # eval mode: statistics stay
+    assert kept.norm.running_var.tolist() == [4.0, 4.0]
+
+
+def test_what_is_kept_shares_nothing_with_the_model_in_training():
+    model = Net(SAME)
+    term = moon.make(scene(model, Net(TURN), {k: v.clone() for k, v in Net(MIRROR).state_dict().items()}))
+    kept = term.finish(1)
+    assert kept.keys() == model.state_dict().keys()
+    with torch.no_grad():
+        model.linear.weight.fill_(9.0)
+    assert kept["linear.weight"].tolist() == SAME
+    assert term.previous.linear.weight.tolist() == MIRROR and term.received.linear.weight.tolist() == TURN
+
+
+def test_a_first_training_has_nothing_to_contrast_with():
+    loss = Loss(torch.tensor(1.0), {}, torch.ones(2, 2))
+    term = moon.make(scene(Net(SAME), Net(TURN)))
+    assert term.change(loss, torch.ones(2, 1, 1, 2)) is loss and term.finish(1)
+
+
+def test_without_weight_nothing_is_computed_kept_or_sent():
+    loss, values = Loss(torch.tensor(1.0)), VALUES | {"mu": 0.0}
+    term = moon.make(TermScene(Net(SAME), (), values, {}, {}, SimpleNamespace()))
+    assert type(term) is Term and term.change(loss, None) is loss and term.finish(1) == {}
+    assert not moon.needs_guide(values) and moon.needs_guide(VALUES)
+
+
+def test_an_objective_without_features_is_named_at_once():
+    term = moon.make(scene(Net(SAME), Net(TURN)))
+    with pytest.raises(UserError, match=r"(?s)gives none.*bce with the network Net"):
+        term.change(Loss(torch.tensor(1.0)), torch.ones(2, 1, 1, 2))
+
+
+def test_in_the_loop_the_contrast_begins_with_the_second_training(make_run, tiny_data):
+    context, start = make_run(objective="bce", network=PLAIN)
+    store, client, guides = context.open_store(), tiny_data.ids[0], ((start, 1),)
+    spec = TermSpec("moon", {"mu": 1.0, "temperature": 0.5})
+    first = train_client(context, TrainJob(client, 1, 1, start, guides, term=spec))
+    plain = train_client(context, TrainJob(client, 1, 1, start))
+    assert first.model.digest == plain.model.digest and plain.state is None and "model_contrast" not in first.sums
+    kept, sent = store.get_state(first.state), store.get_state(first.model)
+    assert {key.removeprefix("moon/") for key in kept} == sent.keys()
+    assert all(torch.equal(kept[f"moon/{key}"], value) for key, value in sent.items())
+    second = train_client(context, TrainJob(client, 2, 1, start, guides, state=first.state, term=spec))
+    without = train_client(context, TrainJob(client, 2, 1, start))
+    assert second.model.digest != without.model.digest
+    assert second.sums["model_contrast"][1] == 11 and 0 < second.mean("model_contrast") < math.log(1 + math.exp(4))
+    assert store.get_state(second.state).keys() == kept.keys()

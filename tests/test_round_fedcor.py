@@ -1,0 +1,190 @@
+"""FedCor's rounds: warm-up, choice, throw-away rounds; with a recorder, then with real training and a resume."""
+
+import hashlib
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from flows.engines import Outcome
+from flows.federate import federate
+from flows.federation import Federation
+from flows.rounds import fedcor
+from flows.runs import DataPaths
+from flows.settings import load_settings
+from models.errors import UserError
+from tasks.catalogue import CATALOGUE
+from tasks.federation_settings import FederationSettings
+from tasks.records import ModelRef, Update
+from tasks.store import Store
+
+SIZES = {"a": 10, "b": 30, "c": 20, "d": 40, "e": 25}
+SCHEDULE = {"warmup": 3, "interval": 2, "gp_steps": 30, "gp_steps_later": 5, "rank": 3}
+REAL = ("note-losses", "learn-correlations", "choose-clients")
+
+
+def ref(*parts):
+    return ModelRef("/".join(map(str, parts)), hashlib.sha256(repr(parts).encode()).hexdigest(), 1000)
+
+
+class Recorder:
+    """An engine whose clients answer at once; what chooses clients is real, and every call is kept."""
+
+    def __init__(self, split="val", empty=()):
+        self.split, self.empty = split, set(empty)
+        self.jobs, self.averages, self.scored, self.learnt = [], [], [], []
+
+    def map(self, task, calls, timeout_s=None):
+        assert task == "train-clients"
+        return [Outcome(self.answer(jobs)) for _, (_, jobs, _) in calls]
+
+    def answer(self, jobs):
+        self.jobs += jobs
+        sums = {"classification": (1.0, 1.0)}
+        return [
+            Update(j.client, ref("of", j.client, j.start.digest, j.stage), SIZES[j.client], 1, sums, 0.1,
+                   ref("state", j.client, j.round, j.stage))
+            for j in jobs
+        ], []  # fmt: skip
+
+    def run(self, task, title, context, *args):
+        if task in REAL:
+            self.learnt += [args[1:]] if task == "learn-correlations" else []
+            return CATALOGUE[task].load()(context, *args)
+        if task == "find-held-out":
+            return self.split
+        if task == "score-clients":
+            clients, model, split = args
+            self.scored.append((model, split))
+            return {client: self.loss(model, client) for client in clients}
+        if task == "check-updates":
+            return args[0], []
+        assert task == "aggregate"
+        self.averages.append(args)
+        return ref("mean", [r.digest for r in args[0]], args[1])
+
+    def loss(self, model, client):
+        if client in self.empty:
+            return math.nan, 0
+        return 0.1 + int(hashlib.sha256(f"{model.digest}{client}".encode()).hexdigest(), 16) % 1000 / 1000, 5
+
+
+@pytest.fixture
+def rounds(tmp_path):
+    """``rounds(count, ...)`` plays rounds one after the other; returns the federations, the models and the engine."""
+
+    def play(count, method=None, order=1, first=1, start=None, server=None, store="store", engine=None, **federation):
+        engine = engine or Recorder()
+        context = SimpleNamespace(
+            seed=5, fingerprint="test", objective="bce", objective_settings=None, device="cpu", client_timeout_s=60.0,
+            open_store=lambda: Store(tmp_path / store),
+        )  # fmt: skip
+        settings = FederationSettings(**({"clients_per_round": 2} | federation))
+        own, clients = fedcor.Settings(**(SCHEDULE | (method or {}))), dict(list(SIZES.items())[::order])
+        progress, feds, states = SimpleNamespace(stage=lambda *_: None), [], {}
+        models = [start or ref("initial")]
+        for number in range(first, first + count):
+            fed = Federation(context, settings, own, clients, engine, number, states, progress, server)
+            models.append(fedcor.run_round(fed, models[-1]))
+            feds.append(fed)
+            states, server = fed.record.client_states, fed.server_state
+        return feds, models, engine
+
+    return play
+
+
+def test_the_schedule_of_warm_up_choice_and_throw_away_rounds(rounds):
+    feds, models, engine = rounds(9)
+    names = [[log.name for log in fed.record.stages] for fed in feds]
+    plain = ["losses of the global model", "note losses", "local training", "average"]
+    chosen = [*plain[:2], "choose clients", *plain[2:]]
+    learns = [*plain[:2], "learn correlations", *chosen[2:]]
+    away = [*plain[:2], "throw-away training", "throw-away average", "losses after it", *learns[2:]]
+    assert names == [plain] * 3 + [learns, chosen, away, chosen, away, chosen]
+    assert [how["steps"] for _, _, how in engine.learnt] == [30, 5, 5]
+    assert [(losses is None, number) for losses, number, _ in engine.learnt] == [(True, 4), (False, 6), (False, 8)]
+    for fed, model in zip(feds, models, strict=False):
+        ids = fed.record.participants
+        if fed.number <= 3:
+            assert ids == Federation.sample(fed)  # drawn as for every other method
+        here = [job for job in engine.jobs if job.round == fed.number and job.stage == 1]
+        assert [job.client for job in here] == ids and len(here) == 2
+        assert {job.start for job in here} == {model}
+    assert [model for model, _ in engine.scored if model in models] == models[:9]
+
+
+def test_a_throw_away_round_is_no_progress(rounds):
+    feds, models, engine = rounds(6)
+    fed, start = feds[5], models[5]
+    away = [job for job in engine.jobs if job.stage == 2]
+    assert {job.round for job in away} == {6} and {job.start for job in away} == {start} and len(away) == 2
+    # The round's model is made of the chosen clients' own training from the same start, and of nothing else.
+    trained = [ref("of", client, start.digest, 1) for client in fed.record.participants]
+    assert models[6] == ref("mean", [r.digest for r in trained], [0.5, 0.5])
+    assert list(fed.record.updates) == [1] and set(fed.record.weights) == set(fed.record.participants)
+    assert all(state.uri.endswith("/1") for state in fed.record.client_states.values())
+    assert any("throw-away round of" in note for note in fed.record.notes)
+    down = {log.name: log.bytes_down for log in fed.record.stages}
+    assert down["throw-away training"] == 2000 and down["losses after it"] == 5000  # it is paid for all the same
+
+
+def test_the_order_of_clients_changes_nothing(rounds):
+    there, back = rounds(7, store="there"), rounds(7, order=-1, store="back")
+    assert there[1] == back[1] and there[0][-1].server_state == back[0][-1].server_state
+    assert len({tuple(fed.record.participants) for fed in there[0]}) > 2
+
+
+def test_the_servers_state_is_all_that_later_rounds_need(rounds, tmp_path):
+    feds, models, _ = rounds(7)
+    held = Store(tmp_path / "store").get_state(feds[4].server_state)
+    server = Store(tmp_path / "other").put_state("server.safetensors", held)  # as a finished round keeps it
+    more, again, _ = rounds(2, first=6, start=models[5], server=server, store="other")
+    assert again[1:] == models[6:] and more[-1].server_state.digest == feds[-1].server_state.digest
+    assert sorted(held) == ["changes", "discount", "factor", "losses", "losses_round", "mean", "rounds", "scale"]
+    assert held["rounds"].tolist() == [1, 2, 3] and held["losses"].shape == (5,)
+    assert held["discount"].tolist().count(1.0) < 5  # those chosen in rounds 4 and 5
+
+
+def test_the_mean_is_plain_unless_it_is_to_be_by_size(rounds):
+    _, _, engine = rounds(1)
+    assert engine.averages[0][1] == [0.5, 0.5]
+    feds, _, engine = rounds(1, {"aggregation": "size"})
+    sizes = [SIZES[client] for client in feds[0].record.participants]
+    assert engine.averages[0][1] == pytest.approx([size / sum(sizes) for size in sizes])
+
+
+def test_which_images_losses_are_of(rounds):
+    feds, _, engine = rounds(1, engine=Recorder("val"))
+    assert engine.scored[0][1] == "val" and feds[0].record.notes == []
+    feds, _, engine = rounds(1, engine=Recorder("train"))
+    assert engine.scored[0][1] == "train" and "losses are of the training images" in feds[0].record.notes[0]
+    feds, _, _ = rounds(5, {"loss_on": "val"}, engine=Recorder("val", empty="c"), store="empty")
+    assert all("no val images at c" in fed.record.notes[0] for fed in feds)
+    assert [len(fed.record.participants) for fed in feds] == [2] * 5  # the process stays as it started
+
+
+@pytest.mark.parametrize("count", [None, 5, 7])
+def test_where_all_take_part_there_is_nothing_to_choose(rounds, count):
+    with pytest.raises(UserError, match="all are to take part"):
+        rounds(1, clients_per_round=count)
+
+
+def test_a_real_run_and_its_resume_end_at_the_same_model(tiny_data, tmp_path, monkeypatch):
+    sets = [
+        "method.name=fedcor", "model.name=resnet18", "federation.clients_per_round=2", "method.fedcor.warmup=2",
+        "method.fedcor.interval=1", "method.fedcor.gp_steps=20", "train.epochs=1", "ingest.image_size=32",
+        "partition.scheme=iid", "partition.clients=4", "federation.workers=1", "tracking.enabled=false",
+        "report.pictures=0",
+    ]  # fmt: skip
+
+    def run(name, *rounds):
+        monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / name))
+        data = DataPaths(tiny_data.dataset, tiny_data.clients)
+        return [federate(load_settings(None, ["tiny"], [*sets, f"federation.rounds={n}"]), data) for n in rounds][-1]
+
+    whole, halves = run("whole", 4), run("halves", 2, 4)
+    assert whole.digest == halves.digest
+    assert [r.participants for r in whole.records] == [r.participants for r in halves.records]
+    assert any("throw-away" in note for note in whole.records[3].notes)
+    assert whole.records[3].server_state.uri == "rounds/0004/server.safetensors"
+    assert math.isfinite(whole.metrics["macro_ap"])

@@ -1,0 +1,163 @@
+"""SCAFFOLD: its fixed point on quadratics (acceptance test 13), the server's step, and rounds with real training."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from flows.engines import make_engine
+from flows.federation import Federation
+from flows.rounds import load_method, scaffold
+from models.errors import UserError
+from tasks.client.objectives import Loss
+from tasks.client.settings import TrainSettings
+from tasks.client.terms import TermScene
+from tasks.client.terms.control import Control
+from tasks.federation_settings import FederationSettings
+from tasks.server.control import mean_gradient, new_control
+from tasks.server.parts import parameter_names
+
+PLAIN = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}
+SGD = {"optimizer": "sgd", "lr": 0.05, "grad_clip": None}
+CLIENTS, LR = 4, 0.05
+
+
+class Quadratic(nn.Module):
+    """f(theta) = (theta - b)^T A (theta - b) / 2, with a buffer that nothing may correct."""
+
+    def __init__(self, seed):
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        root = torch.randn(3, 3, generator=generator, dtype=torch.float64)
+        self.a, self.b = root @ root.T + torch.eye(3), 3 * torch.randn(3, generator=generator, dtype=torch.float64)
+        self.theta = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+        self.register_buffer("seen", torch.zeros(3, dtype=torch.float64))
+
+    def loss(self):
+        return 0.5 * (self.theta - self.b) @ self.a @ (self.theta - self.b)
+
+
+def minimiser(clients, weights):
+    a = sum(w * q.a for w, q in zip(weights, clients, strict=True))
+    return torch.linalg.solve(a, sum(w * q.a @ q.b for w, q in zip(weights, clients, strict=True)))
+
+
+def train(client, theta, steps, own, shared, corrected):
+    """Local SGD from theta; returns theta_i and c_i_new, by the client's term."""
+    client.theta.data = theta.clone()
+    term = Control(TermScene(client, (), {}, own, shared, TrainSettings(optimizer="sgd", lr=LR, grad_clip=None)))
+    sgd = torch.optim.SGD(client.parameters(), LR)
+    for _ in range(steps):
+        sgd.zero_grad()
+        loss = Loss(client.loss())
+        (term.change(loss, torch.zeros(1)) if corrected else loss).total.backward()
+        sgd.step()
+    return client.theta.detach().clone(), term.finish(steps)
+
+
+def run(sizes, together=CLIENTS, rounds=120, divisor=CLIENTS, corrected=True):
+    """The method on quadratics through the client's term and the server's functions; returns W and the gap of c."""
+    clients = [Quadratic(seed) for seed in range(CLIENTS)]
+    theta, c = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    own = [{} for _ in clients]
+    lot = torch.Generator().manual_seed(1)
+    for _ in range(rounds):
+        chosen = sorted(torch.randperm(CLIENTS, generator=lot)[:together].tolist())
+        steps = {k: 3 + k for k in chosen}  # clients of different sizes make different numbers of steps
+        done = {k: train(clients[k], theta, steps[k], own[k], {"theta": c}, corrected) for k in chosen}
+        gradients = [mean_gradient(theta, done[k][0], steps[k], LR) for k in chosen]
+        shares = [sizes[k] / sum(sizes) * CLIENTS / divisor for k in chosen]
+        weight = sum(sizes[k] for k in chosen)
+        c = new_control(c, gradients, shares)
+        theta = sum(sizes[k] / weight * done[k][0] for k in chosen)
+        for k in chosen:
+            own[k] = done[k][1]
+    kept = sum(size / sum(sizes) * held.get("theta", torch.zeros(3)) for size, held in zip(sizes, own, strict=True))
+    return theta, float((c - kept).abs().max()), minimiser(clients, sizes)
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1, 1], [10, 20, 30, 40]])
+@pytest.mark.parametrize("together", [CLIENTS, CLIENTS // 2])
+def test_a13_the_weighted_minimiser_is_reached_with_all_and_with_half_of_the_clients(sizes, together):
+    theta, gap, best = run(sizes, together, rounds=120 if together == CLIENTS else 400)
+    assert torch.allclose(theta, best, atol=1e-6)
+    assert gap < 1e-12  # the server's c is the mean of all clients' c_i, though it never sees one
+
+
+def test_a13_without_the_correction_or_with_the_wrong_number_of_clients_it_is_missed():
+    theta, _, best = run([1, 1, 1, 1], corrected=False)
+    assert float((theta - best).norm()) > 0.01
+    _, gap, _ = run([1, 1, 1, 1], CLIENTS // 2, rounds=20, divisor=CLIENTS // 2)
+    assert gap > 0.01
+
+
+def test_the_correction_is_a_constant_in_the_gradient_of_parameters_only():
+    client = Quadratic(3)
+    own, shared = {"theta": torch.tensor([1.0, 2.0, 3.0])}, {"theta": torch.tensor([0.5, 0.5, 5.0])}
+    term = Control(TermScene(client, (), {}, own, shared, TrainSettings(optimizer="sgd", lr=LR)))
+    loss = Loss(client.loss(), {"classification": (torch.tensor(2.0), 1.0)})
+    changed = term.change(loss, torch.zeros(1))
+    change = torch.autograd.grad(changed.total - loss.total, client.theta)[0]
+    assert change.tolist() == [-0.5, -1.5, 2.0] and changed.sums is loss.sums
+    client.theta.data -= LR * torch.tensor([4.0, 8.0, 12.0])  # as after four steps of the mean gradient (1, 2, 3)
+    ((name, fresh),) = term.finish(4).items()
+    assert name == "theta" and fresh.tolist() == pytest.approx([1.0 + 0.5, 2.0 + 1.5, 3.0 - 2.0])
+
+
+@pytest.fixture
+def play(make_run, tiny_data):
+    """``play("scaffold", name, ...)`` runs one round in its own store: (federation, model, context)."""
+
+    def one(method, name="run", number=1, before=None, start=None, weighting=None, **federation):
+        context, first = make_run(name, train=SGD, **PLAIN)
+        module, progress = load_method(method), SimpleNamespace(stage=lambda *_: None)
+        own = module.Settings(**({"weighting": weighting} if weighting else {}))
+        settings = FederationSettings(engine="direct", workers=1, **federation)
+        states, server = (before.record.client_states, before.server_state) if before else ({}, None)
+        sizes = dict.fromkeys(tiny_data.ids, 11)
+        fed = Federation(context, settings, own, sizes, make_engine("direct", 1), number, states, progress, server)
+        return fed, module.run_round(fed, start or first), context
+
+    return one
+
+
+def test_the_first_round_is_fedavg_and_the_servers_c_is_the_mean_of_the_clients(play, tiny_data):
+    fed, model, context = play("scaffold")
+    _, plain, _ = play("fedavg", "plain")
+    assert model.digest == plain.digest
+    second, _, _ = play("scaffold", number=2, before=fed, start=model)
+    store = context.open_store()
+    for done in (fed, second):
+        c, own = store.get_state(done.server_state), done.record.client_states
+        assert sorted(c) == parameter_names(context) and sorted(own) == list(tiny_data.ids)
+        held = [store.get_state(own[client]) for client in tiny_data.ids]
+        assert all(sorted(state) == [f"control/{name}" for name in sorted(c)] for state in held)
+        assert max(float(value.abs().max()) for value in c.values()) > 1e-3
+        for name, value in c.items():
+            mean = torch.stack([state[f"control/{name}"] for state in held]).mean(0)
+            assert torch.allclose(value, mean, atol=1e-5), name
+    sent = store.get_state(fed.server_state)
+    assert second.record.stages[0].bytes_down == 4 * (model.bytes + sum(4 * v.numel() for v in sent.values()))
+    assert fed.record.stages[0].bytes_down == 4 * model.bytes and second.record.stages[0].bytes_up == 4 * model.bytes
+
+
+def test_those_who_are_away_keep_their_share_of_c(play):
+    fed, _, context = play("scaffold", clients_per_round=2)
+    store, states = context.open_store(), fed.record.client_states
+    assert len(states) == 2
+    for name, value in store.get_state(fed.server_state).items():
+        assert torch.allclose(
+            value, sum(store.get_state(ref)[f"control/{name}"] for ref in states.values()) / 4, atol=1e-6
+        )
+
+
+def test_equal_sizes_weigh_alike(play):
+    assert play("scaffold", "a")[1].digest == play("scaffold", "b", weighting="size")[1].digest
+
+
+@pytest.mark.parametrize("train", [{"optimizer": "adam"}, SGD | {"momentum": 0.9}, SGD | {"grad_clip": 10.0}])
+def test_anything_but_plain_sgd_is_refused_before_training(train):
+    context = SimpleNamespace(train=TrainSettings.model_validate(train))
+    with pytest.raises(UserError, match="plain SGD"):
+        scaffold.run_round(SimpleNamespace(context=context), None)

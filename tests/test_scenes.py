@@ -1,0 +1,165 @@
+"""XueSGCN's server step: similar scenes by hand, sums of counts, what the global model and the clients get."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tasks.client.train import TrainJob, train_client
+from tasks.data.clients import load_clients
+from tasks.server.average import pooled_variance, size_weights
+from tasks.server.check import faults
+from tasks.server.scenes import all_counted, average_with_scenes, lend_counts, nearest_scenes
+
+NETWORK = {
+    "name": "xuesgcn",
+    "backbone": {"width": 0.125},
+    "xuesgcn": {"scenes": 3, "attention_width": 8, "graph_width": 8},
+}
+
+
+def counts(*values):
+    """Co [K, 1, 1] of one label."""
+    return torch.tensor([float(v) for v in values]).view(-1, 1, 1)
+
+
+def test_the_most_similar_scene_by_hand():
+    mine, others = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[-3.0, 0.0], [3.0, 4.0], [0.0, -1.0]])
+    cosines, scene = nearest_scenes(mine, others)
+    assert scene.tolist() == [1, 1] and cosines.tolist() == pytest.approx([0.6, 0.8])
+
+
+def test_counts_are_lent_by_similarity():
+    # a's first scene is b's second one (cosine 0.6) and unlike c's only direction; its second finds 0.8 and 1.0
+    heads = {
+        "a": torch.tensor([[1.0, 0.0], [0.0, 2.0]]),
+        "b": torch.tensor([[-3.0, 0.0], [3.0, 4.0]]),
+        "c": torch.tensor([[-1.0, 1e-9], [-1.0, 5.0]]) * torch.tensor([[1.0, 1.0], [0.0, 1.0]]),
+    }
+    mixed = lend_counts(heads, {"a": counts(10, 20), "b": counts(100, 200), "c": counts(1000, 2000)})
+    assert mixed["a"].flatten().tolist() == pytest.approx(
+        [(10 + 0.6 * 200) / 1.6, (20 + 0.8 * 200 + 1.0 * 2000) / (1 + 0.8 + 1.0)]
+    )
+    # c comes last, and is lent what the others had before the step
+    assert mixed["c"].flatten()[1].item() == pytest.approx((2000 + 1.0 * 20 + 0.8 * 200) / 2.8)
+    # b's first scene: a's best has cosine 0, which adds nothing; c's first is the same direction
+    assert mixed["b"].flatten()[0].item() == pytest.approx((100 + 1.0 * 1000) / 2)
+
+
+def test_scenes_of_opposite_direction_and_single_clients_change_nothing():
+    heads = {"a": torch.tensor([[1.0, 0.5]]), "b": torch.tensor([[-1.0, -0.5]])}
+    mixed = lend_counts(heads, {"a": counts(3), "b": counts(9)})
+    assert mixed["a"].item() == 3 and mixed["b"].item() == 9
+    assert lend_counts({"a": torch.ones(2, 2)}, {"a": counts(5, 6)})["a"].flatten().tolist() == [5, 6]
+    zero = {"a": torch.zeros(1, 2), "b": torch.ones(1, 2)}  # a row without a direction is like no other
+    assert lend_counts(zero, {"a": counts(3), "b": counts(9)})["a"].item() == 3
+
+
+def test_equal_clients_keep_their_counts():
+    head, own = torch.randn(4, 6, generator=torch.Generator().manual_seed(1)), counts(1, 2, 3, 4)
+    mixed = lend_counts(dict.fromkeys("abc", head), dict.fromkeys("abc", own))
+    assert all(torch.allclose(mixed[client], own.double()) for client in "abc")
+
+
+def test_the_order_of_clients_does_not_matter_to_the_bit():
+    draw = torch.Generator().manual_seed(2)
+    heads = {client: torch.randn(3, 5, generator=draw) for client in "abcde"}
+    own = {client: torch.rand(3, 4, 4, generator=draw) * 100 for client in "abcde"}
+    forth = lend_counts(heads, own)
+    back = lend_counts(dict(reversed(heads.items())), dict(reversed(own.items())))
+    assert all(torch.equal(forth[client], back[client]) for client in "abcde")
+
+
+def test_the_global_counts_are_a_sum_of_what_was_added():
+    after, before = [counts(7, 1), counts(5, 4)], [counts(5, 1), counts(0, 1)]
+    assert all_counted(counts(5, 1), before, after).flatten().tolist() == [5 + 2 + 5, 1 + 0 + 3]
+    whole = all_counted(torch.tensor([4]), [torch.tensor([4])], [torch.tensor([9])])
+    assert whole.dtype == torch.int64 and whole.tolist() == [9]
+    assert all_counted(counts(0), [counts(0.3)], [counts(0.3 - 1e-7)]).item() == 0  # rounding leaves no negative count
+
+
+def trained(make_run, bn_policy="total_variance"):
+    context, start = make_run(objective="asl", network=NETWORK, bn_policy=bn_policy)
+    clients = load_clients(Path(context.clients)).ids[:2]
+    updates = [train_client(context, TrainJob(client, 1, 1, start)) for client in clients]
+    return context, start, updates
+
+
+def step(context, start, updates, sizes=(10, 30), before=(None, None), shared=False):
+    clients, refs, after = [u.client for u in updates], [u.model for u in updates], [u.state for u in updates]
+    return average_with_scenes(context, clients, refs, list(sizes), start, list(before), after, shared)
+
+
+def test_training_counts_every_image_once_an_epoch_and_the_server_gives_each_its_own(make_run):
+    context, start, updates = trained(make_run)
+    store = context.open_store()
+    clients, states = [u.client for u in updates], [store.get_state(u.model) for u in updates]
+    assert [s["scene_counts"].sum().item() for s in states] == [u.samples for u in updates] == [11, 11]
+    model, own = step(context, start, updates)
+    out, personal = store.get_state(model), [store.get_state(own[c]) for c in clients]
+    assert all(ref.uri.startswith(f"clients/{client}/") for client, ref in own.items())
+    mixed = lend_counts(
+        {c: s["scene_head.weight"] for c, s in zip(clients, states, strict=True)},
+        {c: s["co_occurrence"] for c, s in zip(clients, states, strict=True)},
+    )
+    for client, state, tensors in zip(clients, states, personal, strict=True):
+        assert sorted(tensors) == ["model/co_occurrence", "model/scene_counts", "model/scene_head.weight"]
+        assert torch.equal(tensors["model/scene_head.weight"], state["scene_head.weight"])
+        assert torch.equal(tensors["model/scene_counts"], state["scene_counts"])
+        assert torch.equal(tensors["model/co_occurrence"], mixed[client].float())
+    # the global model: counts are summed and never averaged, the rest is the mean by size, variances are pooled
+    assert torch.equal(out["co_occurrence"], states[0]["co_occurrence"] + states[1]["co_occurrence"])
+    assert out["scene_counts"].sum() == 22 and out.keys() == states[0].keys()
+    for name in ("scene_head.weight", "readout.weight", "backbone.bn1.running_mean"):
+        assert torch.allclose(out[name], 0.25 * states[0][name] + 0.75 * states[1][name], atol=1e-7), name
+    means, variances = ([s[f"backbone.bn1.running_{what}"] for s in states] for what in ("mean", "var"))
+    pooled = pooled_variance(means, variances, size_weights([10, 30]))
+    assert torch.equal(out["backbone.bn1.running_var"], pooled.float())
+
+
+def test_the_next_round_goes_on_from_the_own_scenes_and_adds_only_what_is_new(make_run):
+    context, start, updates = trained(make_run)
+    store = context.open_store()
+    model, own = step(context, start, updates)
+    before = [own[u.client] for u in updates]
+    jobs = [TrainJob(client, 2, 1, model, state=ref) for client, ref in own.items()]
+    second = [train_client(context, job) for job in jobs]
+    begun = [store.get_state(ref) for ref in before]
+    after = [store.get_state(u.model) for u in second]
+    for b, a in zip(begun, after, strict=True):
+        assert (a["scene_counts"] - b["model/scene_counts"]).sum() == 11
+        assert (a["co_occurrence"] >= b["model/co_occurrence"]).all()
+    out = store.get_state(step(context, model, second, before=before)[0])
+    added = sum(a["co_occurrence"] - b["model/co_occurrence"] for a, b in zip(after, begun, strict=True))
+    assert torch.allclose(out["co_occurrence"], store.get_state(model)["co_occurrence"] + added, atol=1e-4)
+    assert out["scene_counts"].sum() == 44
+
+
+def test_shared_scenes_leave_the_clients_nothing_of_their_own(make_run):
+    context, start, updates = trained(make_run)
+    model, own = step(context, start, updates, shared=True)
+    assert own == {} and model.digest == step(context, start, updates)[0].digest
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_statistics_that_a_client_keeps_stay_with_it_in_both_readings(make_run, shared):
+    context, start, updates = trained(make_run, bn_policy="local")
+    store = context.open_store()
+    _, own = step(context, start, updates, shared=shared)
+    for update in updates:
+        tensors, kept = store.get_state(own[update.client]), store.get_state(update.state)
+        assert torch.equal(tensors["model/backbone.bn1.running_mean"], kept["model/backbone.bn1.running_mean"])
+        assert ("model/co_occurrence" in tensors) == (not shared)
+
+
+def test_what_is_there_is_not_made_again_and_other_clients_make_another(make_run):
+    context, start, updates = trained(make_run)
+    first = step(context, start, updates)
+    assert step(context, start, updates) == first
+    assert step(context, start, updates, sizes=(30, 10))[0] != first[0]
+
+
+def test_negative_counts_are_refused():
+    template = {"co_occurrence": torch.zeros(1, 2, 2), "scene_counts": torch.zeros(1, dtype=torch.int64)}
+    bad = {"co_occurrence": torch.full((1, 2, 2), -1.0), "scene_counts": torch.tensor([-1])}
+    assert len(faults(bad, template)) == 2 and faults(template, template) == []
