@@ -11,6 +11,8 @@ import typer  # noqa: E402 - the environment comes first
 
 from flows import cli_check, cli_versions  # noqa: E402, F401 - they register their commands
 from flows.cli_data import data_app  # noqa: E402
+from flows.cli_fidelity import fidelity  # noqa: E402
+from flows.cli_replicate import replicate  # noqa: E402
 from flows.output import Json, Overrides, Params, Presets, console, print_json, user_errors  # noqa: E402
 
 app = typer.Typer(
@@ -21,6 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_app, name="data")
+app.command()(replicate)
+app.command()(fidelity)
 
 RunId = Annotated[str | None, typer.Option("--run-id", help="Name of the run's folder; default: derived.")]
 

@@ -45,7 +45,7 @@ class Dropout(Noisy):
         if not self.training or self.p == 0.0:
             return x
         keep = torch.rand(x.shape, generator=self.source(x), device=x.device) >= self.p
-        return x * keep.to(x.dtype).div_(1.0 - self.p)
+        return x * keep / (1.0 - self.p)  # divided last: 1 / (1 - p) rounded to bf16 would shift the mean
 
 
 def use_generator(model: nn.Module, generator: torch.Generator | None) -> None:

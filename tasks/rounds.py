@@ -64,7 +64,7 @@ def load_round(store: Store, number: int) -> RoundRecord:
 
 def _damaged(store: Store, number: int, found: str) -> UserError:
     folder = store.path(folder_of(number))
-    hint = f"remove {folder} and later rounds, then run again"
+    hint = f"remove {folder} and later rounds, or the run's whole folder where clients keep a state; then run again"
     return UserError("a finished round is damaged", where=folder, found=found, hint=hint)
 
 
@@ -85,6 +85,10 @@ def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
             if ref and not store.holds(ref):
                 raise _damaged(store, number, f"{ref.uri}: not the file with digest {ref.digest}")
         records.append(record)
+    if records and not store.exists(folder_of(len(records) + 1)):  # newer rounds have replaced the states of older ones
+        for client, ref in records[-1].client_states.items():
+            if not store.holds(ref):
+                raise _damaged(store, records[-1].round, f"the state of client {client} is gone: {ref.uri}")
     return records
 
 

@@ -66,7 +66,8 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
         )
         clients = fed.choose([ids[k] for k in chosen])
 
-    updates = fed.train(clients, start, stage=1, name="local training", guides=[start])
+    # All clients were sent the global model for its losses, so it does not travel again.
+    updates = fed.train(clients, start, stage=1, name="local training", guides=[start], start_is_held=True)
     return _mean(fed, updates, "average")
 
 
@@ -77,7 +78,7 @@ def _throw_away(fed: "Federation", start: ModelRef) -> ModelRef:
     rng = numpy_generator(fed.context.seed, "FedCor throw-away clients", fed.number)
     drawn = sorted(rng.choice(sorted(fed.clients), size=_how_many(fed), replace=False).tolist())
     states = dict(fed.record.client_states)
-    updates = fed.train(drawn, start, stage=2, name="throw-away training", guides=[start])
+    updates = fed.train(drawn, start, stage=2, name="throw-away training", guides=[start], start_is_held=True)
     model = _mean(fed, updates, "throw-away average")
     # What the drawn clients did and keep belongs to no round; bytes, seconds and drop-outs stay in the record.
     fed.record.client_states = states

@@ -146,7 +146,9 @@ class _FmmanStep:
 
         # Detached tokens: a second pass through the backbone would update BatchNorm twice.
         with evaluating(self.model), torch.no_grad():
-            return unguided(self.model, tokens.detach())
+            probabilities = unguided(self.model, tokens.detach())
+        torch.clear_autocast_cache()  # torch before 2.10 reuses casts made here, which have no gradient
+        return probabilities
 
     def _base_states(self, targets: "Tensor", local: "Tensor | None") -> "Tensor":
         from tasks.client.objectives import states
@@ -189,11 +191,12 @@ class _FmmanStep:
         from tasks.client.objectives.fmman_losses import consistency_error, gaussian_kl, reconstruction_error
 
         s, classes = self.settings, output.masked_labels.shape[1]
-        target = output.masked_labels
+        target = output.masked_labels.detach()  # a learnt state table must not shrink to suit the decoder
         if s.ae_target == "label_table":
             target = self.model.label_table.expand_as(output.masked_labels)
         strength = output.strength if s.ae_adj_target == "sim" else output.adjacency
         assert output.features is not None and output.reconstruction is not None and strength is not None
+        strength = strength.detach()
         reconstruction = reconstruction_error(target, output.reconstruction)
         consistency = consistency_error(output.features, strength)
         labels, pairs = (classes, classes**2) if s.loss_reduction == "paper_sum" else (1, 1)

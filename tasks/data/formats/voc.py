@@ -6,6 +6,7 @@ are listed in ``ImageSets/Main``, the lists are read too.
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
@@ -37,6 +38,11 @@ class Settings(Section):
     several_annotations: Literal["refuse", "join"] = Field(
         "refuse", description="An image with several XML files: refuse it, or join their labels."
     )
+    difficult: Literal["count", "ignore"] = Field(
+        "count",
+        description="Objects marked difficult: their label counts as any other, or only easier objects give labels "
+        "(as in C-Tran's and FedLGT's VOC 2007).",
+    )
 
 
 def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> None:
@@ -62,10 +68,11 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     splits = _Splits(tree, own.use_image_sets)
     yield from left_over(tree, splits.used)
     yield from splits.rows
+    parse = partial(parse_annotation, difficult=own.difficult == "count")
     for group in pair(tree):
         enough = len(group.annotations) == 1 or (group.annotations and own.several_annotations == "join")
         if enough and len(group.images) == 1 and group.images[0].site != NO_SITE:
-            yield pair_row(group, parse_annotation, splits.of(group.images[0]))
+            yield pair_row(group, parse, splits.of(group.images[0]))
         else:
             yield from misfits(group)
 

@@ -34,8 +34,12 @@ class Annotation:
     encoding: str = ""
 
 
-def parse_annotation(data: bytes) -> Annotation:
+def parse_annotation(data: bytes, difficult: bool = True) -> Annotation:
     """Read a VOC annotation.
+
+    Args:
+        data: The file.
+        difficult: Whether objects marked difficult give their label; their boxes are looked at in any case.
 
     ``filename`` and ``path`` are not looked at (they are wrong too often), optional fields are optional, and
     another root element is accepted when it holds an ``object`` with a ``name``.
@@ -65,7 +69,12 @@ def parse_annotation(data: bytes) -> Annotation:
     if not all(name.strip() for name in names):
         raise AnnotationError("bad_xml", f"{sum(not name.strip() for name in names)} object(s) without a name")
     sides = tuple(_box(box) for item in objects for box in item.findall("bndbox"))
-    return Annotation(tuple(dict.fromkeys(names)), Boxes(sides, declared=_size(root)), encoding)
+    counted = [name for name, item in zip(names, objects, strict=True) if difficult or not _is_difficult(item)]
+    return Annotation(tuple(dict.fromkeys(counted)), Boxes(sides, declared=_size(root)), encoding)
+
+
+def _is_difficult(item: "Element") -> bool:
+    return (item.findtext("difficult") or "").strip().lower() in ("1", "true")
 
 
 def _number(text: str | None) -> float:

@@ -1,0 +1,109 @@
+"""Runs the tables that test a paper's claims and writes the fidelity report from their results."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.environment import runs_root
+from flows.fidelity import page
+from flows.fidelity.claims import FMMAN_CLAIMS, row_of
+from flows.fidelity.formulas import PrintedAverage, contrast_by_stage, printed_average
+from flows.replicate.run import RowProgress, make_plan, replicate
+from flows.replicate.tables import load_table
+from flows.runs import read_run
+from flows.settings import Settings, as_values
+from models.errors import UserError
+from tasks.rounds import finished_rounds
+from tasks.store import Store
+
+TABLES = ("fmman-claims-cabinet", "fmman-claims-defects")
+TITLE = "FMMAN: how faithful our implementation is, and which claims hold in our runs"
+LEAST_SEEDS = 3
+SCALE = "small"  # of the claims' tables; the other is for photographs that no clone has
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The paper's formulas in the runs of FMMAN.
+
+    Attributes:
+        averages: Run -> eq 15 as printed.
+        contrasts: Run -> stage -> least and largest contrast.
+        clusters: Run -> K.
+    """
+
+    averages: dict[str, PrintedAverage]
+    contrasts: dict[str, dict[int, tuple[float, float]]]
+    clusters: dict[str, int]
+
+
+def fidelity(
+    target: Path, seeds: Sequence[int] | None, overrides: Sequence[str], progress: RowProgress
+) -> dict[str, Any]:
+    """Runs the missing rows of the claims' tables and writes the report.
+
+    Args:
+        target: The Markdown file.
+        seeds: Instead of the tables' own; at least three.
+        overrides: ``section.key=value`` for every row.
+        progress: Told about rows and rounds.
+
+    Returns:
+        ``{"report": its path, "tables": what their table.json hold, "verdicts": claim by claim}``.
+
+    Raises:
+        UserError: If a row of the tables failed, or there are fewer than three seeds.
+    """
+    if seeds is not None and len(seeds) < LEAST_SEEDS:
+        raise UserError("too few seeds for a verdict", where="--seeds", expected=f"{LEAST_SEEDS}", found=len(seeds))
+    tables = []
+    for name in TABLES:
+        plan = make_plan(load_table(name), SCALE, None, (), overrides, seeds)
+        tables.append(replicate(plan, runs_root() / "tables" / f"{name}-{SCALE}", progress))
+    failed = [f"{t['table']}: {row['name']}: {row['failed']}" for t in tables for row in t["rows"] if row["failed"]]
+    if failed:
+        raise UserError("rows failed, so there is no report", where=", ".join(TABLES), found="; ".join(failed))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(write(tables, measure(tables)), encoding="utf-8")
+    verdicts = page.verdicts(tables, FMMAN_CLAIMS)
+    return {"report": str(target), "tables": tables, "verdicts": verdicts}
+
+
+def measure(tables: Sequence[Mapping[str, Any]]) -> Measured:
+    """The printed formulas, in each run of the tables' row FMMAN."""
+    averages, contrasts, clusters = {}, {}, {}
+    for table in tables:
+        for run in row_of(table, "FMMAN")["runs"]:
+            root, name = runs_root() / run["run_id"], f"{table['data']['name']}, seed {run['seed']}"
+            records = finished_rounds(Store(root), run["at"]["rounds"]["round"])
+            averages[name] = printed_average(root, records)
+            contrasts[name] = contrast_by_stage(records)
+            clusters[name] = read_run(root).method.chosen.clusters
+            short = [record.round for record in records if len(record.prototypes) < clusters[name]]
+            assert not short, f"rounds {short} of {root} have fewer prototypes than K, so K ln K is not their bound"
+    return Measured(averages, contrasts, clusters)
+
+
+def write(tables: Sequence[Mapping[str, Any]], measured: Measured) -> str:
+    """The report as Markdown."""
+    parts = [
+        f"# {TITLE}",
+        "Written by `fedscene fidelity` from the results of the tables "
+        + ", ".join(f"`{t['table']}`" for t in tables)
+        + "; do not edit. The paper: J. Low Power Electron. Appl. 2025, 15(3), 46.",
+        "## What the paper leaves open, and what we chose",
+        page.choices_table(as_values(Settings())),
+        "## The claims",
+        page.ABOUT_CLAIMS,
+        page.claims_table(tables, FMMAN_CLAIMS),
+        "## The figures behind them",
+        *(part for table in tables for part in (page.about_table(table), page.results_table(table))),
+        "## Eq 15 as printed",
+        page.ABOUT_AVERAGE,
+        page.average_text(measured.averages),
+        "## The contrast of eq 11",
+        page.ABOUT_CONTRAST,
+        page.contrast_text(measured.contrasts, measured.clusters),
+    ]
+    return "\n\n".join(parts) + "\n"

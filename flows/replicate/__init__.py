@@ -1,0 +1,1 @@
+"""``fedscene replicate``: a table of a paper, its rows run here, ours beside the printed figures."""
