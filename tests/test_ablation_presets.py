@@ -7,7 +7,7 @@ from flows.settings import as_values, flat, load_settings
 WHO = {"model.name": "fmman", "objective.name": "fmman", "method.name": "fmman"}
 ROWS = {
     "fmman_without_graph": {"model.fmman.use_graph": False},
-    "fmman_without_mask": {"model.fmman.use_state": False},
+    "fmman_without_mask": {"model.fmman.use_state": False, "objective.fmman.use_uncertainty": False},
     "fmman_without_uncertainty": {"objective.fmman.use_uncertainty": False},
     "fmman_without_contrastive": {"objective.fmman.lambda_contrast": 0.0, "objective.fmman.lambda_prox": 0.0},
     "fmman_without_clustering": {"method.fmman.clustering": "none"},

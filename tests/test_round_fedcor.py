@@ -125,7 +125,10 @@ def test_a_throw_away_round_is_no_progress(rounds):
     assert all(state.uri.endswith("/1") for state in fed.record.client_states.values())
     assert any("throw-away round of" in note for note in fed.record.notes)
     down = {log.name: log.bytes_down for log in fed.record.stages}
-    assert down["throw-away training"] == 2000 and down["losses after it"] == 5000  # it is paid for all the same
+    up = {log.name: log.bytes_up for log in fed.record.stages}
+    # It is paid for all the same; the global model is with all clients already, for its losses.
+    assert down["losses of the global model"] == down["losses after it"] == 5000 and up["throw-away training"] == 2000
+    assert down["throw-away training"] == down["local training"] == 0
 
 
 def test_the_order_of_clients_changes_nothing(rounds):

@@ -185,3 +185,12 @@ def test_file_name_that_is_not_utf8(tmp_path):
 def test_root_that_is_missing(tmp_path):
     with pytest.raises(UserError, match=r"ingest\.path"):
         read(tmp_path / "none")
+
+
+def test_objects_marked_difficult_give_no_label_on_request():
+    text = b"<annotation><object><name>cat</name><difficult>1</difficult></object><object><name>dog</name></object>"
+    text += b"<object><name>cow</name><difficult> 0 </difficult></object></annotation>"
+    assert parse_annotation(text).labels == ("cat", "dog", "cow")
+    assert parse_annotation(text, difficult=False).labels == ("dog", "cow")
+    twice = text.replace(b"</annotation>", b"<object><name>cat</name></object></annotation>")
+    assert parse_annotation(twice, difficult=False).labels == ("dog", "cow", "cat")  # an easy one as well
