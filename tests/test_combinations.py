@@ -1,0 +1,61 @@
+"""Any method with any network that fits: every pair trains, and a pair that does not fit is refused beforehand."""
+
+import math
+
+import pytest
+
+from flows.federate import federate
+from flows.rounds import METHODS
+from flows.runs import DataPaths
+from flows.settings import load_settings
+from models.errors import UserError
+from models.registry import NETWORKS
+
+NARROW = (
+    "ingest.image_size=32",
+    "federation.engine=direct",
+    "federation.rounds=1",
+    "federation.clients_per_round=2",
+    "tracking.enabled=false",
+    "report.pictures=0",
+    "train.epochs=1",
+    "model.timm.width=0.34",
+    "model.timm.depth=0.1",
+    "model.xuesgcn.attention_width=8",
+    "model.xuesgcn.graph_width=8",
+    "method.fedcor.warmup=2",
+)
+SGD = ("train.optimizer=sgd", "train.grad_clip=null", "train.lr=0.01")
+PAIRS = [("fedavg", name) for name in NETWORKS if name != "xuesgcn"]
+PAIRS += [(name, "resnet18") for name in METHODS if name not in ("fedavg", "xuesgcn")]
+PAIRS += [("xuesgcn", "xuesgcn"), ("fmman", "vit_tiny"), ("fmman", "ctran"), ("moon", "fmman"), ("scaffold", "fedlgt")]
+
+
+def settings_of(method, network):
+    more = [f"method.name={method}", f"model.name={network}"]
+    more += ["model.timm.patch=8"] if network in ("vit_tiny", "mlp_mixer", "convmixer") else []
+    more += SGD if method == "scaffold" else ()
+    if method == "fmman" and NETWORKS[network].cluster_prefix is None:
+        more.append("method.fmman.cluster_on=readout")
+    return load_settings(None, ["tiny"], [*NARROW, *more])
+
+
+@pytest.mark.parametrize(("method", "network"), PAIRS)
+def test_a_pair_trains(method, network, tiny_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path))
+    summary = federate(settings_of(method, network), DataPaths(tiny_data.dataset, tiny_data.clients))
+    record = summary.records[-1]
+    assert record.dropped == [] and len(record.participants) == 2
+    assert math.isfinite(summary.metrics["macro_ap"]) and math.isfinite(summary.metrics["loss"])
+
+
+@pytest.mark.parametrize(("method", "network"), [("fedavg", "xuesgcn"), ("xuesgcn", "fmman")])
+def test_scenes_and_their_server_go_together(method, network):
+    with pytest.raises(UserError, match="network and method xuesgcn go together"):
+        settings_of(method, network)
+
+
+@pytest.mark.parametrize(("loss", "network"), [("fmman", "resnet18"), ("lmt", "vit_tiny"), ("asl", "fedlgt")])
+def test_a_loss_that_does_not_fit_is_refused(loss, network):
+    with pytest.raises(UserError, match=f"objective.name {loss} does not fit model.name {network}"):
+        load_settings(None, ["tiny"], [f"objective.name={loss}", f"model.name={network}"])
