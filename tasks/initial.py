@@ -9,10 +9,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from models.registry import Problem
     from models.settings import ModelSettings
     from tasks.context import RunContext
-    from tasks.store import Store
 
 
 def fixed_tables(settings: "ModelSettings", classes: "Sequence[str]") -> "dict[str, Tensor]":
@@ -35,14 +33,6 @@ def fixed_tables(settings: "ModelSettings", classes: "Sequence[str]") -> "dict[s
     return tables
 
 
-def problem_of(context: "RunContext", store: "Store") -> "Problem":
-    """What the run's networks are built for."""
-    from models.registry import Problem
-
-    tables = store.get_state(context.tables) if context.tables else {}
-    return Problem(context.classes, context.image_size, tables.get("label_table"), tables.get("state_words"))
-
-
 def initial_model(context: "RunContext") -> ModelRef:
     """The first global model: drawn from the run's seed, the backbone from a file if one is given.
 
@@ -50,7 +40,7 @@ def initial_model(context: "RunContext") -> ModelRef:
         UserError: If the given weights do not fit.
     """
     from models.initialise import new_model
-    from tasks.network import split_state
+    from tasks.network import problem_of, split_state
     from tasks.randomness import torch_generator
 
     store = context.open_store()

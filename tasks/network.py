@@ -10,10 +10,19 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
+    from models.registry import Problem
     from tasks.context import RunContext
     from tasks.data.dataset import Pictures
 
 OVERLAY = "model/"  # prefix of a client's own tensors that replace the global model's
+
+
+def problem_of(context: "RunContext", store: Store) -> "Problem":
+    """What the run's networks are built for."""
+    from models.registry import Problem
+
+    tables = store.get_state(context.tables) if context.tables else {}
+    return Problem(context.classes, context.image_size, tables.get("label_table"), tables.get("state_words"))
 
 
 def build_network(context: "RunContext", store: Store, ref: ModelRef | None = None) -> "nn.Module":
@@ -23,7 +32,6 @@ def build_network(context: "RunContext", store: Store, ref: ModelRef | None = No
         UserError: If the weights do not fit the network.
     """
     from models.registry import build_model
-    from tasks.initial import problem_of
 
     model = build_model(context.model, problem_of(context, store))
     if ref is not None:

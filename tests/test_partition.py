@@ -50,7 +50,9 @@ def chosen(scheme, clients, **more):
 @pytest.mark.parametrize(("scheme", "more"), VARIANTS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TARGETS, st.integers(1, 8), ALPHAS, st.integers(1, 6), st.integers(0, 9))
-def test_every_scheme(scheme, more, targets, clients, alpha, min_size, seed):
+def test_a16_every_scheme_is_disjoint_complete_reproducible_and_keeps_the_minimum(
+    scheme, more, targets, clients, alpha, min_size, seed
+):
     clients = min(clients, len(targets))
     min_size = min(min_size, len(targets) // clients)
     splits = np.where(np.arange(len(targets) + 3) < 3, "test", "train")
@@ -154,7 +156,7 @@ def dataset_dir(tmp_path_factory):
 
 
 @pytest.mark.parametrize("changes", [{}, *({"scheme": s, "clients": 3, "alpha": 0.1} for s in ("iid", "semantic"))])
-def test_written_clients_hold_each_training_image_once(dataset_dir, tmp_path, changes):
+def test_a16_written_clients_hold_each_training_image_once(dataset_dir, tmp_path, changes):
     options = PartitionSettings(min_size=5, **changes)
     summary = partition(dataset_dir, options, tmp_path / "clients", seed=2)
     data, clients = load_dataset(dataset_dir), load_clients(tmp_path / "clients")
