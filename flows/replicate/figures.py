@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from flows.replicate.report import spread
+from flows.replicate.report import point_of, spread
 from tasks.canvas import BLUE, GREEN, ORANGE, PURPLE, RED, SKY, new_figure, one_line
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
 
 
 def precision_recall(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Macro and micro precision and recall of every row at equal rounds; thin lines are deviations over the seeds."""
+    """Macro and micro precision and recall of every row at equal local epochs; thin lines: deviation over the seeds."""
     places, names = np.arange(len(rows)), [one_line(row["name"]) for row in rows]
     with new_figure(path, 1.6 + 0.36 * len(rows)) as figure:
         for axes, kind in zip(figure.subplots(1, 2, sharey=True), ("macro", "micro"), strict=True):
             for offset, colour, name in ((-0.19, BLUE, "precision"), (0.19, ORANGE, "recall")):
-                found = [spread(row, "rounds", f"{kind}_{name}") for row in rows]
+                found = [spread(row, "epochs", f"{kind}_{name}") for row in rows]
                 means = [100 * mean if math.isfinite(mean) else 0.0 for mean, _ in found]
                 errors = [100 * (deviation or 0.0) for _, deviation in found]
                 lines = errors if any(errors) else None
@@ -34,7 +34,7 @@ def precision_recall(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def class_bars(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """F1 of every class, a bar for each row: at equal rounds, the mean over the seeds; no class without positives.
+    """F1 of every class, a bar for each row: equal local epochs, mean over the seeds; no class without positives.
 
     Args:
         rows: At most six rows with runs.
@@ -59,7 +59,7 @@ def class_bars(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def _class_f1(row: Mapping[str, Any]) -> dict[str, float]:
     """Class -> mean F1 over the row's seeds; NaN for a class without positives."""
-    tables = [run["per_class"] for run in row["runs"]]
+    tables = [point_of(run, "epochs")["per_class"] for run in row["runs"]]
     return {
         name: float(np.mean([table[name]["f1"] for table in tables])) if cells["support"] else math.nan
         for name, cells in tables[0].items()

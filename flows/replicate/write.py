@@ -62,6 +62,7 @@ def page(report: Mapping[str, Any]) -> str:
         "Two columns where a row goes on: at equal rounds, and at equal local epochs. Seconds are wall time of the "
         "rounds' stages; they depend on the machine. MB are 10^6 bytes, equal copies to one client counted once.",
         _costs(report),
+        "## Pictures\n\nAt equal local epochs.",
         "![precision and recall by row](precision-recall.png)",
         "![F1 by class](class-f1.png)",
         _notes(report),
