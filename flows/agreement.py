@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from flows.rounds import load_method
 from models.registry import NETWORKS
+from models.timm_settings import FAMILIES, check_image_size
 
 if TYPE_CHECKING:
     from flows.settings import Settings
@@ -13,6 +15,7 @@ def check_agreement(settings: "Settings") -> None:
 
     Raises:
         ValueError: The loss does not fit the network, the network not the method, or there are too few clients.
+        UserError: The network's patches do not cover the images.
     """
     model, method = settings.model.name, settings.method.name
     fitting = NETWORKS[model].objectives
@@ -33,6 +36,11 @@ def check_agreement(settings: "Settings") -> None:
             f"federation.clients_per_round {settings.federation.clients_per_round} is more than "
             f"partition.clients {clients}"
         )
+    if model in FAMILIES:
+        check_image_size(model, settings.model.timm, settings.ingest.image_size)
+    own_check = getattr(load_method(method), "check", None)
+    if own_check is not None:
+        own_check(settings)
     if method == "fmman" and taking_part:
         check_clusters(settings, min(taking_part), "clients take part in a round")
 

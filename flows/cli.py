@@ -95,7 +95,7 @@ def report(
     """Write a run's report: tables per round, class and site, and pictures."""
     with user_errors(as_json):
         from flows.environment import runs_root
-        from flows.runs import find_run
+        from flows.find_runs import find_run
         from flows.stages import write_report
 
         root = find_run(runs_root(), run_id)

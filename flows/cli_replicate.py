@@ -34,8 +34,11 @@ def replicate(
     """
     with user_errors(as_json):
         from flows.replicate.tables import load_table
+        from models.errors import UserError
 
-        if list_ or table is None:
+        if table is None and not list_:
+            raise UserError("which table?", where="fedscene replicate TABLE", hint="fedscene replicate --list")
+        if list_:
             _list(None if table is None else load_table(table), as_json)
             return
         from flows.environment import runs_root
@@ -44,7 +47,7 @@ def replicate(
         from flows.replicate.run import replicate as run_rows
 
         loaded = load_table(table)
-        plan = make_plan(loaded, scale, data, _names(rows), set_ or (), _numbers(seeds))
+        plan = make_plan(loaded, scale, data, _names(rows), set_ or (), numbers(seeds))
         if dry_run:
             _show_state(state(plan), as_json)
             return
@@ -66,13 +69,19 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def _numbers(text: str | None) -> list[int] | None:
+def numbers(text: str | None) -> list[int] | None:
+    """``7,8,9`` as numbers.
+
+    Raises:
+        UserError: If it is something else, or a number stands twice.
+    """
     from models.errors import UserError
 
     if text is None:
         return None
     found = _names(text)
-    if not found or not all(part.isascii() and part.isdigit() for part in found) or len({*found}) < len(found):
+    plain = all(part.isascii() and part.isdigit() for part in found)
+    if not found or not plain or len({int(part) for part in found}) < len(found):
         raise UserError("not seeds", where="--seeds", expected="different whole numbers: 1,2,3", found=text)
     return [int(part) for part in found]
 

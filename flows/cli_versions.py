@@ -179,7 +179,7 @@ def _version(run: str | None) -> "Version":
 def _version_of_run(run: str) -> str:
     """By the run's tag in MLflow, where the run's own settings say that it is."""
     from flows.environment import runs_root
-    from flows.runs import read_run
+    from flows.find_runs import read_run
     from flows.settings import load_settings
     from tasks.tracking import find_data_version
 

@@ -1,7 +1,7 @@
 """What every setting is, as Markdown: ``fedscene settings --explain`` and ``docs/settings.md``."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -59,6 +59,8 @@ def _type(annotation: Any) -> str:
     """The type as a user would write it."""
     if get_origin(annotation) is Literal:
         return " / ".join(str(value) for value in get_args(annotation))
+    if get_origin(annotation) is Annotated:
+        return _type(get_args(annotation)[0])
     kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
     if type(None) in get_args(annotation):
         return f"{_type(kinds[0])} or null"

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 
 from flows.agreement import check_clusters
 from flows.environment import runs_root
+from flows.rounds import load_method
 from flows.settings import Settings, as_values
 from models.errors import UserError
 from models.timm_settings import FAMILIES, check_image_size
@@ -114,6 +115,11 @@ def _start(settings: Settings, data: DataPaths) -> _Start:
     require_match(clients, dataset)
     clients.require_labels()
     _check_groups(settings, len(clients.ids), data)
+    for path in settings.model.weight_files:
+        if not path.is_file():
+            raise UserError(
+                "the weights to start from are not there", where=path, expected="a file", found="no such file"
+            )
     if settings.model.name in FAMILIES:
         check_image_size(settings.model.name, settings.model.timm, int(dataset.images.shape[-1]))
     device, tables = device_of(settings), fixed_tables(settings.model, dataset.classes)
@@ -201,6 +207,9 @@ def _check_groups(settings: Settings, clients: int, data: DataPaths) -> None:
         check_clusters(settings, taking_part, f"of {clients} clients take part in a round")
     except ValueError as error:
         raise UserError(str(error), where=data.clients) from error
+    own_check = getattr(load_method(settings.method.name), "check_clients", None)
+    if own_check is not None:
+        own_check(settings.federation.clients_per_round, clients)
 
 
 def _file_digest(path: Path | None) -> str | None:
@@ -268,25 +277,3 @@ def _locked(root: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def find_run(root: Path, run_id: str | None) -> Path:
-    """The folder of a run, or of the run that was worked on last.
-
-    Raises:
-        UserError: If there is no such run.
-    """
-    runs = sorted(root.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
-    names = [path.parent.name for path in runs]
-    if not names:
-        raise UserError("there is no run yet", where=root, hint="fedscene run --preset tiny")
-    if run_id is not None and run_id not in names:
-        raise UserError("there is no such run", where=root, expected=", ".join(reversed(names[-10:])), found=run_id)
-    return root / (run_id or names[-1])
-
-
-def read_run(root: Path) -> Settings:
-    """The settings that a run's folder was last worked on with."""
-    from flows.settings import validate
-
-    return validate(Store(root).read_json("settings.json"), str(root))

@@ -10,7 +10,7 @@ from flows.data import require_data
 from flows.environment import runs_root
 from flows.federate import Summary, federate
 from flows.federation import Progress
-from flows.runs import read_run
+from flows.find_runs import read_run
 from flows.settings import Settings, load_settings
 from models.errors import UserError
 from tasks.records import RoundRecord

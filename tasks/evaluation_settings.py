@@ -10,7 +10,9 @@ from models.base_settings import Section
 class EvaluationSettings(Section):
     """How and when the global model is scored."""
 
-    every: int = Field(1, ge=1, description="Rounds from one evaluation to the next; the last round is always scored.")
+    every: int = Field(
+        1, ge=1, description="Rounds from one evaluation to the next; the round that a run ends with is scored as well."
+    )
     zero_support: Literal["exclude", "zero"] = Field(
         "exclude",
         description="Classes without a positive: left out of every macro mean, or in it as 0 (as FedLGT's P and R).",

@@ -29,7 +29,7 @@ def test_help_answers_without_heavy_imports():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", ["run", "pipeline", "report", "settings", "methods", "data"])
+@pytest.mark.parametrize("name", ["run", "pipeline", "report", "settings", "methods", "data", "replicate", "fidelity"])
 def test_every_command_has_help(name):
     done = call(name, "--help")
     assert done.exit_code == 0 and "Usage" in done.stdout
@@ -85,3 +85,13 @@ def test_a_missing_clip_checkpoint_says_how_to_get_one(tmp_path, monkeypatch):
     done = call("run", "--preset", "tiny", *(part for text in sets for part in ("--set", text)))
     assert done.exit_code == 2
     assert "weights/none.safetensors" in done.stderr and "lexical" in done.stderr
+
+
+def test_fidelity_refuses_what_gives_no_verdict():
+    for options, said in (
+        (["--seeds", "1"], "too few seeds for a verdict"),
+        (["--seeds", "1,x"], "not seeds"),
+        (["--seeds", "1,2,3", "--out", "/dev/null/x/report.md"], "cannot write there"),
+    ):
+        done = call("fidelity", *options)
+        assert done.exit_code == 2 and said in done.output

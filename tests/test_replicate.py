@@ -189,7 +189,7 @@ def test_text_of_a_table_file_stays_text(made, tmp_path):
     report = json.loads(json.dumps(made[2]))
     report["rows"][0]["name"] = "a|b"
     report["rows"][0]["runs"][0]["at"]["rounds"]["metrics"]["macro_ap"] = math.nan
-    assert "| a\\|b |" in page(report)
+    assert "| a\\|b |" in page(report, {})
     write_table(report, tmp_path)
     held = json.loads((tmp_path / "table.json").read_text())
     assert held["rows"][0]["runs"][0]["at"]["rounds"]["metrics"]["macro_ap"] is None

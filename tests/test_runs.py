@@ -2,7 +2,8 @@
 
 import pytest
 
-from flows.runs import DataPaths, find_run, open_run
+from flows.find_runs import find_run
+from flows.runs import DataPaths, open_run
 from flows.settings import load_settings
 from models.errors import UserError
 from models.label_embeddings import write_label_file

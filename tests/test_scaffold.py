@@ -8,7 +8,8 @@ from torch import nn
 
 from flows.engines import make_engine
 from flows.federation import Federation
-from flows.rounds import load_method, scaffold
+from flows.rounds import load_method
+from flows.settings import load_settings
 from models.errors import UserError
 from tasks.client.objectives import Loss
 from tasks.client.settings import TrainSettings
@@ -158,6 +159,7 @@ def test_equal_sizes_weigh_alike(play):
 
 @pytest.mark.parametrize("train", [{"optimizer": "adam"}, SGD | {"momentum": 0.9}, SGD | {"grad_clip": 10.0}])
 def test_anything_but_plain_sgd_is_refused_before_training(train):
-    context = SimpleNamespace(train=TrainSettings.model_validate(train))
+    changes = [f"train.{key}={'null' if value is None else value}" for key, value in train.items()]
     with pytest.raises(UserError, match="plain SGD"):
-        scaffold.run_round(SimpleNamespace(context=context), None)
+        load_settings(None, ["tiny"], ["method.name=scaffold", *changes])
+    load_settings(None, ["tiny", "scaffold"])

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.errors import UserError
 from tasks.randomness import torch_generator
 from tasks.server import select
 
@@ -173,6 +174,15 @@ def test_val_images_are_used_where_every_client_has_some(make_run, monkeypatch):
     ids = load_clients(context.clients).ids
     counts = {client: len(load_clients(context.clients).rows(client, "val", "labelled")) for client in ids}
     assert select.held_out(context, ids, "auto") == ("val" if min(counts.values()) else "train")
-    assert [select.held_out(context, ids, wanted) for wanted in ("val", "train")] == ["val", "train"]
+    assert select.held_out(context, ids, "train") == "train"
     monkeypatch.setattr("tasks.data.clients.Clients.rows", lambda _self, client, *_: [] if client == ids[1] else [7])
     assert select.held_out(context, ids, "auto") == "train" and select.held_out(context, [ids[0]], "auto") == "val"
+    assert select.held_out(context, [ids[0]], "val") == "val"
+    with pytest.raises(UserError, match=f"no validation images(.|\n)*none at {ids[1]}"):
+        select.held_out(context, ids, "val")
+
+
+def test_a_process_that_cannot_be_trained_is_said():
+    changes = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    with pytest.raises(UserError, match="FedCor's process cannot be trained"):
+        select.fit(torch.ones(2, 3, dtype=torch.float64), changes, torch.arange(4), gamma=0.9, steps=50, lr=1e200)

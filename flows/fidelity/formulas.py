@@ -60,7 +60,8 @@ def printed_average(root: Path, records: Sequence[RoundRecord]) -> PrintedAverag
 
 def context_of(root: Path) -> Any:
     """The context of a finished run, with the data that it was made from."""
-    from flows.runs import DataPaths, open_run, read_run
+    from flows.find_runs import read_run
+    from flows.runs import DataPaths, open_run
     from tasks.store import Store
 
     facts = Store(root).read_json("run.json")

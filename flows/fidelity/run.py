@@ -9,9 +9,9 @@ from flows.environment import runs_root
 from flows.fidelity import page
 from flows.fidelity.claims import FMMAN_CLAIMS, row_of
 from flows.fidelity.formulas import PrintedAverage, contrast_by_stage, printed_average
-from flows.replicate.run import RowProgress, make_plan, replicate
+from flows.find_runs import read_run
+from flows.replicate.run import RowProgress, make_plan, replicate, require_writable
 from flows.replicate.tables import load_table
-from flows.runs import read_run
 from flows.settings import Settings, as_values
 from models.errors import UserError
 from tasks.rounds import finished_rounds
@@ -57,6 +57,7 @@ def fidelity(
     """
     if seeds is not None and len(seeds) < LEAST_SEEDS:
         raise UserError("too few seeds for a verdict", where="--seeds", expected=f"{LEAST_SEEDS}", found=len(seeds))
+    require_writable(target.parent)
     tables = []
     for name in TABLES:
         plan = make_plan(load_table(name), SCALE, None, (), overrides, seeds)
@@ -64,7 +65,6 @@ def fidelity(
     failed = [f"{t['table']}: {row['name']}: {row['failed']}" for t in tables for row in t["rows"] if row["failed"]]
     if failed:
         raise UserError("rows failed, so there is no report", where=", ".join(TABLES), found="; ".join(failed))
-    target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(write(tables, measure(tables)), encoding="utf-8")
     verdicts = page.verdicts(tables, FMMAN_CLAIMS)
     return {"report": str(target), "tables": tables, "verdicts": verdicts}

@@ -37,6 +37,8 @@ class Rows:
         self.head, self.row_began = f"[{number}/{total}] {job.row}, seed {job.seed}", time.monotonic()
         self.rounds, self.new = job.epochs or job.rounds, 0
         self._show("")
+        if not self.console.is_terminal:  # a file has no moving line
+            self._say(f"{self.head}: begins")
 
     def row_done(self, job: Job, run: Mapping[str, Any] | None, failed: str | None) -> None:
         """Writes the row's line."""

@@ -19,6 +19,7 @@ from flows.replicate.write import write_pictures, write_table
 from flows.runs import DataPaths, run_of
 from flows.settings import Settings, as_values
 from models.errors import UserError
+from tasks.client.train import TrainingStopped
 from tasks.records import RoundRecord
 from tasks.rounds import finished_rounds
 from tasks.store import Store, digest_of
@@ -85,7 +86,9 @@ def make_plan(
         known = ", ".join(table.rows)
         raise UserError("the table has no such row", where="--rows", expected=known, found=", ".join(unknown))
     size = table.scale(scale)
-    found = jobs(table, scale, data_folder(table, scale, root), overrides, seeds)
+    own_images = any(text.split("=")[0].strip() == "ingest.path" for text in overrides)
+    folder = None if own_images else data_folder(table, scale, root)
+    found = jobs(table, scale, folder, overrides, seeds)
     valid = [job.settings for job in found if job.settings is not None]
     if not valid:
         raise next(job.error for job in found if job.error is not None)
@@ -141,6 +144,7 @@ def replicate(plan: Plan, out: Path, progress: RowProgress) -> dict[str, Any]:
     Raises:
         UserError: If the images cannot be prepared or MLflow cannot be used.
     """
+    require_writable(out)
     parent = _open_parent(plan)
     data = prepare_data(plan.data_settings, progress.counted)
     report = describe(plan.table, plan.scale, plan.jobs, plan.data_settings, data) | {"mlflow_run_id": parent}
@@ -159,11 +163,28 @@ def replicate(plan: Plan, out: Path, progress: RowProgress) -> dict[str, Any]:
                 entries[job.row]["failed"] = failed
             write_table(report, out)
             progress.row_done(job, run, failed)
-        files = [*write_table(report, out), *write_pictures(report, plan.table.main, out)]
+        pictures = write_pictures(report, plan.table.main, out)
+        files = [*write_table(report, out), *pictures]
         finished = True
     finally:
         _close_parent(plan, parent, report, files if finished else [], finished)
     return report
+
+
+def require_writable(folder: Path) -> None:
+    """Makes the folder, before hours of work for something that cannot be written.
+
+    Raises:
+        UserError: If nothing can be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise UserError(
+            "cannot write there", where=folder, expected="a folder that can be made", found=error
+        ) from error
 
 
 def _done_before(job: Job, data: DataPaths) -> list[dict[str, Any]]:
@@ -195,6 +216,11 @@ def _run(
         return measured(job, name, records), None
     except UserError as error:
         return None, str(error)
+    except TrainingStopped:
+        raise
+    except Exception as error:  # one row must not end a table that may have run for hours
+        logging.getLogger(__name__).exception("row %s, seed %d", job.row, job.seed)
+        return None, f"{type(error).__name__}: {error}"
 
 
 def _open_parent(plan: Plan) -> str | None:

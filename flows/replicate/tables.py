@@ -39,9 +39,15 @@ class Scale(Section):
     presets: list[str] = Field([], description="Shipped presets, in order.")
     settings: dict[str, Any] = Field({}, description="Settings over the presets.")
     rounds: int = Field(ge=1, description="Rounds R of a two-stage row; single-stage rows go on to 2R.")
-    seeds: list[int] = Field(min_length=1, description="Seeds of the training.")
+    seeds: list[int] = Field(min_length=1, description="Seeds of the training, each once.")
     data_seed: int = Field(7, ge=0, description="Seed of drawing, splitting and dealing the images.")
-    note: str = Field(description="What the figures mean at this scale.")
+    note: str = Field("", description="What the figures mean at this scale.")
+
+    @model_validator(mode="after")
+    def _each_seed_counts_once(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: each counts once, found {self.seeds}")
+        return self
 
 
 class Needs(Section):
@@ -66,7 +72,7 @@ class Table(Section):
 
     name: str = Field(description="The file's name.")
     title: str = Field(description="What the table shows.")
-    source: str = Field(description="Paper and number of the table.")
+    source: str = Field("", description="Paper and number of the table.")
     data: str = Field(description="One of `datasets`.")
     rows: dict[str, Row] = Field(min_length=1, description="Name, as the paper's -> row, in order.")
     main: list[str] = Field([], description="Rows of the picture of classes.")
@@ -141,12 +147,9 @@ def load_table(name: str) -> Table:
         expected = f"{', '.join(shipped())}, or a YAML file"
         raise UserError("no such table", where="fedscene replicate", expected=expected, found=name)
     values = read_yaml(path)
-    common = read_yaml(path.parent / str(values.pop("common"))) if "common" in values else {}
-    rows = values.get("rows")
-    if not isinstance(rows, Mapping):
-        raise UserError("a table needs rows: a mapping of name to settings, or to nothing", where=path, found=rows)
-    shared = common.pop("rows", {})
-    own = {row: merge(shared.get(row, {}), value or {}) for row, value in rows.items()}
+    common = read_yaml(_common(path, values.pop("common"))) if "common" in values else {}
+    rows, shared = _rows(path, values.get("rows")), _rows(path, common.pop("rows", {}))
+    own = {row: merge(shared.get(row) or {}, value or {}) for row, value in rows.items()}
     missing = [row for row, value in rows.items() if value is None and row not in shared]
     if missing:
         raise UserError("rows without settings that the common file does not have", where=path, found=missing)
@@ -155,6 +158,23 @@ def load_table(name: str) -> Table:
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}" for entry in error.errors(include_url=False)]
         raise UserError("this is not a valid table", where=path, found="; ".join(faults)) from error
+
+
+def _common(path: Path, name: Any) -> Path:
+    """The file that a table names as common: beside it, or shipped."""
+    beside, inside = path.parent / str(name), Path(str(resources.files("flows") / _FOLDER / str(name)))
+    if not isinstance(name, str) or not (beside.is_file() or inside.is_file()):
+        expected = f"a file beside {path.name}, or a shipped one such as fmman{_SHARED}"
+        raise UserError("the table's common file is not there", where=f"{path}: common", expected=expected, found=name)
+    return beside if beside.is_file() else inside
+
+
+def _rows(path: Path, rows: Any) -> Mapping[str, Any]:
+    """The rows of a file: name -> mapping, or nothing."""
+    if isinstance(rows, Mapping) and all(value is None or isinstance(value, Mapping) for value in rows.values()):
+        return rows
+    expected = "a mapping of name to settings (presets, settings, at, stages, note), or to nothing"
+    raise UserError("the rows of a table cannot be read", where=f"{path}: rows", expected=expected, found=rows)
 
 
 def data_folder(table: Table, scale: str, root: Path | None) -> Path | None:
@@ -187,6 +207,14 @@ def base_values(table: Table, scale: str, folder: Path | None) -> dict[str, Any]
     return values
 
 
+def _refused(row: Row, scale: str) -> None:
+    """A row sets neither rounds nor seed: those are the table's."""
+    for values in (row.settings, row.at.get(scale, {})):  # type: ignore[call-overload]
+        federation = values.get("federation")
+        if "seed" in values or (isinstance(federation, Mapping) and "rounds" in federation):
+            raise UserError("a row may set neither seed nor federation.rounds; the scale does", where="rows")
+
+
 def jobs(
     table: Table, scale: str, folder: Path | None, overrides: Sequence[str] = (), seeds: Sequence[int] | None = None
 ) -> list[Job]:
@@ -203,7 +231,7 @@ def jobs(
         UserError: If an override is no ``section.key=value``, or sets the seed.
     """
     dotted = parse_overrides(overrides)
-    if "seed" in dotted:
+    if "seed" in nested(dotted):
         raise UserError("a table has seeds, not one seed", where="--set seed", hint="--seeds 1,2,3")
     size, base, top = table.scale(scale), base_values(table, scale, folder), nested(dotted)
     return [
@@ -214,12 +242,22 @@ def jobs(
 
 
 def _job(name: str, row: Row, seed: int, size: Scale, scale: str, base: dict[str, Any], top: dict[str, Any]) -> Job:
-    rounds = top.get("federation", {}).get("rounds", size.rounds)
     try:
+        _refused(row, scale)
+        federation = top.get("federation", {})
+        if not isinstance(federation, Mapping):
+            raise UserError("not a section", where="--set federation", expected="federation.KEY=VALUE", found=federation)
+        rounds = federation.get("rounds", size.rounds)
         values = merge({"evaluation": {"every": rounds}}, base)
         values = _over(values, row.presets, row.settings)
         values = merge(merge(values, row.at.get(scale, {})), top)  # type: ignore[call-overload]
         settings = validate(merge(values, {"seed": seed, "federation": {"rounds": rounds}}), f"row {name}")
+        if rounds % settings.evaluation.every:
+            expected = f"a divisor of the {rounds} rounds, at which rows are compared"
+            found = settings.evaluation.every
+            raise UserError(
+                "the table's round would not be scored", where="evaluation.every", expected=expected, found=found
+            )
     except UserError as error:
         return Job(name, seed, None, size.rounds, None, error)
     # A two-stage round trains every client twice: two rounds of the others are as many local epochs

@@ -13,6 +13,8 @@ from tasks.markdown import markdown_table, safe_cell
 
 TABLE, PAGE = "table.json", "table.md"
 NONE = "-"
+BY_ROW, BY_CLASS = "precision-recall.png", "class-f1.png"
+PICTURES = {BY_ROW: "precision and recall by row", BY_CLASS: "F1 by class"}
 TITLES = {"macro_ap": "macro-AP", "cf1": "macro-F1 (CF1)", "micro_ap": "micro-AP", "micro_f1": "micro-F1"}
 _MORE = {
     "mean_f1": "mean F1",
@@ -24,10 +26,11 @@ _MORE = {
 
 
 def write_table(report: Mapping[str, Any], out: Path) -> list[Path]:
-    """Writes ``table.json`` and ``table.md``; returns their paths, the page first."""
+    """Writes ``table.json`` and ``table.md``, which shows the pictures in ``out``; returns their paths, page first."""
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(plain(report), indent=1, allow_nan=False)
-    return [_write(out / PAGE, page(report)), _write(out / TABLE, text + "\n")]
+    pictures = {name: title for name, title in PICTURES.items() if (out / name).is_file()}
+    return [_write(out / PAGE, page(report, pictures)), _write(out / TABLE, text + "\n")]
 
 
 def write_pictures(report: Mapping[str, Any], main: Sequence[str], out: Path) -> list[Path]:
@@ -38,8 +41,8 @@ def write_pictures(report: Mapping[str, Any], main: Sequence[str], out: Path) ->
     chosen = [row for name in main for row in rows if row["name"] == name]
     drawn = []
     for path, draw, shown in (
-        (out / "precision-recall.png", precision_recall, rows),
-        (out / "class-f1.png", class_bars, chosen),
+        (out / BY_ROW, precision_recall, rows),
+        (out / BY_CLASS, class_bars, chosen or rows),
     ):
         if shown:
             draw(shown, path)
@@ -49,8 +52,8 @@ def write_pictures(report: Mapping[str, Any], main: Sequence[str], out: Path) ->
     return drawn
 
 
-def page(report: Mapping[str, Any]) -> str:
-    """The table as Markdown."""
+def page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+    """The table as Markdown, with pictures file name -> title."""
     parts = [
         f"# {report['title']}",
         f"{safe_cell(report['source'])}. {_sentence(report['scale_note'])}",
@@ -62,9 +65,8 @@ def page(report: Mapping[str, Any]) -> str:
         "Two columns where a row goes on: at equal rounds, and at equal local epochs. Seconds are wall time of the "
         "rounds' stages; they depend on the machine. MB are 10^6 bytes, equal copies to one client counted once.",
         _costs(report),
-        "## Pictures\n\nAt equal local epochs.",
-        "![precision and recall by row](precision-recall.png)",
-        "![F1 by class](class-f1.png)",
+        "## Pictures\n\nAt equal local epochs." if pictures else "",
+        *(f"![{title}]({name})" for name, title in pictures.items()),
         _notes(report),
         _failures(report),
         _settings(report),
@@ -101,15 +103,16 @@ def _explained(report: Mapping[str, Any]) -> str:
 def main_table(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: each metric at equal rounds, at equal local epochs, and the paper's."""
     rounds = report["rounds"]
+    printed = any(row["paper"] for row in report["rows"])
     heads = ["row"]
     for name in METRICS:
-        heads += [f"{TITLES[name]}, {rounds} r", f"{2 * rounds} r", "paper"]
+        heads += [f"{TITLES[name]}, {rounds} r", f"{2 * rounds} r", *(["paper"] if printed else [])]
     rows = []
     for row in report["rows"]:
-        cells = [_name(row)]
+        cells = [_name(row, len(report["seeds"]))]
         for place, name in enumerate(METRICS):
             cells += [_percent(row, when, name) for when in ("rounds", "epochs")]
-            cells.append(f"{row['paper'][place]:.2f}" if row["paper"] else NONE)
+            cells += [f"{row['paper'][place]:.2f}" if row["paper"] else NONE] if printed else []
         rows.append(cells)
     return heads, rows
 
@@ -117,7 +120,11 @@ def main_table(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 def _costs(report: Mapping[str, Any]) -> str:
     heads = ["row", *_MORE.values(), "MB down", "MB up", "seconds"]
     rows = [
-        [_name(row), *(_both(row, name, _percent) for name in _MORE), *(_both(row, name, _cost) for name in COSTS)]
+        [
+            _name(row, len(report["seeds"])),
+            *(_both(row, name, _percent) for name in _MORE),
+            *(_both(row, name, _cost) for name in COSTS),
+        ]
         for row in report["rows"]
     ]
     return markdown_table(heads, rows)
@@ -143,8 +150,10 @@ def _cost(row: Mapping[str, Any], when: str, name: str) -> str:
     return f"{mean:.1f}" if name == "seconds" else f"{mean / 1e6:.1f}"
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    mark = " (failed)" if row["failed"] else "" if row["runs"] else " (not run)"
+def _name(row: Mapping[str, Any], seeds: int) -> str:
+    done = len(row["runs"])
+    mark = " (failed)" if row["failed"] else " (not run)" if not done else ""
+    mark += f" ({done} of {seeds} seeds)" if 0 < done < seeds else ""
     return f"{row['name']}{mark}"
 
 

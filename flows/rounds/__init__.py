@@ -1,5 +1,8 @@
 """One file per federated algorithm. A method is a module with ``TITLE``, ``Settings`` and ``run_round``.
 
+One that does not go with all settings has ``check(settings)``, which raises a ValueError before any work starts, or
+``check_clients(clients_per_round, clients)``, which raises a UserError when the partition is known.
+
 Adding a method is one module here and one line in ``METHODS``; see CONTRIBUTING.md.
 """
 

@@ -28,7 +28,7 @@ class Settings(Section):
     gamma: float = Field(0.95, gt=0, le=1, description="Weight of a record that is one round older.")
     gp_steps: int = Field(1000, ge=1, description="Training steps of the process after the warm-up.")
     gp_steps_later: int = Field(100, ge=1, description="Training steps after a throw-away round.")
-    gp_lr: float = Field(1e-2, gt=0, description="Adam's learning rate for the process.")
+    gp_lr: float = Field(1e-2, gt=0, le=1, description="Adam's learning rate for the process.")
     normalise: bool = Field(
         True,
         description="Divide the losses' changes by their deviation in the warm-up: mean losses per label change far "
@@ -45,7 +45,7 @@ class Settings(Section):
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     """One round: all clients report, the process chooses (at first the lot), the chosen train, their mean."""
     s: Settings = fed.method
-    count, split = _how_many(fed), _split(fed)
+    count, split = check_clients(fed.settings.clients_per_round, len(fed.clients)), _split(fed)
     losses = _losses(fed, start, split, "losses of the global model")
     fed.server_state = fed.server_task(
         "note-losses", fed.server_state, losses, fed.number, s.rank, fed.number <= s.warmup + 1, name="note losses"
@@ -76,7 +76,8 @@ def _throw_away(fed: "Federation", start: ModelRef) -> ModelRef:
     from tasks.randomness import numpy_generator
 
     rng = numpy_generator(fed.context.seed, "FedCor throw-away clients", fed.number)
-    drawn = sorted(rng.choice(sorted(fed.clients), size=_how_many(fed), replace=False).tolist())
+    count = check_clients(fed.settings.clients_per_round, len(fed.clients))
+    drawn = sorted(rng.choice(sorted(fed.clients), size=count, replace=False).tolist())
     states = dict(fed.record.client_states)
     updates = fed.train(drawn, start, stage=2, name="throw-away training", guides=[start], start_is_held=True)
     model = _mean(fed, updates, "throw-away average")
@@ -121,18 +122,21 @@ def _split(fed: "Federation") -> str:
     return split
 
 
-def _how_many(fed: "Federation") -> int:
+def check_clients(count: int | None, clients: int) -> int:
     """Clients per round.
+
+    Args:
+        count: ``federation.clients_per_round``.
+        clients: Those of the partition.
 
     Raises:
         UserError: If all take part, so that there is nothing to choose.
     """
-    count = fed.settings.clients_per_round
-    if count is None or count >= len(fed.clients):
+    if count is None or count >= clients:
         raise UserError(
             "FedCor chooses clients, and all are to take part",
             where="federation.clients_per_round",
-            expected=f"fewer than the {len(fed.clients)} clients of the partition",
+            expected=f"fewer than the {clients} clients of the partition",
             found=count,
             hint="set it, or method.name to fedavg",
         )

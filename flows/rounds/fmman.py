@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from models.base_settings import Section
+from models.registry import NETWORKS
 from tasks.records import ModelRef, Update
 
 if TYPE_CHECKING:
     from flows.federation import Federation
+    from flows.settings import Settings as RunSettings
 
 TITLE = "FMMAN: train, cluster, refine with prototypes, average by loss (J. Low Power Electron. Appl. 2025, 15(3), 46)"
 
@@ -29,6 +31,21 @@ class Settings(Section):
     final_agg: Literal["loss_size", "size", "loss"] = Field("loss_size", description="Weights of eq 15.")
     stage1_rounds: int = Field(1, ge=1, description="Trainings in stage 1, averaged by size in between.")
     stage3_rounds: int = Field(1, ge=1, description="Trainings in stage 3, averaged in each group in between.")
+
+
+def check(settings: "RunSettings") -> None:
+    """The server must know what to cluster clients on.
+
+    Raises:
+        ValueError: If the network names no parameters for it and none are set.
+    """
+    own: Settings = settings.method.chosen
+    network = NETWORKS[settings.model.name]
+    if own.clustering == "kmeans" and own.cluster_on is None and network.cluster_prefix is None:
+        raise ValueError(
+            f"network {settings.model.name} names no layer to cluster clients on: set method.fmman.cluster_on to a "
+            "prefix of its parameters' names, for instance backbone.layer4 of resnet18, or method.name to fedavg"
+        )
 
 
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:

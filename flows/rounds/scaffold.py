@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from models.base_settings import Section
-from models.errors import UserError
 from tasks.client.terms import TermSpec
 from tasks.records import ModelRef
 
 if TYPE_CHECKING:
     from flows.federation import Federation
+    from flows.settings import Settings as RunSettings
 
 TITLE = "SCAFFOLD: control variates correct each client's drift (Karimireddy et al., ICML 2020)"
 
@@ -25,7 +25,6 @@ class Settings(Section):
 
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     """One round: training with g - c_i + c, then W += mean(theta_i - W) and c += (1/n) sum(c_i_new - c_i)."""
-    _need_plain_sgd(fed)
     clients = fed.sample()
     control = TermSpec("control")
     updates = fed.train(
@@ -44,19 +43,17 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     return model
 
 
-def _need_plain_sgd(fed: "Federation") -> None:
+def check(settings: "RunSettings") -> None:
     """Control variates are mean gradients only for SGD without momentum and clipping.
 
     Raises:
-        UserError: If something else is set.
+        ValueError: If something else is set.
     """
-    train = fed.context.train
-    found = {"optimizer": train.optimizer, "momentum": train.momentum, "grad_clip": train.grad_clip}
-    if found != {"optimizer": "sgd", "momentum": 0, "grad_clip": None}:
-        raise UserError(
-            "SCAFFOLD needs plain SGD: its control variates are mean gradients",
-            where="train",
-            expected="optimizer sgd, momentum 0, grad_clip null",
-            found=", ".join(f"{key} {value}" for key, value in found.items()),
-            hint="--set train.optimizer=sgd --set train.grad_clip=null --set train.lr=0.05",
+    train = settings.train
+    found = {"train.optimizer": train.optimizer, "train.momentum": train.momentum, "train.grad_clip": train.grad_clip}
+    if found != {"train.optimizer": "sgd", "train.momentum": 0, "train.grad_clip": None}:
+        raise ValueError(
+            "method scaffold needs plain SGD, as its control variates are mean gradients: train.optimizer sgd, "
+            f"train.momentum 0, train.grad_clip null; found {', '.join(f'{k} {v}' for k, v in found.items())}. "
+            "--preset scaffold sets them, with a larger train.lr"
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from models.errors import UserError
 from tasks.records import ModelRef
 from tasks.server.parts import once
 from tasks.store import Store
@@ -80,7 +81,13 @@ def fit(
     adam = torch.optim.Adam([trained], lr)
     for _ in range(steps):
         adam.zero_grad()
-        weighted_nll(trained, mean, changes, weights).backward()
+        try:
+            weighted_nll(trained, mean, changes, weights).backward()
+        except torch.linalg.LinAlgError as error:
+            found, hint = str(error).split(".")[0], "a smaller method.fedcor.gp_lr"
+            raise UserError(
+                "FedCor's process cannot be trained", where="method.fedcor", found=found, hint=hint
+            ) from error
         adam.step()
     return trained.detach(), mean
 
@@ -123,15 +130,28 @@ def deviation(changes: Tensor) -> float:
 
 
 def held_out(context: "RunContext", clients: Sequence[str], wanted: str) -> str:
-    """``val`` or ``train``: what ``wanted`` says, and for ``auto`` val where every client holds such images."""
-    if wanted != "auto":
+    """``val`` or ``train``: what ``wanted`` says, and for ``auto`` val where every client holds such images.
+
+    Raises:
+        UserError: ``val`` is wanted, and a client has none.
+    """
+    if wanted == "train":
         return wanted
     from pathlib import Path
 
     from tasks.data.clients import load_clients
 
     held = load_clients(Path(context.clients))
-    return "val" if all(len(held.rows(client, "val", "labelled")) for client in clients) else "train"
+    without = [client for client in clients if not len(held.rows(client, "val", "labelled"))]
+    if without and wanted == "val":
+        raise UserError(
+            "clients hold no validation images to report their loss on",
+            where="method.fedcor.loss_on",
+            expected="a partition that gives every client some (partition.local.val)",
+            found=f"none at {', '.join(without[:5])}",
+            hint="set it to auto or train",
+        )
+    return "train" if without else "val"
 
 
 def note_losses(
