@@ -246,7 +246,8 @@ def _job(name: str, row: Row, seed: int, size: Scale, scale: str, base: dict[str
         _refused(row, scale)
         federation = top.get("federation", {})
         if not isinstance(federation, Mapping):
-            raise UserError("not a section", where="--set federation", expected="federation.KEY=VALUE", found=federation)
+            expected = "federation.KEY=VALUE"
+            raise UserError("not a section", where="--set federation", expected=expected, found=federation)
         rounds = federation.get("rounds", size.rounds)
         values = merge({"evaluation": {"every": rounds}}, base)
         values = _over(values, row.presets, row.settings)
