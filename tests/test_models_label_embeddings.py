@@ -1,5 +1,6 @@
 """Label embeddings from letters, from a file and from a tiny CLIP written by the test."""
 
+import importlib
 import json
 
 import pytest
@@ -246,16 +247,39 @@ def test_networks_get_the_tables_that_they_are_built_around(network, tables):
     assert set(fixed_tables(ModelSettings(**network), CLASSES)) == tables
 
 
+@pytest.fixture
+def known_to_open_clip(tiny_clip, monkeypatch, tmp_path):
+    """The tiny CLIP as a model that open_clip knows by name, so that one weight file is enough."""
+    import open_clip
+
+    factory = importlib.import_module("open_clip.factory")
+    monkeypatch.setattr(factory, "_MODEL_CONFIG_PATHS", list(factory._MODEL_CONFIG_PATHS))
+    monkeypatch.setattr(factory, "_MODEL_CONFIGS", dict(factory._MODEL_CONFIGS))
+    config = json.loads((tiny_clip[0] / "open_clip_config.json").read_text())["model_cfg"]
+    (tmp_path / "tiny-clip.json").write_text(json.dumps(config))
+    open_clip.add_model_config(tmp_path / "tiny-clip.json")
+    return "tiny-clip"
+
+
+@pytest.mark.parametrize("saved", ["folder", "safetensors", "pt"])
 @pytest.mark.parametrize("name", ["fmman", "fedlgt"])
-def test_from_a_clip_checkpoint_to_a_trained_and_scored_model(tiny_clip, make_run, tiny_data, name):
+def test_from_a_clip_checkpoint_to_a_trained_and_scored_model(
+    tiny_clip, known_to_open_clip, make_run, tiny_data, tmp_path, name, saved
+):
     from tasks.client.train import TrainJob, train_client
     from tasks.evaluate import evaluate_model
 
-    labels = {"source": "clip", "clip_checkpoint": f"local-dir:{tiny_clip[0]}", "prompt": "{label}"}
+    folder, clip = tiny_clip
+    labels = {"source": "clip", "clip_checkpoint": f"local-dir:{folder}", "prompt": "{label}"}
+    if saved != "folder":
+        labels |= {"clip_checkpoint": str(tmp_path / f"weights.{saved}"), "clip_model": known_to_open_clip}
+        save = save_file if saved == "safetensors" else torch.save
+        save(clip.state_dict(), tmp_path / f"weights.{saved}")
     network = {"name": name, "backbone": {"width": 0.125}, "fmman": {"layers": 1, "heads": 2}, "labels": labels}
     context, start = make_run(objective=name, network=network)
     table = context.open_store().get_state(context.tables)["label_table"]
-    assert torch.equal(table, embed_labels(ModelSettings(**network).labels, tiny_data.classes, 64))
+    by_folder = LabelSettings(source="clip", clip_checkpoint=f"local-dir:{folder}", prompt="{label}")
+    assert torch.equal(table, embed_labels(by_folder, tiny_data.classes, 64))
     update = train_client(context, TrainJob(tiny_data.ids[0], 1, 1, start, ((start, 1),)))
     assert update.model.digest != start.digest
     metrics = evaluate_model(context, update.model)["metrics"]
