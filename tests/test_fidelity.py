@@ -6,9 +6,16 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from flows.fidelity.claims import FMMAN_CLAIMS, Claim, compare, figure, row_of
-from flows.fidelity.formulas import PrintedAverage, contrast_by_stage, printed_sum
+from flows.fidelity.formulas import PrintedAverage, contrast_by_stage, feature_cosines, printed_sum
 from flows.fidelity.judge import judge
-from flows.fidelity.page import average_text, choices_table, claims_table, contrast_text, results_table
+from flows.fidelity.page import (
+    average_text,
+    choices_table,
+    claims_table,
+    contrast_text,
+    cosine_text,
+    results_table,
+)
 from flows.settings import Settings, as_values
 from models.errors import UserError
 from tasks.records import ModelRef, RoundRecord, Update
@@ -78,6 +85,18 @@ def test_the_contrast_is_gathered_by_stage_over_repeats_and_rounds():
         RoundRecord(2, ModelRef("", "", 0), updates={1: [update("a", None)], 3: [update("a", 3.5), update("b", 3.4)]}),
     ]
     assert contrast_by_stage(records) == {1: (3.2, 3.3), 3: (3.4, 3.5)}
+
+
+def test_the_features_cosine_is_that_of_the_first_and_the_last_training():
+    def update_with(cosine):
+        return Update("a", ModelRef("", "", 0), 10, 1, {"feature_cosine": (cosine * 4, 4.0)}, 1.0)
+
+    first = RoundRecord(
+        1, ModelRef("", "", 0), updates={1: [update_with(0.9), update_with(0.7)], 3: [update_with(0.6)]}
+    )
+    last = RoundRecord(2, ModelRef("", "", 0), updates={1: [update_with(0.5)], 3: [update_with(0.2), update_with(0.4)]})
+    assert feature_cosines([first, last]) == pytest.approx((0.8, 0.3))
+    assert "0.800 | 0.300" in cosine_text({"r1": feature_cosines([first, last])})
 
 
 def test_the_page_shows_figures_and_survives_odd_text():

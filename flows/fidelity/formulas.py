@@ -70,6 +70,13 @@ def context_of(root: Path) -> Any:
         return run.context
 
 
+def feature_cosines(records: Sequence[RoundRecord]) -> tuple[float, float]:
+    """Mean pairwise cosine of the labels' features F in a run's first and last training, over its clients."""
+    first = records[0].updates[min(records[0].updates)]
+    means = [[u.mean("feature_cosine") for u in updates] for updates in (first, last_stage(records[-1]))]
+    return sum(means[0]) / len(means[0]), sum(means[1]) / len(means[1])
+
+
 def contrast_by_stage(records: Sequence[RoundRecord]) -> dict[int, tuple[float, float]]:
     """Stage -> least and largest mean of the contrast (eq 11, first term) over all clients and rounds."""
     found: dict[int, list[float]] = {}

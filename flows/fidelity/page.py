@@ -49,7 +49,7 @@ def claims_table(tables: Sequence[Mapping[str, Any]], claims: Sequence[Claim]) -
                 _interval(everything),
                 everything.mark,
                 *(_short(compare([table], claim, "macro_ap")) for table in tables),
-                *(_short(compare(tables, claim, key)) for key in COLUMNS if key != "macro_ap"),
+                *(_brief(compare(tables, claim, key)) for key in COLUMNS if key != "macro_ap"),
             ]
         )
     return markdown_table(heads, rows)
@@ -84,8 +84,14 @@ def _interval(verdict: Verdict) -> str:
 
 
 def _short(verdict: Verdict) -> str:
+    if not verdict.differences:
+        return "not run"
     each = ", ".join(_points(d) for d in verdict.differences)
     return f"{_points(verdict.mean)} ({verdict.mark}; {each})"
+
+
+def _brief(verdict: Verdict) -> str:
+    return f"{_points(verdict.mean)} ({verdict.mark})"
 
 
 def results_table(table: Mapping[str, Any]) -> str:
@@ -142,12 +148,27 @@ A difference is winner minus loser in points of percent, for the same seed and d
 neither. Single-stage rows are taken after 2R rounds, so that all have trained for equally many local epochs. With few
 seeds, few rounds and narrow networks an undecided claim says that our runs cannot tell, not that the paper is wrong;
 the comparisons are many and not corrected for that. The pairs of one data set share its test images, so the interval
-says how far the seed matters, not other images."""
+says how far the seed matters, not other images.
+
+A verdict is about these runs: random start weights, label embeddings from spelling where the paper has CLIP, sites of
+about a hundred drawn images, and as few epochs as stand below. The readings that should train more steadily (preset
+`robust`, [FMMAN](fmman.md)) are the row FMMAN_robust of table 5."""
 
 ABOUT_AVERAGE = """\
 Eq 15 is printed as a product of two shares, the client's of the summed loss and its of the images. Such weights sum to
 about 1/N, not to 1, and the average of the models shrinks towards zero. Measured: what the printed weights sum to over
 the rounds of a run, and the metrics of its last average with them, beside those with the weights normalised."""
+
+
+def cosine_text(found: Mapping[str, tuple[float, float]]) -> str:
+    """How alike the labels' features F are, run by run."""
+    rows = [[name, f"{first:.3f}", f"{last:.3f}"] for name, (first, last) in found.items()]
+    return markdown_table(["run", "first training", "last training"], rows)
+
+
+ABOUT_COSINE = """\
+The adjacency is dense, so the encoder (eqs 5 to 7) could make all label features alike. Measured: the mean cosine of
+every pair of them, over the clients of the first and of the last training (1 would be a collapse)."""
 
 ABOUT_CONTRAST = """\
 In stage 1 a client's K prototypes are equal copies of the global model. The contrast is then the constant K ln K

@@ -8,7 +8,7 @@ from typing import Any
 from flows.environment import runs_root
 from flows.fidelity import page
 from flows.fidelity.claims import FMMAN_CLAIMS, row_of
-from flows.fidelity.formulas import PrintedAverage, contrast_by_stage, printed_average
+from flows.fidelity.formulas import PrintedAverage, contrast_by_stage, feature_cosines, printed_average
 from flows.find_runs import read_run
 from flows.replicate.run import RowProgress, make_plan, replicate, require_writable
 from flows.replicate.tables import load_table
@@ -31,11 +31,13 @@ class Measured:
         averages: Run -> eq 15 as printed.
         contrasts: Run -> stage -> least and largest contrast.
         clusters: Run -> K.
+        cosines: Run -> mean pairwise cosine of the labels' features in the first and the last training.
     """
 
     averages: dict[str, PrintedAverage]
     contrasts: dict[str, dict[int, tuple[float, float]]]
     clusters: dict[str, int]
+    cosines: dict[str, tuple[float, float]]
 
 
 def fidelity(
@@ -72,17 +74,17 @@ def fidelity(
 
 def measure(tables: Sequence[Mapping[str, Any]]) -> Measured:
     """The printed formulas, in each run of the tables' row FMMAN."""
-    averages, contrasts, clusters = {}, {}, {}
+    averages, contrasts, clusters, cosines = {}, {}, {}, {}
     for table in tables:
         for run in row_of(table, "FMMAN")["runs"]:
             root, name = runs_root() / run["run_id"], f"{table['data']['name']}, seed {run['seed']}"
             records = finished_rounds(Store(root), run["at"]["rounds"]["round"])
             averages[name] = printed_average(root, records)
-            contrasts[name] = contrast_by_stage(records)
+            contrasts[name], cosines[name] = contrast_by_stage(records), feature_cosines(records)
             clusters[name] = read_run(root).method.chosen.clusters
             short = [record.round for record in records if len(record.prototypes) < clusters[name]]
             assert not short, f"rounds {short} of {root} have fewer prototypes than K, so K ln K is not their bound"
-    return Measured(averages, contrasts, clusters)
+    return Measured(averages, contrasts, clusters, cosines)
 
 
 def write(tables: Sequence[Mapping[str, Any]], measured: Measured) -> str:
@@ -105,5 +107,8 @@ def write(tables: Sequence[Mapping[str, Any]], measured: Measured) -> str:
         "## The contrast of eq 11",
         page.ABOUT_CONTRAST,
         page.contrast_text(measured.contrasts, measured.clusters),
+        "## Whether the label features collapse",
+        page.ABOUT_COSINE,
+        page.cosine_text(measured.cosines),
     ]
     return "\n\n".join(parts) + "\n"
