@@ -1,6 +1,7 @@
 """Shared fixtures: a tiny drawn data set and runs of a narrow network on it."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from tasks.client.objectives import load_objective
 from tasks.client.settings import TrainSettings
 from tasks.context import RunContext
 from tasks.store import Store
+
+# Tests run beside each other: more threads than cores would wait for each other in every small operation.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SEED = 11
 NETWORK = {"backbone": {"width": 0.125}, "fmman": {"layers": 1, "heads": 2}}
