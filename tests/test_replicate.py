@@ -74,6 +74,7 @@ def test_json_holds_every_run_at_equal_rounds_and_equal_epochs(made):
     assert run["bytes_down"] == 2 * run["at"]["rounds"]["bytes_down"] > 0 < run["seconds"]
     assert broken["runs"] == [] and "no such preset" in broken["failed"]
     assert held["data"]["images"]["train"] > 0 and held["settings"]["train.lr"] == 0.01
+    assert "ingest.path" not in held["settings"]  # a folder of this machine
     # Rounds between the two points are not scored
     between = json.loads((root / "runs" / run["run_id"] / "rounds/0003/round.json").read_text())
     assert between["metrics"] == {}

@@ -17,7 +17,8 @@ from tasks.summary import safe_name, totals
 # Of every point, with mean and deviation over the seeds
 SHOWN = (*METRICS, "mean_f1", "macro_precision", "macro_recall", "micro_precision", "micro_recall")
 COSTS = ("bytes_down", "bytes_up", "seconds")
-_NOT_SETTINGS = ("seed", "federation.rounds", "evaluation.every")
+# The table has its own words for these; where images lie on this machine tells a reader nothing, their digest does
+_NOT_SETTINGS = ("seed", "federation.rounds", "evaluation.every", "ingest.path")
 
 
 def describe(table: Table, scale: str, jobs: Sequence[Job], settings: Settings, data: DataPaths) -> dict[str, Any]:

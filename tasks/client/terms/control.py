@@ -5,11 +5,10 @@ on buffers, and both variates start at zero. Right for plain SGD only: with mome
 mean gradient.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tasks.client.terms import Term, TermScene
+from tasks.client.terms import Term, TermScene, no_guide
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
 TITLE = "control variates: <c - c_i, theta> (SCAFFOLD)"
 
 
-def needs_guide(values: Mapping[str, float]) -> bool:
-    """Whether the term needs the global model as a guide: never."""
-    del values
-    return False
+needs_guide = no_guide
 
 
 def make(scene: TermScene) -> Term:

@@ -6,13 +6,13 @@ y_i <- y_i + mu (x_0 - x_i). Gradient-type clients only; the paper's Newton-type
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from tasks.client.objectives import Loss
-from tasks.client.terms import Term, TermScene
+from tasks.client.terms import Term, TermScene, no_guide
 from tasks.client.terms.prox import proximal, trainable
 
 TITLE = "FedHybrid: (mu/2) |x - x_0|^2 and the client's own dual variable y_i"
@@ -58,10 +58,7 @@ class Dual(Term):
         }
 
 
-def needs_guide(values: Mapping[str, float]) -> bool:
-    """Whether the client needs the global model as a frozen network: no, its start weights are enough."""
-    del values
-    return False
+needs_guide = no_guide
 
 
 def make(scene: TermScene) -> Term:

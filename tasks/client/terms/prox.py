@@ -1,13 +1,13 @@
 """FedProx's proximal term (Li et al., MLSys 2020, eq 2; specification 4.10)."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from tasks.client.objectives import Loss
-from tasks.client.terms import Term, TermScene
+from tasks.client.terms import Term, TermScene, no_guide
 
 TITLE = "FedProx: (mu/2) |theta - W|^2 to the global model received this round"
 
@@ -47,10 +47,7 @@ class Prox(Term):
         return dataclasses.replace(loss, total=loss.total + term, sums=loss.sums | {"proximal": (term.detach(), 1.0)})
 
 
-def needs_guide(values: Mapping[str, float]) -> bool:
-    """Whether the client needs the global model as a frozen network: no, its start weights are enough."""
-    del values
-    return False
+needs_guide = no_guide
 
 
 def make(scene: TermScene) -> Term:
