@@ -21,7 +21,7 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
     - BatchNorm, LayerNorm and GroupNorm: weight 1, bias 0; running mean 0, variance 1, counter 0;
     - modules with parameters of their own bring ``initialise_parameters(generator)``;
     - a module with an attribute ``start_values`` (``models.start_values.StartValues``) has other rules for itself and
-      all modules within: timm's networks.
+      all modules within: timm's networks, attention's queries, keys and values, XueSGCN's graph convolutions.
 
     Constants outside the state dict (label table, ImageNet's mean) stay as they are. A parameter or a buffer of the
     state dict that none of these rules covers is a programming error, and named.

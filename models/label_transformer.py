@@ -10,16 +10,30 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.noise import Dropout
+from models.start_values import StartValues, he_fan_out, xavier_uniform
 
 
 def uniform_by_fan_in(tensor: Tensor, fan_in: int, generator: torch.Generator) -> None:
-    """Fill ``tensor`` with numbers uniform within 1 / sqrt(fan_in), C-Tran's start values."""
+    """Fill ``tensor`` with numbers uniform within 1 / sqrt(fan_in), as C-Tran starts embeddings and linear layers."""
     bound = 1.0 / math.sqrt(fan_in)
     nn.init.uniform_(tensor, -bound, bound, generator=generator)
 
 
+class StackedProjection(nn.Linear):
+    """The three projections of attention, queries, keys, values in this order, stacked in one weight [3d, d].
+
+    It starts as ``nn.MultiheadAttention`` does: uniform within sqrt(6 / (d + 3d)), biases 0. C-Tran and FedLGT draw
+    their linear layers again, but not this weight, which in PyTorch belongs to no linear layer.
+    """
+
+    start_values = StartValues(conv=he_fan_out, linear=xavier_uniform)
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention, as ``nn.MultiheadAttention`` but with its own dropout on the attention weights.
+
+    The output projection starts as every linear layer (``models.initialise``), bias and all: it is one in PyTorch too,
+    so C-Tran and FedLGT draw it again.
 
     Args:
         dim: Token width d.
@@ -31,7 +45,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         assert dim % heads == 0, f"{heads} heads do not divide {dim}"
         self.heads = heads
-        self.in_proj = nn.Linear(dim, 3 * dim)  # queries, keys, values in this order
+        self.in_proj = StackedProjection(dim, 3 * dim)
         self.out_proj = nn.Linear(dim, dim)
         self.dropout = Dropout(dropout)
 

@@ -53,6 +53,17 @@ def uniform_fan_in(layer: Layer, generator: torch.Generator) -> None:
         nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
 
 
+def uniform_fan_out(layer: Layer, generator: torch.Generator) -> None:
+    """Weight and bias uniform within 1 / sqrt(outputs), the start of Kipf and Welling's graph convolutions.
+
+    Their code keeps the weight as [in, out] and takes the root of its second dimension.
+    """
+    bound = 1.0 / math.sqrt(layer.weight.shape[0])
+    nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
+    if layer.bias is not None:
+        nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+
+
 def truncated_normal(layer: Layer, generator: torch.Generator) -> None:
     """Weight normal with deviation 0.02, cut at two units; bias 0. Vision transformers, PoolFormer."""
     truncated_normal_tensor(layer.weight, generator)
@@ -60,7 +71,7 @@ def truncated_normal(layer: Layer, generator: torch.Generator) -> None:
 
 
 def xavier_uniform(layer: Layer, generator: torch.Generator) -> None:
-    """Weight uniform within sqrt(6 / (fan_in + fan_out)) (Glorot); bias 0."""
+    """Weight uniform within sqrt(6 / (fan_in + fan_out)) (Glorot); bias 0. ``nn.MultiheadAttention``'s q, k, v."""
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     _zero_bias(layer)
 

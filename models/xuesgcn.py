@@ -17,6 +17,7 @@ from models.backbones import ResNetTokens
 from models.fmman import LabelReadout
 from models.registry import Problem
 from models.settings import ModelSettings
+from models.start_values import StartValues, he_fan_out, uniform_fan_out
 
 LEAK = 0.2  # negative slope of the LeakyReLU between the two graph convolutions
 TINY = 1e-8  # keeps the quotient of a label that a scene has not seen at 0
@@ -113,6 +114,15 @@ class BilinearAttention(nn.Module):
         return attend(tokens, self.image_proj(tokens), self.label_proj(labels), direction)
 
 
+class GraphConvolution(nn.Linear):
+    """The linear part of a graph convolution, without bias; it starts uniform within 1 / sqrt(outputs)."""
+
+    start_values = StartValues(conv=he_fan_out, linear=uniform_fan_out)
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+
+
 class SceneGraphNetwork(nn.Module):
     """Label features from an attention over the image's tokens, refined over the label graph of its scene.
 
@@ -141,8 +151,8 @@ class SceneGraphNetwork(nn.Module):
         self.register_buffer("scene_counts", torch.zeros(options.scenes, dtype=torch.int64))
         self.scene_head = nn.Linear(dim, options.scenes, bias=False)
         self.attention = BilinearAttention(dim, label_dim, options.attention_width)
-        self.graph1 = nn.Linear(dim, options.graph_width, bias=False)
-        self.graph2 = nn.Linear(options.graph_width, dim, bias=False)
+        self.graph1 = GraphConvolution(dim, options.graph_width)
+        self.graph2 = GraphConvolution(options.graph_width, dim)
         self.merge = nn.Linear(2 * dim, dim)
         self.readout = LabelReadout(classes, dim)
 

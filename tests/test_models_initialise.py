@@ -139,3 +139,51 @@ def test_poolformer_starts_with_small_layer_scales():
 def test_rules_of_a_part_end_with_the_part():
     model = fresh("vit_tiny", width=0.5)
     assert deviation(model.readout.weight) == pytest.approx(1 / math.sqrt(96) / math.sqrt(3), rel=0.1)
+
+
+def attentions(model):
+    return [(name, part) for name, part in model.named_modules() if type(part).__name__ == "SelfAttention"]
+
+
+@pytest.mark.parametrize("name", ["fmman", "fedlgt", "ctran"])
+def test_attention_starts_as_pytorch_s_own(name):
+    torch.manual_seed(0)
+    dim = 256
+    model = fresh(name, width=0.5)
+    parts = attentions(model)
+    assert len(parts) == (5 if name == "fmman" else 3)  # with the two of the decoder over the labels
+    theirs = nn.MultiheadAttention(dim, 4)
+    bound = math.sqrt(6 / (dim + 3 * dim))  # Glorot over the stacked [3d, d]
+    for weight in (theirs.in_proj_weight, *(part.in_proj.weight for _, part in parts)):
+        assert weight.shape == (3 * dim, dim)
+        assert 0.999 * bound < weight.abs().max().item() <= bound
+        assert deviation(weight) == pytest.approx(bound / math.sqrt(3), rel=0.01)
+    for where, part in parts:
+        assert part.in_proj.bias.abs().max() == theirs.in_proj_bias.abs().max() == 0.0, where
+        # out_proj is a linear layer in PyTorch too, so C-Tran's and FedLGT's `apply(weights_init)` draws both again
+        for tensor in (part.out_proj.weight, part.out_proj.bias):
+            assert 0.9 / math.sqrt(dim) < tensor.abs().max().item() <= 1 / math.sqrt(dim), where
+
+
+def test_attention_starts_with_the_spread_of_logits_that_pytorch_s_has():
+    torch.manual_seed(0)
+    tokens, heads, dim = torch.randn(64, 256), 4, 256
+
+    def spread(weight):
+        query, key, _ = (tokens @ weight.T).chunk(3, dim=-1)
+        shape = (64, heads, dim // heads)
+        return (torch.einsum("inw,jnw->nij", query.view(shape), key.view(shape)) / math.sqrt(dim // heads)).std().item()
+
+    theirs = spread(nn.MultiheadAttention(dim, heads).in_proj_weight)
+    ours = spread(fresh("ctran", width=0.5).transformer.layers[0].attention.in_proj.weight)
+    assert theirs == pytest.approx(0.5, rel=0.03) and ours == pytest.approx(theirs, rel=0.05)
+
+
+def test_graph_convolutions_start_by_their_outputs():
+    model = fresh("xuesgcn", width=0.5)  # 256 wide, graph width 1024
+    for layer, outputs in ((model.graph1, 1024), (model.graph2, 256)):
+        bound = 1 / math.sqrt(outputs)
+        assert layer.bias is None and layer.out_features == outputs
+        assert 0.999 * bound < layer.weight.abs().max().item() <= bound
+        assert deviation(layer.weight) == pytest.approx(bound / math.sqrt(3), rel=0.01)
+    assert model.merge.weight.abs().max() <= 1 / math.sqrt(512)  # the other layers go by their inputs
