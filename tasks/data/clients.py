@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from models.errors import UserError
-from tasks.data.dataset import SPLITS, Dataset, read_json, read_table
+from tasks.data.dataset import SPLITS, Dataset, read_json, read_table, stamp
 
 TABLE, SUMMARY = "clients.parquet", "clients.json"
 POOLS = ("labelled", "unlabelled", "server")
-HINT = "make the data again (fedscene data partition; a folder under runs/data can simply be removed)"
+HINT = "make the data again (fedscene data partition; a folder under runs/data: remove it, and run again)"
 _COLUMNS = ("index", "client", "split", "pool", "step")
 _KEYS = {
     "digest": str,
@@ -113,7 +113,7 @@ class Clients:
 
 
 def load_clients(root: Path) -> Clients:
-    """Read the clients in ``root``. Read once per process and digest.
+    """Read the clients in ``root`` and compare them with their digest; once per process while the files stay the same.
 
     Raises:
         UserError: They are missing or damaged.
@@ -129,7 +129,8 @@ def load_clients(root: Path) -> Clients:
         labels = entry["labels"].keys() if labels is None else labels
         if entry["labels"].keys() != labels:
             raise _damaged(Path(root) / SUMMARY, f"other labels at client {client}")
-    return _load(str(Path(root).resolve()), summary["digest"])
+    folder = Path(root).resolve()
+    return _load(str(folder), summary["digest"], (stamp(folder / SUMMARY), stamp(folder / TABLE)))
 
 
 def require_match(clients: Clients, dataset: Dataset) -> None:
@@ -186,7 +187,7 @@ def write_clients_table(dataset: Dataset, held: Mapping[str, Rows], server: np.n
 
 
 @lru_cache(maxsize=8)
-def _load(folder: str, digest: str) -> Clients:
+def _load(folder: str, digest: str, stamps: tuple[tuple[int, ...], ...]) -> Clients:
     root = Path(folder)
     summary = read_json(root / SUMMARY, HINT)
     table = read_table(root / TABLE, _COLUMNS, HINT)
@@ -199,7 +200,7 @@ def _load(folder: str, digest: str) -> Clients:
     known = set(columns["split"].tolist()) <= set(SPLITS) and set(columns["pool"].tolist()) <= set(POOLS)
     found = clients_digest(summary["dataset_digest"], held, server, summary["features"], summary["seed"])
     if not known or found != digest or set(summary["clients"]) != set(held):
-        raise _damaged(root / TABLE, "its content is not what clients.json was written for")
+        raise _damaged(root / TABLE, f"its content is not what {SUMMARY} was written for: {found}", digest)
     indices = {client: rows.chosen("train", "labelled") for client, rows in held.items()}
     for array in (server, *indices.values(), *(column for rows in held.values() for column in rows.columns)):
         array.setflags(write=False)
@@ -220,5 +221,5 @@ def _held(columns: dict[str, np.ndarray]) -> tuple[dict[str, Rows], np.ndarray]:
     return held, np.sort(columns["index"][at_server])
 
 
-def _damaged(path: Path, found: object) -> UserError:
-    return UserError("a file of the clients is damaged", where=path, found=found, hint=HINT)
+def _damaged(path: Path, found: object, expected: object = None) -> UserError:
+    return UserError("a file of the clients is damaged", where=path, expected=expected, found=found, hint=HINT)

@@ -7,6 +7,7 @@ order of the labels; ``manifest.parquet`` one row per input file; ``dataset.json
 import hashlib
 import json
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from models.errors import UserError
 
 IMAGES, SAMPLES, CLASSES, SUMMARY = "images.npy", "samples.parquet", "classes.json", "dataset.json"
 SPLITS = ("train", "val", "test")
-_HINT = "make the data again (fedscene data ingest; a folder under runs/data can simply be removed)"
+_HINT = "make the data again (fedscene data ingest; a folder under runs/data: remove it, and run again)"
+_LOADING = threading.Lock()
 _COLUMNS = ("sample_id", "source", "site", "split", "labels", "sha256", "group")
 
 
@@ -82,9 +84,9 @@ class Pictures:
 
 
 def load_dataset(root: Path) -> Dataset:
-    """Open the data set in ``root``. Opened once per process and digest, so calling it in every task is cheap.
+    """Open the data set in ``root`` and compare all that is read, the pixels too, with the digests in ``dataset.json``.
 
-    Samples and classes are compared with their digest. The pixels are not hashed again; ``content_digest`` does that.
+    Once per process, as long as the files' sizes and times stay the same; so calling it in every task is cheap.
 
     Raises:
         UserError: It is missing, incomplete, changed, or its files contradict each other.
@@ -93,18 +95,32 @@ def load_dataset(root: Path) -> Dataset:
     for name in ("digest", "labels_digest"):
         if not isinstance(summary.get(name), str):
             raise _damaged(Path(root) / SUMMARY, f"no {name}")
-    return _load(str(Path(root).resolve()), summary["digest"], summary["labels_digest"])
+    folder = Path(root).resolve()
+    stamps = tuple(stamp(folder / name) for name in (IMAGES, SAMPLES, CLASSES))
+    with _LOADING:  # clients that begin at once must not each hash everything
+        return _load(str(folder), summary["digest"], summary["labels_digest"], stamps)
+
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written: its inode, size and times; empty when it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @lru_cache(maxsize=8)
-def _load(folder: str, digest: str, expected: str) -> Dataset:
+def _load(folder: str, digest: str, expected: str, stamps: tuple[tuple[int, ...], ...]) -> Dataset:
     root = Path(folder)
     classes = read_json(root / CLASSES, _HINT, list)
     if not classes or not all(isinstance(name, str) for name in classes) or len(set(classes)) != len(classes):
         raise _damaged(root / CLASSES, "not a list of different labels")
     table = read_table(root / SAMPLES, _COLUMNS, _HINT)
-    if _labels_digest_of(table, classes) != expected:
-        raise _damaged(root / SAMPLES, f"it or {CLASSES} is not what {SUMMARY} was written for")
+    found = _labels_digest_of(table, classes)
+    if found != expected:
+        what = f"it or {CLASSES} is not what {SUMMARY} was written for"
+        raise _damaged(root / SAMPLES, f"{what}: {found or 'no labels'}", expected=expected)
     try:
         images = np.lib.format.open_memmap(root / IMAGES, mode="r")
     except (OSError, ValueError) as error:
@@ -112,6 +128,9 @@ def _load(folder: str, digest: str, expected: str) -> Dataset:
     count = len(table["sample_id"])
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:2] != (count, 3):
         raise _damaged(root / IMAGES, f"{images.dtype} {list(images.shape)} for {count} samples")
+    found = content_digest(root / IMAGES, _rows(table), classes)
+    if found != digest:
+        raise _damaged(root / IMAGES, f"pixels that give another digest, {found}", expected=f"{digest} ({SUMMARY})")
     splits, ids = np.array(table["split"], dtype=str), np.array(table["sample_id"], dtype=str)
     if not set(splits.tolist()) <= set(SPLITS) or len(np.unique(ids)) != count:
         raise _damaged(root / SAMPLES, "an unknown split or a repeated sample_id")
@@ -140,7 +159,7 @@ def targets_of(labels: list[list[str]], classes: list[str], where: Path) -> np.n
     return targets
 
 
-def content_digest(images: Path, samples: list[dict[str, Any]], classes: list[str]) -> str:
+def content_digest(images: Path, samples: Iterable[dict[str, Any]], classes: list[str]) -> str:
     """The sha256 over the pixels of ``images.npy``, the samples in order and the classes."""
     with images.open("rb") as file:
         np.lib.format.read_magic(file)
@@ -161,11 +180,16 @@ def labels_digest(samples: Iterable[dict[str, Any]], classes: list[str]) -> str:
 
 def _labels_digest_of(table: dict[str, list[Any]], classes: list[str]) -> str | None:
     """The same of a table that was read; ``None`` when it holds what ``write_samples`` never writes."""
-    rows = zip(*(table[name] for name in _COLUMNS), strict=True)
     try:
-        return labels_digest((dict(zip(_COLUMNS, row, strict=True)) for row in rows), classes)
+        return labels_digest(_rows(table), classes)
     except (TypeError, ValueError):
         return None
+
+
+def _rows(table: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """The samples of a table that was read."""
+    for row in zip(*(table[name] for name in _COLUMNS), strict=True):
+        yield dict(zip(_COLUMNS, row, strict=True))
 
 
 def _add_samples(digest: "hashlib._Hash", samples: Iterable[dict[str, Any]]) -> None:
@@ -261,5 +285,5 @@ def replacing(out: Path, marker: str) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _damaged(path: Path, found: object, hint: str = _HINT) -> UserError:
-    return UserError("a file of the data is damaged", where=path, found=found, hint=hint)
+def _damaged(path: Path, found: object, hint: str = _HINT, expected: object = None) -> UserError:
+    return UserError("a file of the data is damaged", where=path, expected=expected, found=found, hint=hint)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.data.parts import part_pixels
+from tasks.data.parts import damaged_part, part_pixels, pixels_digest
 
 
 def write_images(rows: list[dict[str, Any]], parts: Path, path: Path, size: int) -> None:
@@ -16,6 +16,9 @@ def write_images(rows: list[dict[str, Any]], parts: Path, path: Path, size: int)
         parts: Folder of the parts.
         path: The file, uint8 [N, 3, size, size].
         size: Side in pixels.
+
+    Raises:
+        UserError: The pixels of a part are not those that were decoded.
     """
     shape = (len(rows), 3, size, size)
     with path.open("wb") as file:
@@ -25,4 +28,7 @@ def write_images(rows: list[dict[str, Any]], parts: Path, path: Path, size: int)
             if row["place"][0] != name:
                 name = row["place"][0]
                 pixels = part_pixels(parts, name)
-            file.write(pixels[row["place"][1]].tobytes())
+            picture = pixels[row["place"][1]]
+            if pixels_digest(picture.transpose(1, 2, 0)) != row["pixels"]:
+                raise damaged_part(parts, name, f"other pixels than were decoded of {row['path']}")
+            file.write(picture.tobytes())

@@ -7,6 +7,7 @@ again. Chunks come back in the order of the source, and only a few are under way
 
 import hashlib
 import json
+import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -119,7 +120,10 @@ def decode_part(pictures: list[Picture], how: Decoding) -> list[Result]:
     name = how.name(pictures)
     findings = how.folder / f"{name}.json"
     if findings.is_file():
-        return [Result(**values) for values in json.loads(findings.read_text(encoding="utf-8"))]
+        try:
+            return _found(how.folder, name, len(pictures))
+        except _DamagedPartError as error:
+            logging.getLogger(__name__).warning("a decoded part is damaged (%s): decoded again: %s", error, findings)
     results: list[Result] = []
     stack: list[np.ndarray] = []
     for picture in pictures:
@@ -131,15 +135,75 @@ def decode_part(pictures: list[Picture], how: Decoding) -> list[Result]:
     if stack:
         _put(how.folder / f"{name}.npy", np.ascontiguousarray(stack))
     beside = findings.with_suffix(f".{os.getpid()}.tmp")
-    beside.write_text(json.dumps([asdict(result) for result in results]), encoding="utf-8")
+    beside.write_text(_sealed([asdict(result) for result in results]), encoding="utf-8")
     beside.replace(findings)  # last, so that a part with findings is complete
     return results
 
 
 def part_pixels(folder: Path, name: str) -> np.ndarray:
-    """The pixels of a part, uint8 [k, 3, S, S]."""
-    pixels: np.ndarray = np.load(folder / f"{name}.npy", allow_pickle=False)
+    """The pixels of a part, uint8 [k, 3, S, S].
+
+    Raises:
+        UserError: They are missing or cannot be read.
+    """
+    try:
+        pixels: np.ndarray = np.load(folder / f"{name}.npy", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise damaged_part(folder, name, error) from error
     return pixels
+
+
+def pixels_digest(small: np.ndarray) -> str:
+    """``Result.pixels`` of a resized picture, uint8 [S, S, 3]."""
+    return hashlib.sha256(np.ascontiguousarray(small).data).hexdigest()
+
+
+def damaged_part(folder: Path, name: str, found: object) -> UserError:
+    """The error of pixels that are not those that were decoded."""
+    return UserError(
+        "a decoded part is damaged",
+        where=folder / f"{name}.npy",
+        found=found,
+        hint="start it again: it is decoded anew",
+    )
+
+
+class _DamagedPartError(Exception):
+    """A part that is not what was put down, and why."""
+
+
+def _sealed(values: list[dict[str, object]]) -> str:
+    """The record of a part: one line with the digest of the other, so that any change of it shows."""
+    text = json.dumps(values)
+    return f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
+
+
+def _found(folder: Path, name: str, count: int) -> list[Result]:
+    """What an earlier call put down, compared with its digests.
+
+    Raises:
+        _DamagedPartError: The record or the pixels are not what was written.
+    """
+    try:
+        digest, _, text = (folder / f"{name}.json").read_text(encoding="utf-8").partition("\n")
+    except (OSError, ValueError) as error:
+        raise _DamagedPartError(f"its record cannot be read: {error}") from error
+    if hashlib.sha256(text.encode()).hexdigest() != digest:
+        raise _DamagedPartError("its record is not the one that was written" if text else "its record is empty")
+    results = [Result(**values) for values in json.loads(text)]
+    if len(results) != count:
+        raise _DamagedPartError(f"its record is of {len(results)} pictures, there are {count}")
+    if any(result.row >= 0 for result in results):
+        try:
+            pixels = part_pixels(folder, name)
+        except UserError as error:
+            raise _DamagedPartError(f"its pixels cannot be read: {error.found}") from error
+        for result in results:
+            if result.row >= len(pixels) or (
+                result.row >= 0 and pixels_digest(pixels[result.row].transpose(1, 2, 0)) != result.pixels
+            ):
+                raise _DamagedPartError("its pixels are not those that were decoded")
+    return results
 
 
 def _load(picture: Picture, how: Decoding) -> tuple[Result, np.ndarray | None]:
@@ -154,7 +218,7 @@ def _load(picture: Picture, how: Decoding) -> tuple[Result, np.ndarray | None]:
         from tasks.data.near import perceptual_hash
 
         phash = perceptual_hash(found.image)
-    pixels = hashlib.sha256(np.ascontiguousarray(small).data).hexdigest()
+    pixels = pixels_digest(small)
     status = "fixed" if found.reason else "ok"
     size = (found.width, found.height)
     return Result(status, found.reason, found.detail, *size, found.sha256, found.turned, pixels, phash), small

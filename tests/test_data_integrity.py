@@ -1,0 +1,136 @@
+"""What was written is what is read: one changed byte of pixels, samples, clients or decoded parts is noticed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.errors import UserError
+from tasks.data import dataset as dataset_module
+from tasks.data.dataset import load_dataset
+from tasks.data.decode import Limits
+from tasks.data.ingest import IngestSettings, ingest
+from tasks.data.parts import Decoding, decode_part
+from tasks.data.source import FilePicture
+
+
+def flip(path: Path, at: int) -> None:
+    """Change one byte in place."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def data(tiny_data, tmp_path):
+    shutil.copytree(tiny_data.dataset, tmp_path / "dataset")
+    shutil.copytree(tiny_data.clients, tmp_path / "clients")
+    return tmp_path
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("at", [200, -1])
+def test_a_changed_pixel_is_refused_with_what_was_recorded_and_found(data, before, at):
+    if before:  # what this process has already read does not hide it
+        load_dataset(data / "dataset")
+    recorded = json.loads((data / "dataset/dataset.json").read_text())["digest"]
+    flip(data / "dataset/images.npy", at)
+    with pytest.raises(UserError, match="damaged") as caught:
+        load_dataset(data / "dataset")
+    error = caught.value
+    assert str(error.where).endswith("dataset/images.npy") and "fedscene data ingest" in str(error.hint)
+    assert recorded in str(error.expected) and recorded not in str(error.found)
+
+
+def test_bytes_behind_the_pixels_are_no_part_of_a_data_set(data):
+    with (data / "dataset/images.npy").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(UserError, match="damaged"):
+        load_dataset(data / "dataset")
+
+
+def test_a_new_run_does_not_begin_on_changed_pixels(data, monkeypatch):
+    from flows.runs import DataPaths, open_run
+    from flows.settings import load_settings
+
+    monkeypatch.setenv("FEDSCENE_RUNS", str(data / "runs"))
+    flip(data / "dataset/images.npy", 5000)
+    settings = load_settings(None, ["tiny"], ["ingest.image_size=32"])
+    with pytest.raises(UserError, match="damaged"), open_run(settings, DataPaths(data / "dataset", data / "clients")):
+        pass
+    assert not (data / "runs").exists()
+
+
+def test_pixels_are_hashed_once_in_a_process_however_many_threads_ask(data, monkeypatch):
+    from concurrent.futures import ThreadPoolExecutor
+
+    calls = []
+    digest = dataset_module.content_digest
+    monkeypatch.setattr(dataset_module, "content_digest", lambda *a: calls.append(1) or digest(*a))
+    with ThreadPoolExecutor(4) as pool:
+        loaded = list(pool.map(lambda _: load_dataset(data / "dataset"), range(8)))
+    assert len(calls) == 1 and all(one is loaded[0] for one in loaded)
+
+
+def pictures(folder: Path, count: int = 6) -> list[FilePicture]:
+    from PIL import Image
+
+    noise = np.random.default_rng(0).integers(0, 255, (count, 40, 40, 3), dtype=np.uint8)
+    folder.mkdir()
+    for number, pixels in enumerate(noise):
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return [FilePicture(folder / f"{number}.png") for number in range(count)]
+
+
+def damage_record(path: Path) -> None:
+    path.write_text(path.read_text().replace('"width": 40', '"width": 41', 1))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [
+        (".json", lambda path: path.write_text("")),
+        (".json", lambda path: path.write_text("{}")),
+        (".json", lambda path: path.write_bytes(b"\xff\xfe")),
+        (".json", damage_record),
+        (".npy", lambda path: flip(path, 300)),
+        (".npy", lambda path: path.write_bytes(b"")),
+        (".npy", lambda path: path.unlink()),
+        (".npy", lambda path: np.save(path, np.zeros((1, 3, 32, 32), np.uint8))),
+    ],
+)
+def test_a_damaged_part_is_decoded_again_and_that_is_said(tmp_path, caplog, suffix, damage):
+    found, how = pictures(tmp_path / "in"), Decoding(32, Limits(), folder=tmp_path / "parts")
+    how.folder.mkdir()
+    first = decode_part(found, how)
+    (record,) = how.folder.glob("*.json")
+    pixels = np.load(record.with_suffix(".npy"))
+    assert decode_part(found, how) == first and not caplog.text
+    damage(record.with_suffix(suffix))
+    assert decode_part(found, how) == first
+    assert "decoded again" in caplog.text and record.name in caplog.text
+    assert np.array_equal(np.load(record.with_suffix(".npy")), pixels)
+
+
+def test_an_ingest_that_resumes_does_not_take_over_changed_pixels(tmp_path, monkeypatch):
+    source = tmp_path / "in"
+    for name in ("a", "b"):
+        (source / name).parent.mkdir(exist_ok=True)
+        pictures(source / name)
+        for file in (source / name).iterdir():
+            file.write_bytes(file.read_bytes() + name.encode())  # not each other's duplicates
+    settings = IngestSettings(source="folder", path=source, image_size=32)
+    sound = ingest(settings, tmp_path / "sound", 1)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tasks.data.ingest.write_images", killed)
+    with pytest.raises(KeyboardInterrupt):
+        ingest(settings, tmp_path / "out", 1)
+    monkeypatch.undo()
+    (part,) = (tmp_path / ".out.parts").glob("*.npy")
+    flip(part, 700)
+    assert ingest(settings, tmp_path / "out", 1)["digest"] == sound["digest"]
