@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PRESET ?= demo
 
 .DEFAULT_GOAL := help
-.PHONY: help run tiny test test-unit check format ui server clean
+.PHONY: help run tiny test test-unit fuzz check format ui server clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ test: $(STAMP) ## Run all tests
 
 test-unit: $(STAMP) ## Run the tests that need no server and no other process
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not integration" $(ARGS)
+
+fuzz: $(STAMP) ## Feed damaged inputs to the readers (ARGS="--kind images --count 20000")
+	@PYTHONPATH="$(CURDIR)" $(BIN)/python tests/fuzz $(ARGS)
 
 check: $(STAMP) ## Lint, types, import contracts, file sizes
 	$(BIN)/ruff check .

@@ -6,13 +6,17 @@ prove that it is undamaged; only the hash taken here shows later damage.
 
 import hashlib
 import stat
-import struct
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from tasks.data.metadata import exif_orientation, orientation_of, without_metadata
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -24,10 +28,16 @@ _MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"})
 _JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo")
 _NAMED = {"JPEG": _JPEG_SUFFIXES, "MPO": _JPEG_SUFFIXES, "TIFF": (".tif", ".tiff")}
 _ORIENTATION, _SWAPPING = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
-
-# What Pillow 13 raises on damaged files, found with 25,000 randomly damaged files of ten kinds. OSError holds
-# UnidentifiedImageError and truncation; IndexError came from GIF, OverflowError and TypeError from TIFF.
-_DAMAGE = (OSError, SyntaxError, ValueError, TypeError, IndexError, ArithmeticError, EOFError, struct.error)
+# EXIF orientation -> how the stored pixels [H, W, 3] become upright.
+_UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    2: lambda stored: stored[:, ::-1],
+    3: lambda stored: stored[::-1, ::-1],
+    4: lambda stored: stored[::-1],
+    5: lambda stored: stored.transpose(1, 0, 2),
+    6: lambda stored: stored.transpose(1, 0, 2)[:, ::-1],
+    7: lambda stored: stored.transpose(1, 0, 2)[::-1, ::-1],
+    8: lambda stored: stored.transpose(1, 0, 2)[::-1],
+}
 
 DEFAULT_MAX_PIXELS = 89_478_485  # Pillow warns above this and refuses above twice as many
 DEFAULT_MIN_SIDE = 16
@@ -133,23 +143,42 @@ def decode_bytes(data: bytes, suffix: str, limits: Limits = Limits()) -> Decoded
     sha256 = hashlib.sha256(data).hexdigest()
     if not data:
         raise DecodeError("empty", sha256=sha256)
+    try:
+        return _decoded(data, suffix, limits, sha256)
+    except DecodeError as error:
+        bare = without_metadata(data) if error.reason in ("not_an_image", "truncated") else None
+        if bare is None:
+            raise
+        try:
+            return _decoded(bare[0], suffix, limits, sha256, bare[1])
+        except DecodeError:
+            raise error from None
+
+
+def _decoded(data: bytes, suffix: str, limits: Limits, sha256: str, orientation: int | None = None) -> Decoded:
+    """Decode once; ``orientation`` is given for a file whose metadata was left out."""
+    fixes = [] if orientation is None else ["bad_metadata"]
     image = _open(data, sha256)
     width, height = image.size
-    _check_header(image, limits, sha256)
-    fixes = ["mpo"] if image.format == "MPO" and getattr(image, "n_frames", 1) > 1 else []
-    try:
+    _check_header(image, limits, sha256, fixes)
+    with _faults("truncated", sha256, width, height):
         if limits.enough and image.format == "JPEG":
             image.draft(image.mode, (limits.enough, limits.enough))
-        swapped = image.getexif().get(_ORIENTATION, 1) in _SWAPPING
-        pixels = _rgb(_upright(image, fixes), limits.background, fixes)
-    except _DAMAGE as error:
-        raise DecodeError("truncated", _one_line(error), sha256, width, height) from error
+        known = _orientation(image, fixes) if orientation is None else orientation
+        if known != 1:
+            fixes.append("exif")
+        image.load()
+        pixels = _rgb(image, limits.background, fixes)
+    if image.format == "TIFF" and orientation is None:  # which Pillow turns itself
+        width, height = image.size
+    elif known != 1:
+        pixels = np.ascontiguousarray(_UPRIGHT[known](pixels))
+        width, height = (height, width) if known in _SWAPPING else (width, height)
     remarks = [f"also {fix}" for fix in fixes[1:]]
     if suffix and suffix.lower() not in _NAMED.get(image.format or "", (f".{image.format}".lower(),)):
         remarks.append(f"{image.format} content")
-    turned = swapped and width != height
-    size = (height, width) if swapped else (width, height)
-    return Decoded(pixels, *size, sha256, fixes[0] if fixes else "", "; ".join(remarks), turned)
+    turned = known in _SWAPPING and width != height
+    return Decoded(pixels, width, height, sha256, fixes[0] if fixes else "", "; ".join(remarks), turned)
 
 
 def resize(image: np.ndarray, size: int) -> np.ndarray:
@@ -164,40 +193,55 @@ def resize(image: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC))
 
 
-def _open(data: bytes, sha256: str) -> "Image":
+@contextmanager
+def _faults(reason: str, sha256: str, width: int = 0, height: int = 0, found: str = "") -> Iterator[None]:
+    """Whatever a decoder raises or warns of inside is a fault of the file.
+
+    Some ten kinds of exception were seen on damaged files, and nothing bounds them. Running out of memory is none.
+    """
     from PIL import Image
 
     try:
-        return Image.open(BytesIO(data), formats=_FORMATS)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (DecodeError, MemoryError):
+        raise
+    except Image.DecompressionBombError as error:
         raise DecodeError("too_large", _one_line(error), sha256) from error
-    except _DAMAGE as error:
-        start = data[:12].hex(" ")
-        raise DecodeError("not_an_image", f"the file begins with {start}", sha256) from error
+    except Exception as error:
+        raise DecodeError(reason, found or _one_line(error), sha256, width, height) from error
 
 
-def _check_header(image: "Image", limits: Limits, sha256: str) -> None:
+def _open(data: bytes, sha256: str) -> "Image":
+    from PIL import Image
+
+    with _faults("not_an_image", sha256, found=f"the file begins with {data[:12].hex(' ')}"):
+        return Image.open(BytesIO(data), formats=_FORMATS)
+
+
+def _check_header(image: "Image", limits: Limits, sha256: str, fixes: list[str]) -> None:
     """Refuse by what the header says, before any pixel is decoded."""
     width, height = image.size
-    try:
+    with _faults("truncated", sha256, width, height):
         frames = getattr(image, "n_frames", 1)
-    except _DAMAGE as error:
-        raise DecodeError("truncated", _one_line(error), sha256, width, height) from error
     limits.check(width, height, sha256)
     if frames > 1 and image.format != "MPO":
         raise DecodeError("multi_frame", f"{frames} frames in a {image.format}", sha256, width, height)
     if image.mode not in _MODES:
         raise DecodeError("bad_mode", f"{image.format} of mode {image.mode}", sha256, width, height)
+    if frames > 1:
+        fixes.append("mpo")
 
 
-def _upright(image: "Image", fixes: list[str]) -> "Image":
-    from PIL import ImageOps
-
-    image.load()
-    if image.getexif().get(_ORIENTATION, 1) in range(2, 9):
-        fixes.append("exif")
-        return ImageOps.exif_transpose(image)
-    return image
+def _orientation(image: "Image", fixes: list[str]) -> int:
+    """The orientation that the file's EXIF names; damage beside that tag does not matter."""
+    try:
+        return orientation_of(image.getexif().get(_ORIENTATION, 1))
+    except Exception:
+        fixes.append("bad_metadata")
+        block = image.info.get("exif")
+        return exif_orientation(block) if isinstance(block, bytes) else 1
 
 
 def _rgb(image: "Image", background: tuple[int, int, int], fixes: list[str]) -> np.ndarray:
@@ -219,4 +263,6 @@ def _rgb(image: "Image", background: tuple[int, int, int], fixes: list[str]) -> 
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    text = " ".join(str(error).split())[:200]
+    usual = isinstance(error, OSError | SyntaxError | ValueError)  # whose texts are made for people
+    return text if text and usual else f"{type(error).__name__} {text}".strip()

@@ -23,6 +23,7 @@ REASONS: dict[str, str] = {
     "cmyk": "CMYK or YCCK image converted to RGB",
     "gray16": "16-bit grey image scaled to 8 bits (divided by 257)",
     "alpha": "transparent image laid over the background colour",
+    "bad_metadata": "damaged EXIF, XMP, profile or comment left aside; the pixels are whole",
     "mpo": "phone picture with embedded further pictures: the first was taken",
     "encoding": "annotation decoded from another encoding than UTF-8 or than it declares",
     "odd_box": "a box is missing a side, inverted, of zero area or outside the image; its label was kept",

@@ -212,6 +212,9 @@ def _load(picture: Picture, how: Decoding) -> tuple[Result, np.ndarray | None]:
         found = picture.load(how.limits)
     except DecodeError as error:
         return Result("quarantined", error.reason, error.detail, error.width, error.height, error.sha256), None
+    except MemoryError as error:
+        hint = "--workers 1 needs least memory; a lower ingest.max_pixels refuses pictures by their size"
+        raise UserError("out of memory while a picture was decoded", where=picture, hint=hint) from error
     small = resize(found.image, how.size)
     phash = ""
     if how.perceptual:

@@ -59,7 +59,9 @@ class Hdf5Picture:
                 if len(shape) in (2, 3):
                     limits.check(shape[1], shape[0], "")  # before anything is read
                 value = stored[() if self.index is None else self.index]
-        except _DAMAGE as error:
+        except DecodeError:
+            raise
+        except Exception as error:  # as in tasks.data.decode: the file's fault, whatever is raised
             raise DecodeError("truncated", f"{self.dataset}: {_one_line(error)}") from error
         if isinstance(value, bytes):
             return decode_bytes(value, "", limits)
