@@ -49,10 +49,10 @@ def check(
         from flows.environment import runs_root
         from flows.progress import counting
         from flows.settings import load_settings
-        from flows.show import file_name
         from tasks.data.audit import audit
         from tasks.data.audit_report import REPORT, write_audit
         from tasks.data.dataset import replacing
+        from tasks.names import file_name
 
         given = list(set_ or ())
         name, why = _format(path, format_, given)

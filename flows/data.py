@@ -91,5 +91,5 @@ def _same(file: Path, section: Any, seed: int) -> bool:
     """Whether a stage's summary names these settings and this seed."""
     if not file.exists():
         return False
-    summary = Store(file.parent).read_json(file.name)
+    summary = Store(file.parent, linked_files=True).read_json(file.name)
     return summary.get("settings") == section.model_dump(mode="json") and summary.get("seed") == seed

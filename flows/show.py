@@ -3,8 +3,6 @@
 The whole tables are in ``heterogeneity.md`` beside the pictures.
 """
 
-import hashlib
-import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from models.errors import UserError
+from tasks.names import file_name
 
 _MOST_SHEETS, _MOST_WINDOWS = 20, 5
 _MOST_ROWS, _MOST_COLUMNS = 20, 8  # clients that a table shows one by one: as rows, as columns
@@ -67,12 +66,6 @@ def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> d
         "sheets": {site: str(path) for site, path in written.items()},
         "figures": str(figures),
     }
-
-
-def file_name(site: str) -> str:
-    """A file name for a site: itself where that is safe, else what is safe of it and a few digits of its digest."""
-    safe = re.sub(r"[^\w.-]+", "_", site).lstrip(".-")[:60]
-    return safe if safe == site else f"{safe}-{hashlib.sha256(site.encode()).hexdigest()[:8]}"
 
 
 def print_look(found: dict[str, Any], out: Console) -> None:

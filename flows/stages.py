@@ -32,7 +32,7 @@ def report_stage(settings: Settings) -> list[RoundRecord]:
     Raises:
         UserError: If the run's folder is gone.
     """
-    run_id = Store(FEDERATION).read_json("model/model.json")["run_id"]
+    run_id = Store(FEDERATION, linked_files=True).read_json("model/model.json")["run_id"]
     root = runs_root() / run_id
     if not root.is_dir():
         raise UserError(

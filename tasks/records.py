@@ -9,7 +9,7 @@ class ModelRef:
     """A set of tensors in the store.
 
     Attributes:
-        uri: Where the safetensors file is, relative to the run's root or absolute.
+        uri: Where the safetensors file is, relative to the run's root.
         digest: sha256 over the tensors in name order (name, dtype, shape, bytes).
         bytes: Size of all tensors together, without the file's header.
     """

@@ -1,13 +1,15 @@
 """The files of a run: safetensors states and JSON records under one root, a folder or any fsspec URL.
 
 Everything appears whole or not at all: files are written beside their place and renamed into it. A name is
-relative to the root, so a run can be moved or copied.
+relative to the root, so a run can be moved or copied, and never leads out of it: parts that come from outside go
+through ``tasks.names.file_name``, and the store refuses what is left.
 """
 
 import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -18,6 +20,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from models.errors import UserError
+from tasks.names import file_name, visible
 from tasks.records import ModelRef
 
 if TYPE_CHECKING:
@@ -46,36 +49,70 @@ def state_bytes(state: "Mapping[str, torch.Tensor]") -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
 
 
+_NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f\\:]|//|^/|/$|(^|/)\.{1,2}(/|$)")  # what could lead out of the root
+
+
+def client_folder(client: str) -> str:
+    """The folder of a client's private state in the store; its id may be any text from outside."""
+    return f"clients/{file_name(client)}"
+
+
 class Store:
     """Reads and writes the files of one run.
 
+    A name is relative, with ``/`` between its parts. Every method raises ``UserError`` for a name that leaves the root:
+    by its parts, or on a local disk by a symbolic link.
+
     Args:
         root: A folder or an fsspec URL (``s3://bucket/run``, ``memory://run``).
+        linked_files: Whether files, not folders, may be links to other places, as DVC makes them to its cache.
     """
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, linked_files: bool = False) -> None:
         self.fs, path = fsspec.core.url_to_fs(str(root))
         self.is_local = isinstance(self.fs, LocalFileSystem)
         self.root = str(Path(path).resolve()) if self.is_local else path.rstrip("/")
+        self.linked_files = linked_files
 
     def path(self, name: str) -> str:
-        """The full path of ``name`` in this store's file system."""
-        return f"{self.root}/{name}" if name else self.root
+        """The full path of ``name`` in this store's file system; the file itself may be a link, its folders not."""
+        if not name:
+            return self.root
+        if _NOT_IN_NAMES.search(name):
+            raise _outside(self.root, name)
+        if self.is_local and not self._holds_path(Path(self.root, name).parent):
+            raise _outside(self.root, name)
+        return f"{self.root}/{name}"
+
+    def _read_path(self, name: str) -> str:
+        """The full path of what is to be read: neither it nor its folders may lead out of the root."""
+        where = self.path(name)
+        if self.is_local and not self.linked_files and not self._holds_path(Path(where)):
+            raise _outside(self.root, name)
+        return where
+
+    def _holds_path(self, path: Path) -> bool:
+        """Whether a local path is within the root, links followed; links in a circle are no error."""
+        return Path(os.path.realpath(path)).is_relative_to(self.root)
 
     def exists(self, name: str) -> bool:
         """Whether the file or folder is there."""
-        return bool(self.fs.exists(self.path(name)))
+        return bool(self.fs.exists(self._read_path(name)))
 
     def names(self, folder: str) -> list[str]:
         """Sorted names directly in ``folder``; empty when the folder is missing."""
         if not self.exists(folder):
             return []
-        return sorted(Path(entry).name for entry in self.fs.ls(self.path(folder), detail=False))
+        return sorted(Path(entry).name for entry in self.fs.ls(self._read_path(folder), detail=False))
 
     def delete(self, name: str) -> None:
-        """Removes a file or folder if it is there."""
-        if self.exists(name):
-            self.fs.rm(self.path(name), recursive=True)
+        """Removes a file or folder if it is there; of a link the link."""
+        where = self.path(name)
+        if self.is_local:
+            if Path(where).is_symlink() or self.fs.exists(where):
+                self.fs.rm(where, recursive=True)
+        elif self.fs.exists(where):
+            self.fs.rm(_literal(where), recursive=True)
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Writes a file whole: on a local disk by rename, elsewhere by one put."""
@@ -101,7 +138,7 @@ class Store:
         Raises:
             UserError: If the file is missing, is not JSON, or holds something else.
         """
-        where = self.path(name)
+        where = self._read_path(name)
         try:
             value = json.loads(self.fs.cat_file(where))
         except FileNotFoundError as error:
@@ -157,7 +194,7 @@ class Store:
         if not self.exists(name):
             raise UserError("a file of the run is missing", where=self.path(name))
         if self.is_local:
-            yield Path(self.path(name))
+            yield Path(self._read_path(name))
             return
         with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
             target = Path(folder) / Path(name).name
@@ -179,4 +216,20 @@ class Store:
         if self.is_local:
             Path(self.path(working)).replace(self.path(final))
         else:
-            self.fs.mv(self.path(working), self.path(final), recursive=True)
+            self.fs.mv(_literal(self.path(working)), self.path(final), recursive=True)
+
+
+def _literal(path: str) -> str:
+    """The path as a pattern that only it fits: fsspec takes ``*``, ``?`` and ``[`` for patterns where it removes."""
+    return re.sub(r"([*?\[])", r"[\1]", path)
+
+
+def _outside(root: str, name: str) -> UserError:
+    """The refusal of a name that is not within the root."""
+    return UserError(
+        "a file's name leads out of the run's folder",
+        where=root,
+        expected="a relative name without '..', ':' or '\\', and no symbolic link to another place",
+        found=visible(name)[:200],
+        hint="remove the link, or the run's folder if you did not make it",
+    )

@@ -15,7 +15,7 @@ from tasks.client.objectives import Guide, Loss, Scene, load_objective
 from tasks.client.terms import Term, TermScene, TermSpec, load_term
 from tasks.network import OVERLAY, bce_of, build_network, lay_over, scores, set_training_mode, split_state, to_float
 from tasks.records import ModelRef, Update
-from tasks.store import Store, digest_of
+from tasks.store import Store, client_folder, digest_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,7 +121,7 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
         steps=steps,
         sums=sums,
         seconds=time.monotonic() - started,
-        state=store.put_state(f"clients/{job.client}/{name[8:]}.safetensors", private) if private else None,
+        state=store.put_state(f"{client_folder(job.client)}/{name[8:]}.safetensors", private) if private else None,
     )
     store.write_json(f"{name}.json", update.as_dict())
     return update

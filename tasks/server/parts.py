@@ -39,7 +39,7 @@ def once(
         kind: First part of the file's name.
         inputs: All that decides the result besides the run's fingerprint, as plain values.
         make: Makes the tensors.
-        folder: Where they lie: ``updates`` until the round is saved, ``clients/<id>`` while they are the client's own.
+        folder: Where they lie: ``updates`` until the round is saved, ``client_folder(id)`` for a client's own.
     """
     store = context.open_store()
     name = f"{folder}/{kind}-{digest_of(context.fingerprint, *inputs)[:32]}"

@@ -18,6 +18,7 @@ from tasks.network import OVERLAY
 from tasks.records import ModelRef
 from tasks.server.average import combine, size_weights, weighted_mean
 from tasks.server.parts import Without, once, opened
+from tasks.store import client_folder
 
 if TYPE_CHECKING:
     from tasks.context import RunContext
@@ -123,7 +124,7 @@ def average_with_scenes(
     for client, own in zip(clients, after, strict=True):
         if own or lent:
             make = functools.partial(_own, own=own, lent=lent.get(client, {}))
-            states[client] = once(context, "scenes", [*inputs, shared, client], make, folder=f"clients/{client}")
+            states[client] = once(context, "scenes", [*inputs, shared, client], make, folder=client_folder(client))
     return model, states
 
 
