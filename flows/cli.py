@@ -145,7 +145,7 @@ def settings(
         if out:
             from flows.params_file import write_settings
 
-            for line in write_settings(out, effective):
+            for line in write_settings(out, effective, complete=True):
                 console(True).print(f"{out}: {line}")
         if as_json:
             print_json(values)

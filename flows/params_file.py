@@ -1,15 +1,22 @@
 """``params.yaml`` written in place: comments, order and what did not change stay."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from flows.settings import Settings, as_values, flat, load_settings
+from flows.settings import Settings, as_values, flat, load_settings, read_yaml
 from tasks import versioning
 
 
-def write_settings(file: Path, settings: Settings) -> list[str]:
+def write_settings(file: Path, settings: Settings, complete: bool = False) -> list[str]:
     """Makes a settings file say what is in effect; returns one line per change, none for a new file.
+
+    Args:
+        file: Written in place, or made.
+        settings: What is in effect.
+        complete: Add the keys that the file leaves to their defaults too: what DVC tracks must stand in it.
 
     Raises:
         UserError: If the file is there and is no settings file.
@@ -18,8 +25,21 @@ def write_settings(file: Path, settings: Settings) -> list[str]:
     if not file.exists():
         file.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
         return []
-    present = as_values(load_settings(file))
+    present, written = as_values(load_settings(file)), read_yaml(file)
     now, changes = flat(present), versioning.nested_changes(present, values)
-    if changes:
-        versioning.write_params(file, changes, create=True)
-    return [f"{key}: {now.get(key)} -> {value}" for key, value in changes.items()]
+    added = {k: v for k, v in _left_out(written, values).items() if k not in changes} if complete else {}
+    if changes or added:
+        versioning.write_params(file, added | changes, create=True)
+    lines = [f"{key}: {now.get(key)} -> {value}" for key, value in changes.items()]
+    return lines + [f"{key}: added, {value}" for key, value in added.items()]
+
+
+def _left_out(written: Mapping[str, Any], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value of what ``values`` have and a file does not, a section that it lacks as a whole."""
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in written:
+            out[f"{prefix}{key}"] = value
+        elif isinstance(value, Mapping) and isinstance(written[key], Mapping):
+            out |= _left_out(written[key], value, f"{prefix}{key}.")
+    return out

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from models.errors import UserError
 from tasks.git import run_git
+from tasks.yaml_keys import set_key
 
 DATA_STAGES = ("ingest", "partition")
 LOCK_WAIT_S = 120.0
@@ -147,7 +148,7 @@ def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -
         raise UserError("The file of parameters is no YAML", where=path, found=str(error)) from error
     tree = CommentedMap() if tree is None else tree
     for key, value in changes.items():
-        _set(tree, key, value, path, create)
+        set_key(tree, key, value, path, create)
     step = re.search(r"^( +)[^\s#-]", old, re.MULTILINE)
     editor.indent(mapping=len(step[1]) if step else 2, sequence=indent or 2, offset=offset or 0)
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -168,23 +169,6 @@ def nested_changes(present: Mapping[str, Any], wanted: Mapping[str, Any], prefix
         elif key not in present or old != value:
             out[f"{prefix}{key}"] = value
     return out
-
-
-def _set(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
-    *parents, leaf = key.split(".")
-    node = tree
-    for number, part in enumerate([*parents, leaf]):
-        if not isinstance(node, dict):
-            above = ".".join(key.split(".")[:number])
-            raise UserError(
-                "Not a section", where=f"{path}: {above or 'the whole file'}", expected="a mapping", found=node
-            )
-        if part not in node and not create:
-            known = ", ".join(map(str, node)) or "nothing"
-            raise UserError("No such parameter", where=f"{path}: {key}", expected=f"one of: {known}", found=part)
-        if number < len(parents):
-            node = node.setdefault(part, {})
-    node[leaf] = value
 
 
 def _locked_stages(root: Path) -> dict[str, Any]:
