@@ -97,7 +97,7 @@ class Federation:
         *,
         stage: int,
         name: str,
-        guides: Sequence[ModelRef] = (),
+        guides: Sequence[ModelRef] | None = None,
         own: Mapping[str, int] | None = None,
         start_from_best: bool = False,
         start_is_held: bool = False,
@@ -112,8 +112,9 @@ class Federation:
             start: The weights they start from, one for all or one each.
             stage: Number of the stage; part of every random draw's address.
             name: What the tasks are called.
-            guides: Frozen prototypes that are sent along where the objective or the term needs them.
-            own: Each client's own group among the guides.
+            guides: Frozen prototypes that are sent along where the objective or the term needs them. Default: the
+                model that the client's training starts from.
+            own: Each client's own group among the guides that are given.
             start_from_best: Each client starts from the guide with its lowest loss.
             start_is_held: The client has the start already (its own last model), so it is not sent.
             term: What the method adds to the loss, for all or for each client.

@@ -35,7 +35,7 @@ def make_jobs(
     number: int,
     stage: int,
     start: ModelRef | Mapping[str, ModelRef],
-    guides: Sequence[ModelRef],
+    guides: Sequence[ModelRef] | None,
     own: Mapping[str, int] | None,
     need: Need,
     start_from_best: bool,
@@ -46,13 +46,16 @@ def make_jobs(
     """One job per client, in id order; the arguments are those of ``Federation.train``."""
     jobs = []
     for client in sorted(clients):
-        sent, place = guides_for(client, guides, own, need)
+        first = start if isinstance(start, ModelRef) else start[client]
+        sent, place = (
+            guides_for(client, [first], None, need) if guides is None else guides_for(client, guides, own, need)
+        )
         jobs.append(
             TrainJob(
                 client=client,
                 round=number,
                 stage=stage,
-                start=start if isinstance(start, ModelRef) else start[client],
+                start=first,
                 guides=sent,
                 own=place,
                 start_from_best=start_from_best,

@@ -92,4 +92,3 @@ def _take_lines_below(node: Any) -> str:
     else:
         holder.ca.items.pop(last)
     return f"\n{below}" if found and below else ""
-

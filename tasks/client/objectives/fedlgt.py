@@ -47,7 +47,7 @@ def make(scene: Scene) -> Step:
     from tasks.client.objectives.states import draw_known_states, mask_uncertain
 
     model, s = with_states(scene.model, "fedlgt"), scene.settings
-    assert scene.guides, "a round passes guides=[start] to clients that need a guide"
+    assert scene.guides, "FedLGT needs a guide, and the round sends none (guides=())"
     guide = cast("FmmanNetwork", scene.guides[scene.own or 0].model)
 
     def step(images: "Tensor", targets: "Tensor") -> Loss:
