@@ -10,6 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from models.errors import UserError
 from tasks.client import train
 from tasks.client.chunk import ChunkError, train_clients
+from tasks.client.objectives import load_objective
 from tasks.client.terms import Term
 from tasks.client.train import TrainingError, TrainJob, client_data, find_update, train_client
 from tasks.network import build_network
@@ -226,3 +227,41 @@ def test_a_client_with_one_image_does_not_keep_its_neighbours_from_training(plai
     updates, dropped = train_clients(context, [TrainJob(c, 1, 1, start) for c in tiny_data.ids[:2]], slots=1)
     assert updates[-1].client == tiny_data.ids[1]
     assert {entry.client for entry in (*updates, *dropped)} == set(tiny_data.ids[:2])
+
+
+def test_only_batchnorm_s_single_value_is_a_batch_that_cannot_be_trained_on(plain_run, tiny_data, monkeypatch):
+    context, start = plain_run()
+
+    def small(context, client):
+        images, targets = client_data(context, client)
+        return images[:1], targets[:1]
+
+    monkeypatch.setattr(train, "client_data", small)
+    with pytest.raises(train.BatchError, match=r"1 image of 32 pixels cannot be trained on.*partition\.min_size"):
+        train_client(context, TrainJob(tiny_data.ids[0], 1, 1, start))
+
+
+@pytest.mark.parametrize("error", [ValueError("no such margin"), KeyError("margin"), AssertionError("sums")])
+def test_a_slip_in_an_objective_keeps_its_name_and_place(plain_run, tiny_data, monkeypatch, caplog, error):
+    context, start = plain_run()
+
+    def broken(scene):
+        first = scene.targets.sum().item()
+
+        def step(images, targets):
+            if first == slipping:
+                raise error
+            return sound(images, targets)
+
+        sound = made(scene)
+        return step
+
+    made = load_objective("bce").make
+    slipping = int(client_data(context, tiny_data.ids[0])[1].sum())
+    monkeypatch.setattr(load_objective("bce"), "make", broken)
+    updates, dropped = train_clients(context, [TrainJob(c, 1, 1, start) for c in tiny_data.ids[:2]], slots=1)
+    assert [u.client for u in updates] == [tiny_data.ids[1]]  # its neighbour in the task is not blamed
+    (entry,) = dropped
+    assert entry.client == tiny_data.ids[0] and "cannot be trained on" not in entry.reason
+    assert type(error).__name__ in entry.reason and "tests/test_train.py, line" in entry.reason
+    assert tiny_data.ids[0] in caplog.text and "Traceback" in caplog.text

@@ -1,11 +1,14 @@
 """Several clients in one task, so that fifty clients do not mean fifty database rows."""
 
+import logging
 import threading
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.client.train import TrainingError, TrainJob, train_client
+from tasks.client.train import TrainingError, TrainingStopped, TrainJob, train_client
 from tasks.records import Dropped, Update
 
 if TYPE_CHECKING:
@@ -37,10 +40,19 @@ def device_slots(device: str, slots: int) -> threading.BoundedSemaphore:
         return _device_slots.setdefault((device, slots), threading.BoundedSemaphore(slots))
 
 
+def described(error: BaseException) -> str:
+    """An error that nobody foresaw, with the last line of this project that it went through."""
+    root = Path(__file__).parents[2]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(root)]
+    where = f" ({Path(own[-1].filename).relative_to(root)}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
 def train_clients(context: "RunContext", jobs: Sequence[TrainJob], slots: int) -> tuple[list[Update], list[Dropped]]:
     """Trains the clients of a chunk one after the other.
 
-    Finished clients are in the store, so a retry of the task trains only those that failed.
+    Finished clients are in the store, so a retry of the task trains only those that failed. An error that nobody
+    foresaw, such as a slip in an objective, ends one client's training alone, and its traceback is logged.
 
     Args:
         context: The run.
@@ -56,6 +68,7 @@ def train_clients(context: "RunContext", jobs: Sequence[TrainJob], slots: int) -
     updates: list[Update] = []
     dropped: list[Dropped] = []
     failures: dict[str, str] = {}
+    cause: Exception | None = None
     for job in jobs:
         try:
             with device_slots(context.device, slots):
@@ -63,7 +76,14 @@ def train_clients(context: "RunContext", jobs: Sequence[TrainJob], slots: int) -
         except (TrainingError, UserError) as error:
             dropped.append(Dropped(job.client, job.stage, str(error)))
         except (OSError, RuntimeError, MemoryError) as error:  # torch reports CUDA and memory faults as RuntimeError
-            failures[job.client] = f"{type(error).__name__}: {error}"
+            place = isinstance(error, RuntimeError)  # may also be a slip, such as tensors that do not fit
+            failures[job.client] = described(error) if place else f"{type(error).__name__}: {error}"
+            cause = error
+        except TrainingStopped:
+            raise
+        except Exception as error:  # the same would happen again, so it is not tried again
+            logging.getLogger(__name__).exception("client %s, round %d, stage %d", job.client, job.round, job.stage)
+            dropped.append(Dropped(job.client, job.stage, described(error)))
     if failures:
-        raise ChunkError(failures, dropped)
+        raise ChunkError(failures, dropped) from cause
     return updates, dropped

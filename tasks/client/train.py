@@ -4,8 +4,10 @@ What differs between methods is the objective's step; the loop is the same for a
 digest of its inputs, so a retried, resumed or repeated training returns what is there.
 """
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,10 @@ class TrainingStopped(Exception):  # noqa: N818 - not an error: someone asked fo
 
 class TrainingError(Exception):
     """A client's training cannot give a usable update, and trying again would give the same."""
+
+
+class BatchError(TrainingError):
+    """BatchNorm has one value per channel to take its statistics from: one image whose last map is 1 x 1."""
 
 
 @dataclass(frozen=True)
@@ -240,19 +246,31 @@ def _step(
 
     optimiser.zero_grad(set_to_none=True)
     device = torch.device(context.device).type
-    try:
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=context.precision == "bf16"):
-            loss = term.change(step(x, y), x)
-    except ValueError as error:  # BatchNorm on a single value: one image whose last map is 1 x 1
-        raise TrainingError(
-            f"a batch of {len(x)} images of {x.shape[-1]} pixels cannot be trained on: {error}"
-        ) from error
+    with (
+        _naming_single_values(x),
+        torch.autocast(device, dtype=torch.bfloat16, enabled=context.precision == "bf16"),
+    ):
+        loss = term.change(step(x, y), x)
     if loss.total.requires_grad:  # a batch without anything to learn from has a constant loss
         loss.total.backward()
         if context.train.grad_clip is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), context.train.grad_clip)
         optimiser.step()
     return loss
+
+
+@contextlib.contextmanager
+def _naming_single_values(x: "Tensor") -> Iterator[None]:
+    """Makes PyTorch's refusal of a single value, which has no type of its own, a ``BatchError``; no other error."""
+    try:
+        yield
+    except ValueError as error:
+        if len(x) > 1 or not str(error).startswith("Expected more than 1 value per channel"):
+            raise
+        raise BatchError(
+            f"a batch of {len(x)} image of {x.shape[-1]} pixels cannot be trained on: {error}; "
+            "more images a client (partition.min_size) or larger ones (ingest.image_size) can"
+        ) from error
 
 
 def make_optimiser(model: "nn.Module", settings: "TrainSettings") -> "torch.optim.Optimizer":
