@@ -236,7 +236,7 @@ CASES: dict[str, Callable[[], tuple]] = {
     "case27": lambda: (
         coco(),
         {"1.png": (*OK, ["oil"]), "2.png": (*OK, ["crack"]), "3.png": bad("bad_annotation"),
-         "4.png": (*fixed("repeated"), [])},
+         "4.png": bad("doubtful"), "set.json#image_id 999": bad("dangling")},
     ),
     "case28": lambda: (
         {"train/oil/a.png": PNG, "train/crack/b.png": JPEG, "train/loose.png": encoded(picture(3))},

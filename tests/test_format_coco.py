@@ -56,10 +56,12 @@ def test_labels_and_what_is_left_over(tmp_path):
         8: "gone.png",
     }
     dump(tmp_path / "labels.json", coco(images | {9: {"width": 1}}, marks))
-    rows = rows_of("coco", tmp_path, missing=["gone.png"])
+    lost = [f"labels.json#{place}" for place in ("image_id 77", "image_id 78", "annotations[9]", "annotations[10]")]
+    rows = rows_of("coco", tmp_path, missing=["gone.png", *lost])
     assert reasons(rows) == {
+        **dict.fromkeys(lost, ("quarantined", "dangling")),
         "images/two.png": ("ok", ""),
-        "images/none.png": ("ok", ""),
+        "images/none.png": ("quarantined", "doubtful"),
         "images/crowd.png": ("ok", ""),
         "images/unlisted.png": ("quarantined", "no_annotation"),
         "images/dangling.png": ("quarantined", "bad_annotation"),
@@ -71,14 +73,14 @@ def test_labels_and_what_is_left_over(tmp_path):
         "readme.md": ("ignored", "other"),
     }
     assert rows["images/two.png"].labels == ["crack", "oil"]
-    assert rows["images/none.png"].labels == []
+    assert "ingest.coco.dangling" in rows["images/none.png"].detail
     assert rows["images/crowd.png"].labels == ["rust"]
     assert rows["images/dangling.png"].detail == "category id 4 is not among the categories"
     remarks = rows["labels.json"].detail
-    assert "2 annotation(s) of images that are not listed: 107 of image 77, 108 of image 78" in remarks
-    assert "2 annotation(s) without an image_id, at position 9, 10" in remarks
+    assert "4 annotation(s) of no listed image" in remarks
     assert "1 image(s) without a file_name, at position 7" in remarks
     assert classes_of("coco", tmp_path) == ["crack", "oil", "rust"]  # in id order, unused or not
+    assert rows_of("coco", tmp_path, missing=["gone.png"], dangling="pass_over")["images/none.png"].labels == []
 
 
 def test_original_layout_splits_and_other_tasks(tmp_path):

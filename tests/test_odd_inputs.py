@@ -204,18 +204,19 @@ def case27_coco(tmp_path):
         "categories": [{"id": 90, "name": "rust"}, {"id": 3, "name": "crack"}, {"id": 17, "name": "never"}],
     }
     put(root / "x.json", json.dumps(content).encode())
-    rows = rows_of("coco", root, missing=["gone.png"])
+    rows = rows_of("coco", root, missing=["gone.png", "x.json#image_id 77"])
     assert reasons(rows) == {
         "gap.png": OK,
-        "none.png": OK,
+        "none.png": bad("doubtful"),  # the annotation of image 77 may be its own
+        "x.json#image_id 77": bad("dangling"),
         "dangling.png": bad("bad_annotation"),
         "twice.png": fixed("repeated"),
         "gone.png": bad("no_image"),
         "x.json": ("ok", "metadata"),
     }
-    assert [rows[f"{name}.png"].labels for name in ("gap", "none", "twice")] == [["crack", "rust"], [], ["crack"]]
+    assert [rows[f"{name}.png"].labels for name in ("gap", "none", "twice")] == [["crack", "rust"], None, ["crack"]]
     assert rows["dangling.png"].detail == "category id 4 is not among the categories"
-    assert "106 of image 77" in rows["x.json"].detail
+    assert "1 annotation(s) of no listed image" in rows["x.json"].detail
     assert ingested(root, tmp_path / "out", "coco").summary["labels"] == {"crack": 2, "never": 0, "rust": 1}
 
 

@@ -27,6 +27,7 @@ REASONS: dict[str, str] = {
     "mpo": "phone picture with embedded further pictures: the first was taken",
     "encoding": "annotation decoded from another encoding than UTF-8 or than it declares",
     "odd_box": "a box is missing a side, inverted, of zero area or outside the image; its label was kept",
+    "near_name": "listed, or annotated, under a name that differs in case, %20 or the like: the only file it can mean",
     "repeated": "listed more than once with the same content: merged",
     # quarantined
     "unreadable": "the file cannot be opened (rights, dangling link, disk)",
@@ -44,6 +45,8 @@ REASONS: dict[str, str] = {
     "annotation_unused": "annotation file that is not used; the row of its image says why",
     "no_annotation": "image without an annotation: unlabelled, never a negative",
     "no_image": "annotation without an image",
+    "dangling": "annotation that belongs to no listed image",
+    "doubtful": "listed without annotations, while some belong to no listed image and may be its own: no negative",
     "no_site": "file outside every site's folder",
     "ambiguous_pair": "several images or several annotations of one name",
     "unknown_label": "image with a label that is neither declared nor an alias",
@@ -60,7 +63,8 @@ REASONS: dict[str, str] = {
 COUNTED_BAD = frozenset(
     {
         "unreadable", "empty", "not_an_image", "truncated", "too_large", "too_small", "multi_frame", "bad_mode",
-        "bad_annotation", "no_annotation", "no_image", "no_site", "unknown_label",
+        "bad_annotation", "no_annotation", "no_image", "dangling", "doubtful", "no_site",
+        "unknown_label",
         "ambiguous_pair", "duplicate_conflict",
     }
 )  # fmt: skip

@@ -1,22 +1,25 @@
 """COCO JSON: images, annotations and categories in one file, or in one for each split.
 
 Of an annotation its category counts, whether it is a crowd or not; boxes are looked at only to count odd ones. An
-image that is listed without annotations is a negative, one that no JSON lists is unlabelled.
+image that is listed without annotations is a negative, one that no JSON lists is unlabelled. Where annotations are
+left that belong to no listed image, an image without annotations may be theirs, and is not trusted.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.coco_json import Listing, Record, load_listing, looks_like_coco
-from tasks.data.formats.listed import Finder, Mention, listed_image, parts_of
+from tasks.data.formats.coco_json import Listing, load_listing, looks_like_coco
+from tasks.data.formats.coco_records import Record, Rules
+from tasks.data.formats.listed import Finder, Mention, Wanted, listed_image, parts_of
 from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, image_row, left_over, scan
-from tasks.data.rules import namer
+from tasks.data.rules import Namer, namer
 from tasks.data.sample import RawSample
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ KIND = "either"
 _JSON_FOLDERS = frozenset({"annotations", "annotation"})
 _OBJECTS = "instances_"  # COCO's own name for the JSON of objects; keypoints and the like list the same images again
 
-Use = tuple[Listing, Record]
+Use = tuple[Listing, Record, str]  # and how its name was read, when no file is called exactly so
 
 
 class Settings(Section):
@@ -38,25 +41,49 @@ class Settings(Section):
         description="JSON files relative to ingest.path; null: all COCO JSON files found, or only those called "
         "instances_*. When ingest.path is a JSON file, that one, with the images that it lists.",
     )
+    dangling: Literal["distrust", "pass_over"] = Field(
+        "distrust",
+        description="Annotations whose image_id is that of no listed image: count them as unusable and take no image "
+        "of that JSON for a negative, or pass them over as left-overs of images that were taken out.",
+    )
+    ignored: Literal["ask", "count", "leave_out"] = Field(
+        "ask",
+        description="Annotations marked ignore: their label counts or not; ask: an image whose labels depend on it is "
+        "unusable. Crowds (iscrowd) count, what is marked deleted does not.",
+    )
+
+    @property
+    def rules(self) -> Rules:
+        """What they say of odd annotations."""
+        return Rules(self.ignored, self.dangling == "distrust")
 
 
 def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str]:
-    """The names of the categories in the order of their ids; a category that no image has counts.
+    """The names of the categories in the order of their ids in the first JSON; one that no image has counts.
 
     Raises:
         UserError: A JSON cannot be read, or several have other categories.
     """
-    first, *others = _listings(root, own, scan(_folder(root), ingest.site, (".json",)))
+    listings = _listings(root, own, scan(_folder(root), ingest.site, (".json",)))
+    known = {name for listing in listings for name in listing.classes}
+    first, *others = listings
+    expected = _labels(first, known)
     for other in others:
-        if other.classes != first.classes:
+        differ = sorted(set(expected) ^ set(_labels(other, known)))
+        if differ:
             raise UserError(
                 "the COCO JSON files have different categories",
                 where=other.entry.path,
-                expected=f"{', '.join(first.classes)} (as in {first.entry.name})",
-                found=", ".join(other.classes),
+                expected=f"{', '.join(expected)} (as in {first.entry.name})",
+                found=f"{', '.join(_labels(other, known))}; only one of them has {', '.join(differ)}",
                 hint="name the files to read in ingest.coco.annotations, or the labels in ingest.classes",
             )
-    return list(first.classes)
+    return expected
+
+
+def _labels(listing: Listing, known: set[str]) -> list[str]:
+    """The listing's labels; what heads the others in one file is a label where another file has it as one."""
+    return [*listing.classes, *([listing.head] if listing.head in known - set(listing.classes) else [])]
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
@@ -82,11 +109,14 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
         yield from (file_row(entry, "ignored", "other") for entry in tree.annotations if entry.name not in read_too)
     for listing in listings:
         yield _json_row(listing)
+        if own.dangling == "distrust":
+            for place, detail in listing.dangling.items():
+                yield RawSample(place, NO_SITE, None, "quarantined", "dangling", detail=detail)
     site_of = namer(ingest.site, "ingest.site", ONE_SITE) if ingest.site.rule == "column" else None
     listed_others = [entry for entry in tree.others if entry.name in uses]  # the content decides what is an image
     for entry in sorted(tree.images + listed_others, key=lambda entry: entry.name):
         if entry.name in uses:
-            yield listed_image(entry, [_mention(use) for use in uses[entry.name]], site_of)
+            yield _listed(entry, uses[entry.name], site_of)
         elif whole:
             yield image_row(entry, *_unlisted(entry))
     for listed, detail in sorted(missing.items()):
@@ -125,7 +155,7 @@ def _listings(root: Path, own: Settings, tree: Tree) -> list[Listing]:
     if not entries:
         found = ", ".join(list(by_name)[:6]) or "no .json file"
         raise UserError("there is no COCO JSON", where=folder, expected=LAYOUT, found=found)
-    return [load_listing(entry) for entry in entries]
+    return [load_listing(entry, own.rules) for entry in entries]
 
 
 def _json_row(listing: Listing) -> RawSample:
@@ -139,42 +169,34 @@ def _json_row(listing: Listing) -> RawSample:
 def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Use]], dict[str, str]]:
     """Which records mean which image; and the listed names whose image is missing, with why.
 
-    A path is looked for below the JSON's folder, the root and ``images``, then anywhere. What has no file then may be
-    an image of the same bare name that nothing else has claimed: many paths are those of another machine.
+    A path is looked for below the JSON's folder, the root and ``images``, then anywhere.
     """
     finder = Finder(entry.name for entry in tree.images + tree.others)
-    uses: dict[str, list[Use]] = defaultdict(list)
-    rest: list[Use] = []
-    for listing in listings:
+    records = [(listing, record) for listing in listings for record in listing.records]
+    wanted = []
+    for listing, record in records:
         folders = (str(PurePosixPath(listing.entry.name).parent), "", "images")
-        for record in listing.records:
-            found = finder.whole(record.listed, folders, listing.split)
-            if len(found) == 1:
-                uses[found[0]].append((listing, record))
-            else:
-                rest.append((listing, record))
-    claims: dict[str, list[Use]] = defaultdict(list)
+        wanted.append(Wanted(record.listed, listing.entry.name, folders, listing.split))
+    uses: dict[str, list[Use]] = defaultdict(list)
     missing: dict[str, str] = {}
-    for listing, record in rest:
-        found = finder.base(record.listed, listing.split, uses)
-        if len(found) == 1:
-            claims[found[0]].append((listing, record))
+    for (listing, record), found in zip(records, finder.match(wanted), strict=True):
+        if found.file is None:
+            missing["/".join(parts_of(record.listed))] = found.detail
         else:
-            several = f"; several files have its name: {', '.join(found[:3])}" if found else ""
-            missing["/".join(parts_of(record.listed))] = f"listed in {listing.entry.name}{several}"
-    for name, some in claims.items():
-        listed = {"/".join(parts_of(record.listed)): listing.entry.name for listing, record in some}
-        if len(listed) == 1:
-            uses[name] += some
-        else:
-            missing |= {path: f"listed in {by}; {name} may be it, or another" for path, by in listed.items()}
+            uses[found.file].append((listing, record, found.detail))
     return uses, missing
 
 
-def _mention(use: Use) -> Mention:
-    listing, record = use
-    place = listing.entry.name
-    return Mention(record.labels, listing.split, place, record.reason, record.detail, record.fields, record.boxes)
+def _listed(entry: Entry, uses: Sequence[Use], site_of: Namer | None) -> RawSample:
+    """The row of a listed image."""
+    mentions = [
+        Mention(one.labels, listing.split, listing.entry.name, one.reason, one.detail, one.fields, one.boxes, loose)
+        for listing, one, loose in uses
+    ]
+    row = listed_image(entry, mentions, site_of)
+    if row.reason == "ambiguous_pair" and len({listing.entry.name for listing, _, _ in uses}) > 1:
+        return replace(row, detail=f"{row.detail}; name the files that count in ingest.coco.annotations")
+    return row
 
 
 def _unlisted(entry: Entry) -> tuple[str, str]:

@@ -1,42 +1,16 @@
 """One COCO JSON: its bytes in, the labels of each listed image out. Categories count by name, never by position."""
 
 import json
-import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from models.errors import UserError
+from tasks.data.formats.coco_categories import Categories
+from tasks.data.formats.coco_records import Json, Record, Rules, join, remark
 from tasks.data.formats.tree import Entry, split_of
-from tasks.data.sample import Boxes
-from tasks.data.text import TextError, decode_text, normal
-
-Json = dict[str, Any]
-_LARGEST = 1e12  # of a side in pixels; Python's integers may be too large for a float
-
-
-@dataclass(frozen=True)
-class Record:
-    """An image as the JSON lists it.
-
-    Attributes:
-        listed: Its ``file_name``.
-        labels: Names of its annotations' categories, each once; ``()`` without any, ``None`` when the JSON has no
-            ``annotations`` at all.
-        boxes: Its boxes and its declared size.
-        fields: Its other entries, for the rules that name sites and groups by column.
-        reason: Why its labels cannot be used, a code of the manifest; "" when they can.
-        detail: The same for a person.
-    """
-
-    listed: str
-    labels: tuple[str, ...] | None
-    boxes: Boxes
-    fields: Mapping[str, str]
-    reason: str = ""
-    detail: str = ""
+from tasks.data.text import TextError, decode_text
 
 
 @dataclass(frozen=True)
@@ -46,16 +20,20 @@ class Listing:
     Attributes:
         entry: The file.
         split: The split that its name or its folder names, if any.
-        classes: The categories' names in the order of their ids.
+        classes: The categories' names in the order of their ids, that of ``head`` left out.
+        head: The name of a category that only heads the others and has no annotation; "" without one.
         records: Its images.
-        remarks: What is wrong in it, one line each.
+        dangling: Annotations of no listed image: where they stand -> what is wrong with them.
+        remarks: What is odd in it, one line each.
         encoding: The encoding it was decoded with, when that needed a repair, else "".
     """
 
     entry: Entry
     split: str | None
     classes: tuple[str, ...]
+    head: str
     records: tuple[Record, ...]
+    dangling: dict[str, str]
     remarks: tuple[str, ...] = ()
     encoding: str = ""
 
@@ -69,41 +47,40 @@ def looks_like_coco(path: Path) -> bool:
     return text.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")[:1] == b"{" and b'"images"' in text and b'"categories"' in text
 
 
-def load_listing(entry: Entry) -> Listing:
+def load_listing(entry: Entry, rules: Rules) -> Listing:
     """Read a COCO JSON.
+
+    Args:
+        entry: The file.
+        rules: What the settings say of odd annotations.
 
     Raises:
         UserError: It cannot be read, is no JSON, or is not built as COCO's are; single wrong entries are remarks.
     """
     data, encoding = _load(entry)
-    names = _categories(data, entry)
+    categories = Categories(_list(data, "categories", entry), entry.path)
     images = _list(data, "images", entry)
-    marks: dict[str, list[Json]] = defaultdict(list)
-    remarks: list[str] = []
-    labelled = data.get("annotations") is not None
-    lost = []
-    for number, mark in enumerate(_list(data, "annotations", entry) if labelled else []):
-        if isinstance(mark, dict) and mark.get("image_id") is not None:
-            marks[str(mark["image_id"])].append(mark)
-        else:
-            lost.append(str(number))
-    _remark(remarks, lost, "annotation(s) without an image_id, at position")
-    uses: dict[str, list[Json]] = defaultdict(list)
-    nameless = []
-    for number, image in enumerate(images):
-        if isinstance(image, dict) and isinstance(image.get("file_name"), str) and image["file_name"].strip():
-            uses[str(image.get("id"))].append(image)
-        else:
-            nameless.append(str(number))
-    _remark(remarks, nameless, "image(s) without a file_name, at position")
-    dangling = [f"{mark.get('id')} of image {key}" for key, some in marks.items() if key not in uses for mark in some]
-    _remark(remarks, dangling, "annotation(s) of images that are not listed:")
-    records = tuple(
-        _record(image, marks.get(key, []) if labelled else None, names, len({one["file_name"] for one in some}) > 1)
-        for key, some in uses.items()
-        for image in some
+    marks = _list(data, "annotations", entry) if data.get("annotations") is not None else None
+    _refuse_dialects(images, marks or (), entry)
+    joined = join(images, marks, categories, rules, entry.name)
+    used = {categories.find(mark.get("category_id")) for mark in marks or () if isinstance(mark, dict)}
+    head = categories.head if categories.head not in used and marks is not None else None
+    names = {key: name for key, name in categories.names.items() if key != head}
+    remarks = list(joined.remarks)
+    unused = [name for key, name in names.items() if key not in used] if marks else []
+    remarks += remark(unused, "category or more without an annotation, a label all the same:")
+    if head is not None:
+        remarks.append(f"category 0, {categories.names[head]}, has no annotation and only heads the others: no label")
+    return Listing(
+        entry,
+        _split(entry.name),
+        tuple(dict.fromkeys(names.values())),
+        categories.names[head] if head is not None else "",
+        joined.records,
+        joined.dangling,
+        tuple(remarks),
+        encoding,
     )
-    return Listing(entry, _split(entry.name), tuple(dict.fromkeys(names.values())), records, tuple(remarks), encoding)
 
 
 def _load(entry: Entry) -> tuple[Json, str]:
@@ -138,63 +115,27 @@ def _list(data: Json, key: str, entry: Entry) -> list[Any]:
     return found
 
 
-def _categories(data: Json, entry: Entry) -> dict[str, str]:
-    """Category id -> name, in the order of the ids."""
-    names: dict[str, str] = {}
-    found = _list(data, "categories", entry)
-    for number, category in enumerate(found):
-        name = category.get("name") if isinstance(category, dict) else None
-        if not isinstance(name, str) or not name.strip() or category.get("id") is None:
-            raise UserError(
-                "a category lacks its id or its name",
-                where=f"{entry.path}, categories, position {number}",
-                expected='{"id": 1, "name": "crack"}',
-                found=str(category)[:200],
-            )
-        if names.setdefault(str(category["id"]), normal(name)) != normal(name):
-            two = f"{names[str(category['id'])]} and {normal(name)}"
-            raise UserError("two categories have one id", where=entry.path, found=f"id {category['id']}: {two}")
-    if all(key.isascii() and key.isdigit() for key in names):
-        return {key: names[key] for key in sorted(names, key=int)}
-    return names
+def _refuse_dialects(images: Sequence[Any], marks: Sequence[Any], entry: Entry) -> None:
+    """What is built as COCO but says something else.
 
-
-def _record(image: Json, marks: Sequence[Json] | None, names: Mapping[str, str], shared: bool) -> Record:
-    fields = {
-        key: str(value)
-        for key, value in image.items()
-        if isinstance(value, str | int | float) and not isinstance(value, bool)
-    }
-    size = (_number(image.get("width")), _number(image.get("height")))
-    sides = tuple(_sides(mark["bbox"]) for mark in marks or () if mark.get("bbox"))
-    boxes = Boxes(sides, declared=None if math.isnan(sum(size)) else size)
-    labels, reason, detail = None, "", ""
-    unknown = sorted({str(mark.get("category_id")) for mark in marks or ()} - set(names))
-    if image.get("id") is None:
-        reason, detail = "bad_annotation", "the image has no id, so nothing says which annotations are its own"
-    elif shared:
-        reason, detail = "ambiguous_pair", f"image id {image['id']} stands for several files"
-    elif marks is None:
-        reason, detail = "no_annotation", "the JSON has no annotations"
-    elif unknown:
-        reason, detail = "bad_annotation", f"category id {', '.join(unknown)} is not among the categories"
-    else:
-        labels = tuple(dict.fromkeys(names[str(mark["category_id"])] for mark in marks))
-    return Record(image["file_name"], labels, boxes, fields, reason, detail)
-
-
-def _sides(box: object) -> tuple[float, float, float, float]:
-    """A box ``[x, y, width, height]`` as its sides."""
-    given = [_number(side) for side in box] if isinstance(box, list) else []
-    if len(given) != 4:
-        return (math.nan, math.nan, math.nan, math.nan)
-    x, y, width, height = given
-    return (x, y, round(x + width, 2), round(y + height, 2))  # a sum may pass the border by a rounding error
-
-
-def _number(value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) < _LARGEST else math.nan  # type: ignore[arg-type]
+    Raises:
+        UserError: It is the LVIS set's, or COCO's panoptic form.
+    """
+    if any(isinstance(image, dict) and "neg_category_ids" in image for image in images[:100]):
+        raise UserError(
+            "this is a JSON of LVIS, which does not say of every image and category whether it is there",
+            where=entry.path,
+            expected="a COCO JSON in which every category is annotated in every image",
+            hint="choose the categories and images that are annotated throughout, and write those as COCO JSON",
+        )
+    if any(isinstance(mark, dict) and "segments_info" in mark for mark in marks[:100]):
+        raise UserError(
+            "this is COCO's panoptic form",
+            where=entry.path,
+            expected="annotations with image_id and category_id",
+            hint="name the instances_*.json in ingest.coco.annotations, or convert it (panopticapi's "
+            "panoptic2detection_coco_format.py)",
+        )
 
 
 def _split(name: str) -> str | None:
@@ -205,8 +146,3 @@ def _split(name: str) -> str | None:
         if split is not None:
             return split
     return split_of(name)
-
-
-def _remark(remarks: list[str], found: list[str], what: str) -> None:
-    if found:
-        remarks.append(f"{len(found)} {what} {', '.join(found[:5])}" + (", ..." if len(found) > 5 else ""))

@@ -1,6 +1,7 @@
 """Finds the files that a list or a JSON names, which is seldom exactly how they lie on this disk."""
 
 import unicodedata
+import urllib.parse
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ class Mention:
         detail: One line for a person.
         fields: Its columns.
         boxes: Its boxes.
+        loose: How its name was read when no file is called exactly so, else "".
     """
 
     labels: tuple[str, ...] | None
@@ -32,10 +34,13 @@ class Mention:
     detail: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
     boxes: Boxes = field(default_factory=Boxes)
+    loose: str = ""
 
 
 def listed_image(entry: Entry, mentions: Sequence[Mention], site_of: Namer | None) -> RawSample:
     """The row of an image that is listed once or more often: equal entries count once, others contradict.
+
+    Entries that differ only in that one names no split are equal.
 
     Args:
         entry: The image file.
@@ -44,16 +49,19 @@ def listed_image(entry: Entry, mentions: Sequence[Mention], site_of: Namer | Non
     """
     first = mentions[0]
     site = site_of(entry.name, first.fields) if site_of else entry.site
-    contents = {(each.labels and tuple(sorted(each.labels)), each.split, each.reason) for each in mentions}
+    labels = {(each.labels and tuple(sorted(each.labels)), each.reason) for each in mentions}
+    splits = dict.fromkeys(each.split for each in mentions if each.split)
     places = ", ".join(dict.fromkeys(each.place for each in mentions[:5]))
+    loose = next((each.loose for each in mentions if each.loose), "")
     status, reason, detail = "ok", "", first.detail
     if site == NO_SITE:
         status, reason, detail = "quarantined", "no_site", "ingest.site names no site for it"
-    elif len(contents) > 1:
-        status, reason = "quarantined", "ambiguous_pair"
-        detail = f"listed {len(mentions)} times with other labels or in other splits: {places}"
+    elif len(labels) > 1 or len(splits) > 1:
+        status, reason, detail = "quarantined", "ambiguous_pair", _contradiction(mentions, places)
     elif first.reason:
         status, reason = "quarantined", first.reason
+    elif loose:
+        status, reason, detail = "fixed", "near_name", loose
     elif len(mentions) > 1:
         status, reason, detail = "fixed", "repeated", f"listed {len(mentions)} times: {places}"
     return RawSample(
@@ -63,11 +71,52 @@ def listed_image(entry: Entry, mentions: Sequence[Mention], site_of: Namer | Non
         status,
         reason,
         FilePicture(entry.path),
-        split=first.split or split_of(entry.name),
+        split=next(iter(splits), None) or split_of(entry.name),
         detail=detail,
         boxes=first.boxes,
         fields=first.fields,
     )
+
+
+def _contradiction(mentions: Sequence[Mention], places: str) -> str:
+    """What the entries say, one of each kind."""
+    said: dict[object, str] = {}
+    for each in mentions:
+        labels = each.reason if each.labels is None else ", ".join(sorted(each.labels)) or "no label"
+        key = (each.labels and tuple(sorted(each.labels)), each.split, each.reason)
+        said.setdefault(key, f"{each.place}: {labels}" + (f" ({each.split})" if each.split else ""))
+    told = "; ".join(list(said.values())[:3])
+    return f"listed {len(mentions)} times with other labels or in other splits: {places} ({told})"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A path that a list names.
+
+    Attributes:
+        listed: As written.
+        place: Where it stands, for messages.
+        folders: Of several files whose path ends so, the one right below the first of these folders is meant.
+        split: The split of the list or the row, if any: files in folders of another are not meant.
+    """
+
+    listed: str
+    place: str
+    folders: Sequence[str] = ()
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a listed path means.
+
+    Attributes:
+        file: The file, ``None`` when it is missing or cannot be told.
+        detail: Why there is none; or, when the name had to be read loosely, how.
+    """
+
+    file: str | None
+    detail: str = ""
 
 
 class Finder:
@@ -79,32 +128,117 @@ class Finder:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._by_base: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+        self._by_near: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for name in names:
-            parts = parts_of(name)
+            parts, near = parts_of(name), near_parts(name)
             self._by_base[parts[-1]].append((parts, name))
+            self._by_near[near[-1]].append((near, name))
 
     def whole(self, listed: str, folders: Sequence[str] = (), split: str | None = None) -> list[str]:
         """The files whose path ends with all of the listed one.
 
         Of several, the one right below the first of ``folders`` is meant, else those in a folder of the ``split``.
         """
-        parts = parts_of(listed)
-        found = [entry for entry in self._by_base.get(parts[-1], ()) if entry[0][-len(parts) :] == parts]
-        if len(found) > 1:
-            for folder in folders:
-                exact = [entry for entry in found if entry[0] == (*parts_of(folder), *parts)]
-                if exact:
-                    return [exact[0][1]]
-            found = [entry for entry in found if split_of(entry[1]) == split] or found
-        return [name for _, name in found]
+        return _whole(self._by_base, parts_of(listed), [parts_of(folder) for folder in folders], split)
 
     def base(self, listed: str, split: str | None = None, taken: Collection[str] = ()) -> list[str]:
         """The files that have the listed one's bare name, without those ``taken`` or of another split."""
-        found = [name for _, name in self._by_base.get(parts_of(listed)[-1], ()) if name not in taken]
-        return [name for name in found if split is None or split_of(name) in (None, split)]
+        return _base(self._by_base, parts_of(listed), split, taken)
+
+    def near(
+        self, listed: str, folders: Sequence[str] = (), split: str | None = None, taken: Collection[str] = ()
+    ) -> list[str]:
+        """The files, but for those ``taken``, that it means when case, percent signs and blanks are passed over."""
+        parts = near_parts(listed)
+        found = _whole(self._by_near, parts, [near_parts(folder) for folder in folders], split)
+        return [name for name in found if name not in taken] or _base(self._by_near, parts, split, taken)
+
+    def match(self, wanted: Sequence[Wanted]) -> list[Found]:
+        """What each path means: first by all of it, then by its bare name, then by what differs between systems.
+
+        A name that is not there as written is given only a file that no other entry means, and only when there is one
+        such file: many paths are those of another machine, but none is to be guessed.
+        """
+        found: list[Found | None] = [None] * len(wanted)
+        rest = []
+        for number, one in enumerate(wanted):
+            files = self.whole(one.listed, one.folders, one.split)
+            if len(files) == 1:
+                found[number] = Found(files[0])
+            else:
+                rest.append(number)
+        taken = {one.file for one in found if one is not None and one.file is not None}
+        for near in (False, True):
+            claims: dict[str, list[int]] = defaultdict(list)
+            for number in rest:
+                one = wanted[number]
+                files = self._loosely(one, taken, near)
+                if len(files) == 1:
+                    claims[files[0]].append(number)
+                elif files:
+                    found[number] = Found(None, _several(one, files, near))
+            for file, numbers in claims.items():
+                same = len({parts_of(wanted[number].listed) for number in numbers}) == 1
+                for number in numbers:
+                    found[number] = (
+                        Found(file, _read_as(wanted[number]) if near else "")
+                        if same
+                        else Found(None, f"listed in {wanted[number].place}; {file} may be it, or another")
+                    )
+                taken |= {file} if same else set()
+            rest = [number for number in rest if found[number] is None]
+        for number in rest:
+            found[number] = Found(None, self._missing(wanted[number]))
+        return [one for one in found if one is not None]
+
+    def _loosely(self, one: Wanted, taken: Collection[str], near: bool) -> list[str]:
+        if near:
+            return self.near(one.listed, one.folders, one.split, taken)
+        return self.base(one.listed, one.split, taken)
+
+    def _missing(self, one: Wanted) -> str:
+        """Why there is no file, with the ones that nearly have its name."""
+        near = self.near(one.listed, one.folders, one.split)
+        hint = f"; {', '.join(near[:3])} has nearly its name, but is listed itself" if near else ""
+        return f"listed in {one.place}{hint}"
+
+
+def _several(one: Wanted, files: Sequence[str], near: bool) -> str:
+    what = "have nearly its name (upper and lower case, %20, blanks)" if near else "have its name"
+    return f"listed in {one.place}; several files {what}: {', '.join(files[:3])}"
+
+
+def _read_as(one: Wanted) -> str:
+    return f"listed as {one.listed} in {one.place}; the only file that is nearly called so"
+
+
+_Index = Mapping[str, Sequence[tuple[tuple[str, ...], str]]]
+
+
+def _whole(index: _Index, parts: tuple[str, ...], folders: Iterable[tuple[str, ...]], split: str | None) -> list[str]:
+    found = [entry for entry in index.get(parts[-1], ()) if entry[0][-len(parts) :] == parts]
+    if len(found) > 1:
+        for folder in folders:
+            exact = [entry for entry in found if entry[0] == (*filter(None, folder), *parts)]
+            if exact:
+                return [name for _, name in exact]
+        found = [entry for entry in found if split_of(entry[1]) == split] or found
+    return [name for _, name in found]
+
+
+def _base(index: _Index, parts: tuple[str, ...], split: str | None, taken: Collection[str]) -> list[str]:
+    found = [name for _, name in index.get(parts[-1], ()) if name not in taken]
+    return [name for name in found if split is None or split_of(name) in (None, split)]
 
 
 def parts_of(listed: str) -> tuple[str, ...]:
     """A path's parts without what differs between machines: drives, roots, ``.`` and ``..``, backslashes."""
     text = unicodedata.normalize("NFC", listed.strip()).replace("\\", "/")
     return tuple(part for part in text.split("/") if part not in ("", ".", "..") and not part.endswith(":")) or ("",)
+
+
+def near_parts(listed: str) -> tuple[str, ...]:
+    """A path's parts without what file systems and web addresses change: case, ``%20``, kinds of blanks, ``?query``."""
+    parts = parts_of(urllib.parse.unquote(listed))
+    last = parts[-1].partition("?")[0] or parts[-1]
+    return tuple(" ".join(part.split()).lower() for part in (*parts[:-1], last))

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.listed import Finder, Mention, listed_image, parts_of
+from tasks.data.formats.listed import Finder, Mention, Wanted, listed_image, parts_of
 from tasks.data.formats.table_rows import SUFFIXES, OpenTable, TableRow, open_table
 from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, image_row, left_over, scan
 from tasks.data.rules import namer
@@ -148,21 +149,21 @@ def _table_entry(root: Path, folder: Path, own: Settings, tree: Tree) -> Entry:
 
 
 def _matched(table: OpenTable, columns: _Columns, tree: Tree) -> tuple[dict[str, list[Mention]], dict[str, str]]:
-    """What the rows say, by image; and the listed paths whose image is missing, with why.
-
-    A listed path may be that of another machine: what is not found as a whole is looked up by its bare name.
-    """
+    """What the rows say, by image; and the listed paths whose image is missing, with why."""
     finder = Finder(entry.name for entry in tree.images + tree.others)
     uses: dict[str, list[Mention]] = defaultdict(list)
     missing: dict[str, str] = {}
+    said: list[tuple[Wanted, Mention]] = []
     for row in table.rows:
         use = columns.use(row)
         listed = row.cells.get(columns.image, "")
-        found = (finder.whole(listed, ("", "images"), use.split) or finder.base(listed, use.split)) if listed else []
-        if len(found) == 1:
-            uses[found[0]].append(use)
+        if listed:
+            said.append((Wanted(listed, row.place, ("", "images"), use.split), use))
         else:
-            several = f"; several files have its name: {', '.join(found[:3])}" if found else ""
-            name = "/".join(parts_of(listed)) if listed else f"({row.place})"
-            missing[name] = f"{row.place}{several}" if listed else "no image is named"
+            missing[f"({row.place})"] = "no image is named"
+    for (one, use), found in zip(said, finder.match([wanted for wanted, _ in said]), strict=True):
+        if found.file is None:
+            missing["/".join(parts_of(one.listed))] = found.detail
+        else:
+            uses[found.file].append(replace(use, loose=found.detail) if found.detail else use)
     return uses, missing

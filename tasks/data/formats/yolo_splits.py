@@ -65,7 +65,9 @@ class Splits:
         folder = str(PurePosixPath(entry.name).parent)
         missing = []
         for line in names:
-            found = finder.whole(line, (folder, "")) or finder.base(line, split)
+            found = (
+                finder.whole(line, (folder, "")) or finder.base(line, split) or finder.near(line, (folder, ""), split)
+            )
             if len(found) != 1:
                 missing.append(line)
             elif split and self._listed.setdefault(found[0], split) != split:
