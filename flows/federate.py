@@ -4,8 +4,7 @@ A round that is finished is never done again: the same settings and data give th
 ``rounds/NNNN`` say where to go on.
 """
 
-import getpass
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,15 @@ from flows.environment import prepare_torch, runs_root
 from flows.federation import Federation, Progress
 from flows.interrupt import stopping_on_interrupt
 from flows.progress import Quiet
-from flows.results import export, model_factory
+from flows.results import export
 from flows.rounds import load_method
 from flows.runs import DataPaths, Run, open_run
-from flows.settings import Settings, as_values, flat
+from flows.settings import Settings
+from flows.track import Tracker, open_tracker
 from models.errors import UserError
+from tasks.context import RunContext
 from tasks.records import ModelRef, RoundRecord
-from tasks.rounds import finished_rounds, folder_of, prune
+from tasks.rounds import finished_rounds, folder_of, prune, rescore_round
 from tasks.store import Store
 
 
@@ -103,23 +104,26 @@ def _federate(
     settings: Settings, run: Run, engine: Engine, out: Path | None, tags: dict[str, str], progress: Progress
 ) -> Summary:
     """The rounds one after the other, then the report; closes the MLflow run whatever happens."""
-    mlflow_run = _open_tracking(settings, run, tags)
+    store = Store(run.root)
+    records = finished_rounds(store, settings.federation.rounds)
+    if store.exists(folder_of(settings.federation.rounds + 1)):
+        progress.note(f"more rounds are finished; results, report and MLflow are those of {len(records)}, as asked for")
+    complete = len(records) == settings.federation.rounds and bool(records[-1].metrics)
+    tracker = open_tracker(settings, run, tags, engine, complete)
     finished = False
     try:
-        records = _rounds(settings, run, engine, mlflow_run, progress)
+        records = _rounds(settings, run, engine, tracker, progress, records)
         report = run.root / "report"
         progress.stage(0, "report", 0)
         engine.run("sample-pictures", "score pictures for the report", run.context, records[-1].model)
         engine.run("report", "report", run.root, report, settings.report)
-        _log_missing(settings, run, mlflow_run)
         finished = True
     finally:
-        if mlflow_run and not finished:
-            _finish_quietly(settings, mlflow_run)
+        if not finished:
+            tracker.failed()
+    progress.stage(0, "models and report to MLflow", 0)
+    tracker.finish(records, report)
     last = records[-1]
-    if mlflow_run:
-        progress.stage(0, "models and report to MLflow", 0)
-        _finish_tracking(settings, run, mlflow_run, records, report)
     if out is not None:
         export(run, settings, records, report, out)
     return Summary(
@@ -127,7 +131,7 @@ def _federate(
         digest=last.model.digest,
         rounds=last.round,
         metrics=last.metrics,
-        mlflow_run_id=mlflow_run,
+        mlflow_run_id=tracker.mlflow_run,
         report=str(report / "report.md"),
         root=str(run.root),
         records=records,
@@ -135,11 +139,11 @@ def _federate(
 
 
 def _rounds(
-    settings: Settings, run: Run, engine: Engine, mlflow_run: str | None, progress: Progress
+    settings: Settings, run: Run, engine: Engine, tracker: Tracker, progress: Progress, records: list[RoundRecord]
 ) -> list[RoundRecord]:
-    """Finished rounds are read, the others done."""
+    """Finished rounds are taken, the others done; the last one is scored whatever ``evaluation.every`` says."""
     store, method = Store(run.root), load_method(settings.method.name)
-    records = finished_rounds(store, settings.federation.rounds)
+    records = [*records[:-1], *(_scored_end(settings, run, engine, progress, record) for record in records[-1:])]
     for record in records:
         progress.round_done(record, found=True)
     last = records[-1] if records else None
@@ -159,12 +163,30 @@ def _rounds(
         )
         record = one_round(fed, method.run_round, model, run.root, settings.federation.rounds)
         prune(store, record)
-        if mlflow_run:
-            _track(settings, engine, run, mlflow_run, record)
+        tracker.round_done(record)
         progress.round_done(record)
         records.append(record)
         model, states, server_state = record.model, record.client_states, record.server_state
     return records
+
+
+def _scored_end(settings: Settings, run: Run, engine: Engine, progress: Progress, record: RoundRecord) -> RoundRecord:
+    """The last finished round, scored if it is the end that was asked for and was not scored when it was made."""
+    if record.round != settings.federation.rounds or record.metrics:
+        return record
+    progress.stage(record.round, "evaluate", 0)
+    store = run.context.open_store()
+    gone = [ref.uri for ref in record.overlays.values() if not store.holds(ref)]
+    if gone:
+        raise UserError(
+            f"round {record.round} was not scored when it was made, and the clients' own models of it are gone",
+            where="federation.rounds",
+            expected=f"a round that was scored (evaluation.every is {settings.evaluation.every}), or the last one",
+            found=record.round,
+            hint="choose such a round, or another --run-id to train it again",
+        )
+    score(engine, run.context, record, run.clients)
+    return rescore_round(str(run.root), record)
 
 
 def one_round(
@@ -185,102 +207,20 @@ def one_round(
     """
     fed.record.model = run_round(fed, start)
     fed.record.server_state = fed.server_state
+    fed.record.overlays = dict(fed.overlays)
     if fed.number % fed.context.evaluation.every == 0 or fed.number == rounds:
         fed.progress.stage(fed.number, "evaluate", 0)
-        title = f"round {fed.number}: evaluate global model"
-        result = fed.engine.run("evaluate", title, fed.context, fed.record.model, fed.overlays, fed.clients)
-        fed.record.metrics, fed.record.per_class = result["metrics"], result.get("per_class", {})
-        fed.record.per_site, fed.record.per_client = result.get("per_site", {}), result.get("per_client", {})
+        score(fed.engine, fed.context, fed.record, fed.clients)
     saved: RoundRecord = fed.engine.run("save-round", f"round {fed.number}: save", str(root), fed.record)
     return saved
 
 
-def _data_version(run: Run, here: Path) -> str:
-    """DVC's version of the data when the run reads what DVC's stages made, else the digest of the partition."""
-    from tasks import versioning
-
-    versioned = Path(run.context.dataset).resolve() == (here / "data/dataset").resolve()
-    return (versioning.data_version(here) if versioned else None) or run.data_digest
-
-
-def _open_tracking(settings: Settings, run: Run, tags: dict[str, str]) -> str | None:
-    """The MLflow run: found by our id on resume, else made."""
-    if not settings.tracking.enabled:
-        return None
-    from tasks import tracking, versioning
-
-    here = Path.cwd()
-    commit, dirty = versioning.git_commit(here), versioning.git_dirty(here)
-    own = {
-        "fedscene.run_id": run.id,
-        "fedscene.data_version": _data_version(run, here),
-        "fedscene.data_digest": run.data_digest,
-        "fedscene.git_commit": commit or "none",
-        "fedscene.git_dirty": str(dirty).lower(),
-        "fedscene.seed": str(settings.seed),
-        "fedscene.method": settings.method.name,
-        "fedscene.fingerprint": run.context.fingerprint,
-        "fedscene.device": run.context.device,
-        "mlflow.user": _user(),
-        "mlflow.source.name": "fedscene",
-        "mlflow.note.content": f"{load_method(settings.method.name).TITLE}. Network {settings.model.name}, "
-        f"{len(run.clients)} clients, seed {settings.seed}. Report and plots: Artifacts, report/.",
-    }
-    params = {key: value for key, value in flat(as_values(settings)).items() if not key.startswith("tracking.")}
-    return tracking.open_run(settings.tracking, runs_root(), run.id, params, own | tags)
-
-
-def _user() -> str:
-    """Who runs this; containers may have a user without a name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
-
-
-def _track(settings: Settings, engine: Engine, run: Run, mlflow_run: str, record: RoundRecord) -> None:
-    """Logs a finished round. A server that is away does not stop the run: the round is logged later."""
-    folder = run.root / folder_of(record.round)
-    try:
-        title = f"round {record.round}: track"
-        engine.run("track-round", title, settings.tracking, runs_root(), mlflow_run, record, folder)
-    except UserError as error:
-        import logging
-
-        logging.getLogger(__name__).warning("round %d is not in MLflow yet: %s", record.round, error)
-
-
-def _log_missing(settings: Settings, run: Run, mlflow_run: str | None) -> None:
-    """Logs what an outage or a crash left out."""
-    if mlflow_run:
-        from tasks import tracking
-
-        tracking.log_missing(settings.tracking, runs_root(), mlflow_run, run.root)
-
-
-def _finish_quietly(settings: Settings, mlflow_run: str) -> None:
-    """Marks the MLflow run as failed; the error that ended the run is what the user must see."""
-    from tasks import tracking
-
-    try:
-        tracking.finish_run(settings.tracking, runs_root(), mlflow_run, "FAILED")
-    except UserError as error:
-        import logging
-
-        logging.getLogger(__name__).warning("the MLflow run stays open: %s", error)
-
-
-def _finish_tracking(settings: Settings, run: Run, mlflow_run: str, records: list[RoundRecord], report: Path) -> None:
-    """Report and plots as artifacts, the last and the best round as MLflow models."""
-    from tasks import tracking
-    from tasks.summary import best_round
-
-    best, last = best_round(records), records[-1].round
-    models = {
-        name: (number, model_factory(run.context, records[number - 1].model))
-        for name, number in (("best", best), ("last", last))
-    }
-    tracking.finish_run(settings.tracking, runs_root(), mlflow_run, "FINISHED", [report], models)
+def score(engine: Engine, context: RunContext, record: RoundRecord, clients: Mapping[str, int]) -> None:
+    """Evaluates a round's global model, or the clients' own ones, and puts the result into its record."""
+    title = f"round {record.round}: evaluate global model"
+    result = engine.run("evaluate", title, context, record.model, record.overlays, clients)
+    record.metrics, record.per_class = result["metrics"], result.get("per_class", {})
+    record.per_site, record.per_client = result.get("per_site", {}), result.get("per_client", {})
 
 
 def main() -> None:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+LOCK = ".lock"  # in a run's folder; its time is when the run was worked on last
+
+
 @dataclass(frozen=True)
 class DataPaths:
     """Where a run's data lie.
@@ -164,7 +167,7 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
     sizes = {client: len(clients.indices[client]) for client in clients.ids}
     name = _checked_id(run_id) if run_id is not None else start.derived_id(settings)
     root, store = runs_root() / name, Store(runs_root() / name)
-    with _locked(root):
+    with locked(root):
         _refuse_other(store, start.fingerprint)
         ref = store.put_state("labels.safetensors", tables) if tables else None
         context = RunContext(
@@ -261,18 +264,18 @@ def _remember(store: Store, settings: Settings, run: Run) -> None:
 
 
 @contextlib.contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """One process at a time works on a run.
+def locked(root: Path, hint: str = "wait for it") -> Iterator[None]:
+    """One process at a time works on a run; whatever writes into its folder does so under this lock.
 
     Raises:
         UserError: If another one does.
     """
     root.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(str(root / ".lock"), timeout=0)
+    lock = FileLock(str(root / LOCK), timeout=0)
     try:
         lock.acquire()
     except Timeout as error:
-        raise UserError("another process is working on this run", where=root, hint="wait for it") from error
+        raise UserError("another process is working on this run", where=root, hint=hint) from error
     try:
         yield
     finally:

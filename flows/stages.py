@@ -3,6 +3,7 @@
 ``python -m flows.stages federate`` and ``python -m flows.stages report`` are what ``dvc.yaml`` calls.
 """
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from flows.environment import runs_root
 from flows.federate import Summary, federate
 from flows.federation import Progress
 from flows.find_runs import read_run
+from flows.runs import locked
 from flows.settings import Settings, load_settings
 from models.errors import UserError
 from tasks.records import RoundRecord
@@ -40,16 +42,22 @@ def report_stage(settings: Settings) -> list[RoundRecord]:
             where=root,
             hint="dvc repro --force federate",
         )
-    return write_report(root, REPORT, settings.report)
+    return write_report(root, REPORT, settings.report, settings.federation.rounds)
 
 
-def write_report(root: Path, out: Path, settings: ReportSettings | None = None) -> list[RoundRecord]:
-    """A run's report, by the run's own settings unless others are given; returns the rounds."""
+def write_report(
+    root: Path, out: Path, settings: ReportSettings | None = None, rounds: int | None = None
+) -> list[RoundRecord]:
+    """A run's report, by the run's own settings unless others are given; returns the rounds that it is about."""
     from tasks.pictures import report_with_pictures
+    from tasks.report import rounds_asked
     from tasks.summary import load_records
 
-    report_with_pictures(root, out, settings or read_run(root).report)
-    return load_records(root)
+    rounds = rounds or rounds_asked(root)
+    into_run = out.resolve().is_relative_to(root.resolve())
+    with locked(root, "wait for it, or write elsewhere: --out FOLDER") if into_run else contextlib.nullcontext():
+        report_with_pictures(root, out, settings or read_run(root).report, rounds)
+        return load_records(root, rounds)
 
 
 def run_stage(name: str) -> None:

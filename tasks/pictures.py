@@ -64,6 +64,8 @@ def load_pictures(run_root: Path) -> Pictures | None:
         ) from error
 
 
-def report_with_pictures(run_root: Path, out: Path, settings: ReportSettings | None = None) -> dict[str, Any]:
+def report_with_pictures(
+    run_root: Path, out: Path, settings: ReportSettings | None = None, rounds: int | None = None
+) -> dict[str, Any]:
     """The run's report (``tasks.report.build_report``) with the pictures that the run has."""
-    return build_report(run_root, out, settings, load_pictures(run_root))
+    return build_report(run_root, out, settings, load_pictures(run_root), rounds)

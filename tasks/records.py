@@ -120,6 +120,7 @@ class RoundRecord:
         server_state: What the method keeps at the server from round to round, if anything.
         client_states: Client id -> reference of its private state after this round.
         notes: What deviated from the plan, in plain words.
+        overlays: Client id -> tensors laid over the global model when it is scored, for methods with personal models.
     """
 
     round: int
@@ -138,6 +139,7 @@ class RoundRecord:
     server_state: ModelRef | None = None
     client_states: dict[str, ModelRef] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    overlays: dict[str, ModelRef] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

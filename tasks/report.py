@@ -67,7 +67,11 @@ class Pictures:
 
 
 def build_report(
-    run_root: Path, out: Path, settings: ReportSettings | None = None, pictures: Pictures | None = None
+    run_root: Path,
+    out: Path,
+    settings: ReportSettings | None = None,
+    pictures: Pictures | None = None,
+    rounds: int | None = None,
 ) -> dict[str, Any]:
     """Writes ``report.md``, ``metrics.json``, ``rounds.csv`` and ``plots/*.png`` of a run's finished rounds.
 
@@ -79,6 +83,7 @@ def build_report(
         out: The folder to write to; made if it is missing, files of the same names are replaced.
         settings: What to show.
         pictures: Test pictures with scores; at most ``settings.pictures`` of them are drawn.
+        rounds: Rounds that the report is about; those that were asked for when the run was last worked on.
 
     Returns:
         ``{"metrics": what metrics.json holds, "files": all files written, report.md first}``.
@@ -87,7 +92,7 @@ def build_report(
         UserError: If the run has no finished round or a file of it cannot be read.
     """
     settings = settings or ReportSettings()
-    records = load_records(run_root)
+    records = load_records(run_root, rounds or rounds_asked(run_root))
     run, effective = _read_json(run_root / "run.json"), _read_json(run_root / "settings.json")
     out.mkdir(parents=True, exist_ok=True)
     scoring = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
@@ -114,6 +119,13 @@ def build_report(
     _write(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
     files = [out / name for name in ("report.md", "metrics.json", "rounds.csv")]
     return {"metrics": metrics, "files": [*files, *plots.values(), *data_tables]}
+
+
+def rounds_asked(run_root: Path) -> int | None:
+    """The rounds that were asked for when a run was last worked on; it may have more, of which nothing is shown."""
+    file = run_root / "settings.json"
+    rounds = (_read_json(file).get("federation") or {}).get("rounds") if file.is_file() else None
+    return rounds if isinstance(rounds, int) else None
 
 
 def _draw(

@@ -44,6 +44,12 @@ def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
     return saved
 
 
+def rescore_round(store_root: str, record: RoundRecord) -> RoundRecord:
+    """Writes the record of a finished round whose model was scored later; its models stay as they are."""
+    Store(store_root).write_json(f"{folder_of(record.round)}/round.json", record.as_dict())
+    return record
+
+
 def _without_file(update: Update) -> Update:
     """The update's record; its weights are removed with the round, so only their digest is kept."""
     return replace(update, model=replace(update.model, uri=""))

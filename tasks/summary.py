@@ -15,8 +15,8 @@ KEY_LIMIT = 250  # MLflow's limit on the length of a metric's name
 ROUND_MARKER = "round"
 
 
-def load_records(run_root: Path) -> list[RoundRecord]:
-    """The finished rounds of a run, in order.
+def load_records(run_root: Path, rounds: int | None = None) -> list[RoundRecord]:
+    """The finished rounds of a run, in order; only those up to ``rounds`` if it is given.
 
     Only folders that are named by a number count: a round that is still being written has another name.
 
@@ -27,6 +27,7 @@ def load_records(run_root: Path) -> list[RoundRecord]:
         (path for path in (run_root / "rounds").glob("*") if path.is_dir() and path.name.isdigit()),
         key=lambda path: int(path.name),
     )
+    folders = [folder for folder in folders if rounds is None or int(folder.name) <= rounds]
     if not folders:
         raise UserError("The run has no finished round", where=run_root / "rounds", hint="fedscene run")
     return [_read_record(folder / "round.json") for folder in folders]

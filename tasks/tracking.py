@@ -1,33 +1,31 @@
-"""MLflow: one run per federation, step = round. The only module that imports MLflow.
+"""MLflow: one run per federation, step = round. With ``tracking_*.py`` the only modules that import MLflow.
 
-Everything is derived from finished round folders, so that whatever a crash left out can be logged later and
-nothing is logged twice. One process writes to a run at a time. The functions assume that tracking is enabled;
-whoever calls them looks at ``TrackingSettings.enabled``.
+Everything is derived from finished round folders and from what MLflow really holds, so that whatever a crash or an
+outage left out can be logged later and nothing is logged twice. One process writes to a run at a time. The functions
+assume that tracking is enabled; whoever calls them looks at ``TrackingSettings.enabled``.
 """
 
-import contextlib
+import hashlib
 import logging
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from models.errors import UserError
 from tasks import tracking_settings as own
 from tasks.records import RoundRecord
-from tasks.summary import load_records, round_metrics
+from tasks.summary import ROUND_MARKER, load_records, round_metrics
+from tasks.tracking_client import client_of, user_errors
+from tasks.tracking_database import database_of
+from tasks.tracking_rounds import delete_weights, holds, logged_rounds, steps_of
 from tasks.tracking_settings import TrackingSettings, resolve_uri
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from mlflow.entities import Run
-    from mlflow.models import Model
     from mlflow.tracking import MlflowClient
 
-    # Makes a network in eval mode, an example of its input [N,3,S,S], and what its user must know (labels, size)
-    ModuleFactory = Callable[[], tuple[torch.nn.Module, np.ndarray, Mapping[str, Any]]]
+    from tasks.tracking_models import ModuleFactory
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +33,13 @@ METRICS_PER_BATCH, PARAMS_PER_BATCH = 1000, 100  # MLflow's limits
 
 
 def open_run(
-    settings: TrackingSettings, runs_root: Path, run_name: str, params: Mapping[str, Any], tags: Mapping[str, str]
+    settings: TrackingSettings,
+    runs_root: Path,
+    run_name: str,
+    params: Mapping[str, Any],
+    tags: Mapping[str, str],
+    rounds: int | None = None,
+    complete: bool = False,
 ) -> str:
     """The MLflow run of our run ``tags["fedscene.run_id"]``: the one that has this tag, else a new one.
 
@@ -46,6 +50,9 @@ def open_run(
         params: Flat settings. MLflow never changes a param: on resume a differing value goes to the
             tag ``fedscene.changed_params``. A value over 6,000 signs is cut and named in ``fedscene.cut_params``.
         tags: Data version, commit, seed and what else may change; overwritten on resume.
+        rounds: Rounds that are asked for. If the run's has more, the result after these is a run of its own in
+            MLflow, with the tag ``fedscene.rounds``: a step that is logged cannot be taken back.
+        complete: All rounds are finished, so that a run which MLflow has as finished stays as it is.
 
     Returns the MLflow run id.
 
@@ -55,22 +62,38 @@ def open_run(
     our_id = tags[own.RUN_TAG]
     assert "'" not in our_id, "it becomes part of a query"
     uri = resolve_uri(settings, runs_root)
-    with _user_errors(uri, own.OTHERWISE), own.one_initialiser(uri):
-        client = _client(uri)
+    with user_errors(uri, own.OTHERWISE), database_of(uri):
+        client = client_of(uri)
         experiment = _experiment(client, settings.experiment, own.artifact_location(uri, runs_root))
-        found = client.search_runs([experiment], f"tags.`{own.RUN_TAG}` = '{our_id}'", max_results=1)
-        run = found[0] if found else client.create_run(experiment, run_name=run_name, tags={own.RUN_TAG: our_id})
-        if found:
-            client.update_run(run.info.run_id, status="RUNNING")
-        _log_params(client, run, params, tags)
-        return str(run.info.run_id)
+        found, shorter = _find(client, experiment, our_id, rounds)
+        if found is None:
+            first = {own.RUN_TAG: our_id} | ({own.ROUNDS_TAG: str(rounds)} if shorter else {})
+            name = f"{run_name}-{rounds}-rounds" if shorter else run_name
+            found = client.create_run(experiment, run_name=name, tags=first)
+        elif complete and found.info.status == "FINISHED":
+            tags = {key: value for key, value in tags.items() if key not in found.data.tags}
+        else:
+            client.update_run(found.info.run_id, status="RUNNING")
+        _log_params(client, found, params, tags)
+        return str(found.info.run_id)
+
+
+def _find(client: "MlflowClient", experiment: str, our_id: str, rounds: int | None) -> "tuple[Run | None, bool]":
+    """Our run's run in MLflow; the second value says that it is, or would be, the one of fewer rounds."""
+    runs = client.search_runs([experiment], f"tags.`{own.RUN_TAG}` = '{our_id}'", max_results=1000)
+    whole = next((run for run in runs if own.ROUNDS_TAG not in run.data.tags), None)
+    if whole is None or rounds is None or max(logged_rounds(client, whole), default=0) <= rounds:
+        return whole, False
+    return next((run for run in runs if run.data.tags.get(own.ROUNDS_TAG) == str(rounds)), None), True
 
 
 def _log_params(client: "MlflowClient", run: "Run", params: Mapping[str, Any], tags: Mapping[str, str]) -> None:
     from mlflow.entities import Param, RunTag
 
     values, tags = own.plan_params(params, run.data.params, tags)
-    client.log_batch(run.info.run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+    changed = [RunTag(key, value) for key, value in tags.items() if run.data.tags.get(key) != value]
+    if changed:
+        client.log_batch(run.info.run_id, tags=changed)
     new = [Param(key, value) for key, value in values.items()]
     for start in range(0, len(new), PARAMS_PER_BATCH):
         client.log_batch(run.info.run_id, params=new[start : start + PARAMS_PER_BATCH])
@@ -79,74 +102,90 @@ def _log_params(client: "MlflowClient", run: "Run", params: Mapping[str, Any], t
 def log_round(
     settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, record: RoundRecord, round_dir: Path
 ) -> bool:
-    """Logs one finished round: its metrics in one batch, then its files, then the tag that says it is logged.
+    """Logs one finished round: its metrics in one batch, then its files, then the tags that say it is logged.
 
-    Rounds come in order. A kill between the three is repaired by calling again: metrics that are already
-    there at this step are not sent a second time (MLflow would keep both points).
+    Which rounds are logged is a set, so an earlier one can be logged after a later one. A kill between the three is
+    repaired by calling again: metrics that are already there at this step are not sent a second time (MLflow would
+    keep both points). A round that was scored only after it was logged has its scores added.
     Weights of rounds beyond ``keep_rounds`` are deleted, their ``round.json`` stays. Where the artifact store
     cannot delete, they stay too and the tag ``fedscene.not_pruned`` says so.
 
-    Returns whether the round was new.
+    Returns whether anything was new.
 
     Raises:
         UserError: If the store or the round's folder fails.
     """
-    from mlflow.entities import RunTag
-
     uri = resolve_uri(settings, runs_root)
-    with _user_errors(uri):
-        client = _client(uri)
+    with user_errors(uri):
+        client = client_of(uri)
         run = client.get_run(mlflow_run_id)
-        tags = run.data.tags
-        if record.round <= int(tags.get(own.LAST_TAG, 0)):
+        if holds(client, run)(record):
             return False
-        _log_metrics(client, mlflow_run_id, record, int((round_dir / "round.json").stat().st_mtime * 1000))
-        weights = ["model.safetensors", *sorted(path.name for path in round_dir.glob("prototype-*.safetensors"))]
-        for name in ["round.json", *(weights if settings.log_models else [])]:
-            client.log_artifact(mlflow_run_id, str(round_dir / name), f"rounds/{record.round:04d}")
-        new = {own.LAST_TAG: str(record.round), **own.best_tags(tags, record)}
-        # In-order logging: only these two can have fallen out of what is kept
-        candidates = {record.round - settings.keep_rounds, int(tags.get(own.BEST_TAG, 0))}
-        kept = range(record.round - settings.keep_rounds + 1, record.round + 1)
-        for number in sorted(candidates - {int(new[own.BEST_TAG]), *kept}):
-            if number >= 1 and not _delete_weights(client, run, uri, f"rounds/{number:04d}"):
-                new["fedscene.not_pruned"] = "the artifact store cannot delete; remove old rounds there"
-        client.log_batch(mlflow_run_id, tags=[RunTag(key, value) for key, value in new.items()])
+        _log_round(client, uri, settings, run, record, round_dir)
     return True
 
 
-def log_missing(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, run_root: Path) -> list[int]:
-    """Logs every finished round of ``run_root`` that is not in MLflow yet, in order; returns their numbers."""
-    return [
-        record.round
-        for record in load_records(run_root)
-        if log_round(settings, runs_root, mlflow_run_id, record, run_root / "rounds" / f"{record.round:04d}")
-    ]
+def _log_round(
+    client: "MlflowClient",
+    uri: str,
+    settings: TrackingSettings,
+    run: "Run",
+    record: RoundRecord,
+    round_dir: Path,
+) -> None:
+    from mlflow.entities import RunTag
+
+    run_id, tags = run.info.run_id, run.data.tags
+    all_logged = sorted(logged_rounds(client, run) | {record.round})
+    _log_metrics(client, run_id, record, int((round_dir / "round.json").stat().st_mtime * 1000))
+    new = {own.LAST_TAG: str(all_logged[-1]), **own.best_tags(tags, record)}
+    kept = {int(new[own.BEST_TAG]), *all_logged[-settings.keep_rounds :]}
+    weights = ["model.safetensors", *sorted(path.name for path in round_dir.glob("prototype-*.safetensors"))]
+    for name in ["round.json", *(weights if settings.log_models and record.round in kept else [])]:
+        client.log_artifact(run_id, str(round_dir / name), f"rounds/{record.round:04d}")
+    # Only these can have fallen out of what is kept; the tag is written last, so a kill before it repeats this
+    fallen = {*all_logged[: -settings.keep_rounds][-1:], record.round, int(tags.get(own.BEST_TAG, 0))}
+    for number in sorted(fallen - kept):
+        if number >= 1 and not delete_weights(client, run, uri, f"rounds/{number:04d}"):
+            new["fedscene.not_pruned"] = "the artifact store cannot delete; remove old rounds there"
+    new[own.LOGGED_TAG] = own.ranges(all_logged)
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in new.items()])
+
+
+def log_missing(
+    settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, run_root: Path, rounds: int | None = None
+) -> list[int]:
+    """Logs every finished round of ``run_root``, up to ``rounds``, that is not in MLflow yet, in order.
+
+    Returns their numbers. A round that is there without its scores (it was scored later) counts as missing.
+
+    Raises:
+        UserError: If the store or a round's folder fails.
+    """
+    uri = resolve_uri(settings, runs_root)
+    new = []
+    with user_errors(uri):
+        client = client_of(uri)
+        run = client.get_run(mlflow_run_id)
+        held = holds(client, run)
+        for record in [record for record in load_records(run_root, rounds) if not held(record)]:
+            folder = run_root / "rounds" / f"{record.round:04d}"
+            _log_round(client, uri, settings, run, record, folder)
+            new.append(record.round)
+            run = client.get_run(mlflow_run_id)
+    return new
 
 
 def _log_metrics(client: "MlflowClient", run_id: str, record: RoundRecord, timestamp: int) -> None:
+    """The round's numbers that MLflow does not hold at its step."""
     from mlflow.entities import Metric
 
-    metrics = [Metric(key, value, timestamp, record.round) for key, value in round_metrics(record).items()]
-    for start in range(0, len(metrics), METRICS_PER_BATCH):
-        batch = metrics[start : start + METRICS_PER_BATCH]
-        if all(point.step != record.round for point in client.get_metric_history(run_id, batch[0].key)):
-            client.log_batch(run_id, metrics=batch)
-
-
-def _delete_weights(client: "MlflowClient", run: "Run", uri: str, folder: str) -> bool:
-    from mlflow.exceptions import MlflowException
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    try:
-        repository = get_artifact_repository(run.info.artifact_uri, tracking_uri=uri)
-        for entry in client.list_artifacts(run.info.run_id, folder):
-            if entry.path.endswith(".safetensors"):
-                repository.delete_artifacts(entry.path)
-    except (NotImplementedError, MlflowException, OSError) as error:
-        log.warning("MLflow: the weights in %s were not deleted: %s", folder, error)
-        return False
-    return True
+    metrics = round_metrics(record)
+    if record.round in steps_of(client, run_id, ROUND_MARKER):  # killed after a batch, or scored later
+        metrics = {key: value for key, value in metrics.items() if record.round not in steps_of(client, run_id, key)}
+    points = [Metric(key, value, timestamp, record.round) for key, value in metrics.items()]
+    for start in range(0, len(points), METRICS_PER_BATCH):
+        client.log_batch(run_id, metrics=points[start : start + METRICS_PER_BATCH])
 
 
 def finish_run(
@@ -159,6 +198,7 @@ def finish_run(
 ) -> dict[str, str]:
     """Puts report and plots under ``report/``, logs the networks as MLflow models, and closes the run.
 
+    What is there already is not sent again, so that finishing a finished run changes nothing.
     A model is an exported graph (``pt2``): it loads without our code and without pickle, takes any batch size and
     the dtype of its example (also with MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false). One that cannot be exported is
     named in the tag ``fedscene.model_error.<name>``; its weights are in the round's folder all the same.
@@ -168,92 +208,57 @@ def finish_run(
     Returns name -> model URI ``models:/<id>``, also in the tag ``fedscene.model.<name>``; a UserError if the store
     fails or an artifact is missing, after the run was closed where it can be.
     """
+    from tasks.tracking_models import log_models
+
     assert status in ("FINISHED", "FAILED", "KILLED"), status
     uri = resolve_uri(settings, runs_root)
-    done: dict[str, tuple[int, str]] = {}
-    with _user_errors(uri):
-        client = _client(uri)
+    with user_errors(uri):
+        client = client_of(uri)
+        run = client.get_run(mlflow_run_id)
         try:
-            for path in artifacts:
-                put = client.log_artifacts if path.is_dir() else client.log_artifact
-                put(mlflow_run_id, str(path), "report")
-            for name, (number, factory) in (models or {}).items() if settings.log_models else ():
-                same = next((model for round_, model in done.values() if round_ == number), None)
-                model = same or _log_model(client, mlflow_run_id, name, number, factory)
-                if model:
-                    done[name] = (number, model)
-                    client.set_tag(mlflow_run_id, f"fedscene.model.{name}", model)
+            _log_artifacts(client, run, artifacts)
+            return log_models(client, run, models) if models and settings.log_models else {}
         finally:
-            client.set_terminated(mlflow_run_id, status)
-    return {name: model for name, (_, model) in done.items()}
+            if run.info.status != status:
+                client.set_terminated(mlflow_run_id, status)
+
+
+def _log_artifacts(client: "MlflowClient", run: "Run", artifacts: Sequence[Path]) -> None:
+    """Files and folders to ``report/``, unless they are what was logged last."""
+    if not artifacts:
+        return
+    total = hashlib.sha256()
+    for path in artifacts:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() or not path.is_dir():
+                name = file.relative_to(path if path.is_dir() else path.parent).as_posix()
+                total.update(f"{name}|".encode())
+                total.update(file.read_bytes())
+    if run.data.tags.get(own.REPORT_TAG) == total.hexdigest():
+        return
+    for path in artifacts:
+        put = client.log_artifacts if path.is_dir() else client.log_artifact
+        put(run.info.run_id, str(path), "report")
+    client.set_tag(run.info.run_id, own.REPORT_TAG, total.hexdigest())
 
 
 def log_table(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, metrics: Mapping[str, float]) -> None:
     """A table's numbers into its run; those that have not changed are not repeated. UserError if the store fails."""
     uri = resolve_uri(settings, runs_root)
-    with _user_errors(uri):
-        client = _client(uri)
+    with user_errors(uri):
+        client = client_of(uri)
         old = client.get_run(mlflow_run_id).data.metrics
-        for key in sorted(key for key in metrics if old.get(key) != metrics[key]):
-            client.log_metric(mlflow_run_id, key, metrics[key])
-
-
-def _log_model(client: "MlflowClient", run_id: str, name: str, number: int, factory: "ModuleFactory") -> str | None:
-    from mlflow.entities import LoggedModelOutput
-    from mlflow.exceptions import MlflowException
-    from mlflow.models import Model
-
-    module, example, metadata = factory()
-    experiment = client.get_run(run_id).info.experiment_id
-    model = client.create_logged_model(experiment, name=name, source_run_id=run_id, tags={"round": str(number)})
-    status: Literal["READY", "FAILED"] = "FAILED"
-    try:
-        with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
-            about = Model(model_id=model.model_id, run_id=run_id, metadata=dict(metadata))
-            _export(module, example, Path(folder) / name, about)
-            client.log_model_artifacts(model.model_id, str(Path(folder) / name))
-        status = "READY"
-    except (RuntimeError, ValueError, TypeError, AttributeError, MlflowException) as error:
-        # What torch.export refuses comes as any of these; a finished training must not fail for it
-        log.warning("MLflow: the network of round %d cannot be exported: %s", number, error)
-        client.set_tag(run_id, f"fedscene.model_error.{name}", f"{type(error).__name__}: {error}"[: own.TAG_LENGTH])
-        return None
-    finally:
-        client.finalize_logged_model(model.model_id, status)
-    client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=number)])
-    return str(model.model_uri)
-
-
-def _export(module: "torch.nn.Module", example: "np.ndarray", folder: Path, about: "Model") -> None:
-    import mlflow.pytorch
-    import numpy as np
-    import torch
-    from mlflow.models import ModelSignature
-    from mlflow.types.schema import Schema, TensorSpec
-
-    if len(example) == 1:  # torch.export takes a batch of one for a constant
-        example = np.concatenate([example, example])
-    module = module.cpu().eval()  # an exported graph cannot be moved to another device
-    with torch.no_grad():
-        output = module(torch.from_numpy(example)).numpy()
-    specs = [Schema([TensorSpec(array.dtype, (-1, *array.shape[1:]))]) for array in (example, output)]
-    mlflow.pytorch.save_model(
-        module,
-        str(folder),
-        signature=ModelSignature(inputs=specs[0], outputs=specs[1]),
-        input_example=example,
-        # Given, as MLflow takes 15-20 s to find them out; without the local part (+cu130) that no index has
-        pip_requirements=[f"torch=={torch.__version__.split('+')[0]}", f"numpy=={np.__version__}"],
-        serialization_format="pt2",
-        mlflow_model=about,
-    )
+        for key, value in sorted(metrics.items()):
+            both_nan = math.isnan(value) and math.isnan(old.get(key, 0.0))
+            if old.get(key) != value and not both_nan:
+                client.log_metric(mlflow_run_id, key, value)
 
 
 def find_data_version(settings: TrackingSettings, runs_root: Path, run_id: str) -> str:
     """The version of the data that a run (MLflow's id or ours) was trained on; a UserError if no run has one."""
     uri = resolve_uri(settings, runs_root)
-    with _user_errors(uri, hint=None):
-        client, query = _client(uri), f"tags.`{own.RUN_TAG}` = '{run_id.replace(chr(39), '')}'"
+    with user_errors(uri, hint=None):
+        client, query = client_of(uri), f"tags.`{own.RUN_TAG}` = '{run_id.replace(chr(39), '')}'"
         experiment = client.get_experiment_by_name(settings.experiment)
         found = client.search_runs([experiment.experiment_id], query, max_results=1) if experiment else []
         tags = (found[0] if found else client.get_run(run_id)).data.tags
@@ -261,27 +266,6 @@ def find_data_version(settings: TrackingSettings, runs_root: Path, run_id: str) 
         where, hint = f"run {run_id}", "it was started outside a DVC repository"
         raise UserError("The run names no data version", where=where, expected=f"a tag {own.DATA_TAG}", hint=hint)
     return str(tags[own.DATA_TAG])
-
-
-def _client(uri: str) -> "MlflowClient":
-    for name, value in own.CLIENT_DEFAULTS.items():
-        os.environ.setdefault(name, value)
-    from mlflow.tracking import MlflowClient
-
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
-    return MlflowClient(uri)
-
-
-@contextlib.contextmanager
-def _user_errors(uri: str, hint: str | None = own.LATER) -> Iterator[None]:
-    from alembic.util.exc import CommandError
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (MlflowException, SQLAlchemyError, CommandError, ImportError, OSError) as error:
-        raise own.store_error(uri, error, hint) from error
 
 
 def _experiment(client: "MlflowClient", name: str, location: str | None) -> str:

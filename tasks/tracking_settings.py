@@ -1,7 +1,6 @@
 """Where MLflow is, whether it can be used, and what a run is tagged with: all that needs no MLflow to be imported."""
 
 import base64
-import contextlib
 import http.client
 import math
 import os
@@ -9,12 +8,11 @@ import re
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from filelock import FileLock, Timeout
 from pydantic import Field
 
 from models.base_settings import Section
@@ -27,11 +25,18 @@ RUN_TAG = "fedscene.run_id"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 DATA_TAG = "fedscene.data_version"
 LAST_TAG = "fedscene.last_round"
+LOGGED_TAG = "fedscene.logged_rounds"
+ROUNDS_TAG = "fedscene.rounds"
 BEST_TAG = "fedscene.best_round"
 BEST_VALUE_TAG = "fedscene.best_score"
+REPORT_TAG = "fedscene.report_digest"
+MODEL_TAG = "fedscene.model"  # .last, .best
+MODEL_ERROR_TAG = "fedscene.model_error"
 CUT_TAG = "fedscene.cut_params"
 CHANGED_TAG = "fedscene.changed_params"
 PARAM_LENGTH, TAG_LENGTH = 6000, 8000  # MLflow's limits
+MOST_ROUNDS = 1_000_000  # in one range of a tag: a damaged one must not fill the memory
+SAID_LENGTH = 300  # of a database's words in an error
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}  # of a database whose address names none
 # Set only where the user has not: no telemetry, 2 minutes instead of many for a server that hangs, no bars
 CLIENT_DEFAULTS = {
@@ -42,7 +47,6 @@ CLIENT_DEFAULTS = {
 }
 LATER = "the run's own folder is complete; what is missing is logged when the run is resumed"
 OTHERWISE = "correct tracking.uri, or train without it: tracking.enabled: false"
-MIGRATION_S = 180.0  # making the tables of a new database takes 3-6 s; other processes wait for it
 
 
 class TrackingSettings(Section):
@@ -140,7 +144,9 @@ def _health(parts: SplitResult) -> urllib.request.Request:
 
 def store_error(uri: str, error: Exception, hint: str | None) -> UserError:
     """What MLflow, or the database under it, refused, as an error for the user."""
-    what, found = "MLflow did not take or give what was asked", f"{type(error).__name__}: {error}"
+    said = str(error).strip().partition("\n")[0]  # what follows are pages of SQL
+    said = said if len(said) <= SAID_LENGTH else f"{said[:SAID_LENGTH]}..."
+    what, found = "MLflow did not take or give what was asked", f"{type(error).__name__}: {said}"
     if isinstance(error, ImportError):
         what, found = "A package that MLflow needs here is not installed", error.name or str(error)
         hint = "install it (for a database: its driver), or choose another tracking.uri"
@@ -165,27 +171,6 @@ def artifact_location(uri: str, runs_root: Path) -> str | None:
     return (home / "mlartifacts").as_uri()
 
 
-@contextlib.contextmanager
-def one_initialiser(uri: str) -> Iterator[None]:
-    """Lets one process at a time make the tables of an SQLite file; two at once both fail."""
-    if not uri.startswith("sqlite:///"):
-        yield
-        return
-    path = Path(uri.removeprefix("sqlite:///"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(f"{path}.lock", timeout=MIGRATION_S)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise UserError(
-            "Another process holds MLflow's database", where=lock.lock_file, hint="wait for it, or end it"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def plan_params(
     params: Mapping[str, Any], old: Mapping[str, str], tags: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -203,8 +188,31 @@ def plan_params(
 
 
 def best_tags(tags: Mapping[str, str], record: RoundRecord) -> dict[str, str]:
-    """The tags that name the best round so far, after ``record``; the earlier of two equal rounds stays the best."""
+    """The tags that name the best round so far, after ``record``; the earlier of two equal rounds is the best."""
     value, best = best_score(record), float(tags.get(BEST_VALUE_TAG, "nan"))
-    if math.isfinite(value) and not value <= best:
+    earlier = value == best and record.round < int(tags[BEST_TAG])
+    if math.isfinite(value) and (earlier or not value <= best):
         return {BEST_TAG: str(record.round), BEST_VALUE_TAG: repr(float(value))}
-    return {BEST_TAG: tags[BEST_TAG] if math.isfinite(best) else str(record.round)}
+    if math.isfinite(best):
+        return {BEST_TAG: tags[BEST_TAG]}
+    return {BEST_TAG: str(max(record.round, int(tags.get(BEST_TAG, 0))))}
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """A set of numbers as text, ``1-3,5``; shorter than a tag may be for any run."""
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def numbers_of(text: str) -> set[int]:
+    """The numbers that ``ranges`` wrote; what is no number there is left out, so that such a round is logged again."""
+    found: set[int] = set()
+    for part in re.findall(r"\d+(?:-\d+)?", text):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), min(int(last or first), int(first) + MOST_ROUNDS) + 1))
+    return found

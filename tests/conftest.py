@@ -74,3 +74,14 @@ def make_run(tiny_data, tmp_path):
         return context, initial_model(context)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory) -> Path:
+    """An MLflow database with one run in an experiment of its own; making one takes seconds, so tests copy it."""
+    from tasks import tracking
+    from tasks.tracking_settings import TrackingSettings
+
+    folder = tmp_path_factory.mktemp("mlflow")
+    tracking.open_run(TrackingSettings(experiment="other"), folder, "x", {}, {"fedscene.run_id": "x"})
+    return folder / "mlflow.db"

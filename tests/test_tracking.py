@@ -19,13 +19,6 @@ SETTINGS = TrackingSettings(keep_rounds=2)
 TAGS = {"fedscene.run_id": "fmman-seed1", "fedscene.data_version": "abc123"}
 
 
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mlflow")
-    tracking.open_run(TrackingSettings(experiment="other"), folder, "x", {}, {"fedscene.run_id": "x"})
-    return folder / "mlflow.db"
-
-
 @pytest.fixture
 def runs(tmp_path, migrated):
     shutil.copy(migrated, tmp_path / "mlflow.db")

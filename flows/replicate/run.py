@@ -207,7 +207,7 @@ def _run(
             assert job.error is not None
             raise job.error
         name, records = _found(job, data)
-        if len(records) < job.settings.federation.rounds:
+        if len(records) < job.settings.federation.rounds or not records[-1].metrics:
             tags = {"fedscene.table": plan.table.name, "fedscene.row": job.row, "fedscene.scale": plan.scale}
             if parent is not None:
                 tags["mlflow.parentRunId"] = parent

@@ -1,0 +1,128 @@
+"""MLflow's SQLite file: a kill or a full disk while it is made leaves nothing that is in the way."""
+
+import logging
+import shutil
+import sqlite3
+
+import pytest
+
+from models.errors import UserError
+from tasks import tracking
+from tasks.tracking_settings import TrackingSettings, resolve_uri
+
+TAGS = {"fedscene.run_id": "r"}
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def made(migrated, tmp_path_factory):
+    """A folder with a database that was made whole and holds a run of the default experiment."""
+    folder = tmp_path_factory.mktemp("made")
+    shutil.copy(migrated, folder)
+    tracking.open_run(TrackingSettings(), folder, "r", {}, TAGS)
+    return folder
+
+
+def open_in(folder):
+    return tracking.open_run(TrackingSettings(), folder, "r", {}, TAGS)
+
+
+def runs_in(folder):
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        return database.execute("SELECT count(*) FROM runs").fetchone()[0]
+
+
+def test_the_database_is_made_beside_its_place(migrated, tmp_path, monkeypatch):
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    seen = []
+
+    def end(self, uri, root, *_):
+        seen.append(uri)
+        sqlite3.connect(uri.removeprefix("sqlite:///")).execute("CREATE TABLE experiments (x)").connection.close()
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(SqlAlchemyStore, "__init__", end)
+    with pytest.raises(UserError, match=r"No space left[\s\S]*room on the disk"):
+        open_in(tmp_path)
+    assert f"{tmp_path}/mlflow.db" not in seen[0]
+    assert [path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
+    assert sorted(path.name for path in migrated.parent.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
+
+
+@pytest.mark.parametrize(
+    "left", ["no revision", "earlier revision", "temporary table", "empty", "no tables", "working folder"]
+)
+def test_what_a_kill_left_is_recognised_and_set_aside(made, tmp_path, monkeypatch, caplog, left):
+    # Making a database takes seconds: this one is copied where the real one would be made
+    monkeypatch.setattr("tasks.tracking_database._migrate", lambda file, _: shutil.copy(made / "whole.db", file))
+    shutil.copy(made / "mlflow.db", made / "whole.db")
+    clear(made / "whole.db")
+    file = tmp_path / "mlflow.db"
+    if left == "empty":
+        file.touch()
+    elif left == "working folder":
+        (tmp_path / ".mlflow.db.making-abc").mkdir()
+        (tmp_path / ".mlflow.db.making-abc" / "mlflow.db").write_bytes(b"half")
+    elif left == "no tables":
+        with sqlite3.connect(file) as database:
+            database.execute("CREATE TABLE x (y)")
+            database.execute("DROP TABLE x")
+    else:
+        shutil.copy(made / "whole.db", file)
+        statement = {
+            "no revision": "DELETE FROM alembic_version",
+            "earlier revision": "UPDATE alembic_version SET version_num = '451aebb31d03'",
+            "temporary table": "CREATE TABLE _alembic_tmp_datasets (x)",
+        }[left]
+        with sqlite3.connect(file) as database:
+            database.execute(statement)
+    before = file.read_bytes() if file.exists() else b""
+    with caplog.at_level(logging.WARNING):
+        assert open_in(tmp_path)
+    assert runs_in(tmp_path) == 1
+    aside = list(tmp_path.glob("mlflow.db.half-made-*"))
+    assert [path.read_bytes() for path in aside] == ([before] if before else [])
+    assert ("half made" in caplog.text) == bool(before)
+    assert not list(tmp_path.glob(".mlflow.db.making-*"))
+
+
+def clear(file):
+    """Takes the runs and the experiments of one's own out of a database."""
+    with sqlite3.connect(file) as database:
+        for table in ("tags", "runs", "experiment_tags"):
+            database.execute(f"DELETE FROM {table}")  # noqa: S608 - fixed names
+        database.execute("DELETE FROM experiments WHERE experiment_id != 0")
+
+
+@pytest.mark.parametrize("spoilt", ["CREATE TABLE _alembic_tmp_datasets (x)", "DELETE FROM alembic_version"])
+def test_a_database_that_holds_runs_is_never_set_aside(made, tmp_path, spoilt):
+    shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute(spoilt)
+    if spoilt.startswith("CREATE"):
+        assert open_in(tmp_path)
+    else:
+        with pytest.raises(UserError, match="out-of-date database schema"):
+            open_in(tmp_path)
+    assert runs_in(tmp_path) == 2 and not list(tmp_path.glob("*half-made*"))
+
+
+def test_a_file_that_took_the_databases_place_is_the_one_that_is_written_to(made, tmp_path):
+    shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
+    first = open_in(tmp_path)
+    shutil.copy(made / "mlflow.db", tmp_path / "other.db")
+    clear(tmp_path / "other.db")
+    (tmp_path / "other.db").replace(tmp_path / "mlflow.db")
+    assert open_in(tmp_path) != first and runs_in(tmp_path) == 1
+
+
+def test_an_error_of_the_database_is_one_line_not_pages_of_sql(made, tmp_path):
+    shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
+    run_id = open_in(tmp_path)
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("DROP TABLE tags")
+    with pytest.raises(UserError, match="no such table") as caught:
+        tracking.finish_run(TrackingSettings(), tmp_path, run_id, "FINISHED")
+    assert "SELECT" not in str(caught.value) and len(str(caught.value)) < 700
+    assert resolve_uri(TrackingSettings(), tmp_path) in str(caught.value)
