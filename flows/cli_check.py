@@ -88,10 +88,11 @@ def _sets(path: Path, name: str, classes: Path | None, aliases: Path | None, nea
     from tasks.data.near import DEFAULT_DISTANCE
 
     sets = [f"ingest.source={name}", f"ingest.path={_yaml(str(path))}"]
+    told = next((text.partition("=")[2] for text in reversed(given) if text.startswith("ingest.encoding=")), None)
     if classes is not None:
-        sets.append(f"ingest.classes={_yaml(read_classes(classes, '--classes'))}")
+        sets.append(f"ingest.classes={_yaml(read_classes(classes, '--classes', told))}")
     if aliases is not None:
-        sets.append(f"ingest.label_aliases={_yaml(read_aliases(aliases, '--aliases'))}")
+        sets.append(f"ingest.label_aliases={_yaml(read_aliases(aliases, '--aliases', told))}")
     if near and not any(text.startswith("ingest.near_duplicates=") for text in given):
         sets.append(f"ingest.near_duplicates={DEFAULT_DISTANCE}")
     return sets

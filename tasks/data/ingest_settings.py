@@ -11,7 +11,7 @@ from tasks.data.decode import DEFAULT_BACKGROUND, DEFAULT_MAX_PIXELS, DEFAULT_MI
 from tasks.data.formats import FORMATS, reader
 from tasks.data.rules import NameRule
 from tasks.data.split import SplitSettings
-from tasks.data.text import normal
+from tasks.data.text import normal, valid_encoding
 
 Channel = Annotated[int, Field(ge=0, le=255)]
 
@@ -31,6 +31,11 @@ class IngestSettings(_Formats):
     image_size: int = Field(64, ge=32, description="Side in pixels of the stored images; sides are squashed to it.")
     classes: list[str] | None = Field(
         None, description="The labels in their order; null: those that the source declares, else all that are found."
+    )
+    encoding: str | None = Field(
+        None,
+        description="Encoding of annotations, tables and lists that are not UTF-8, as gb18030 or cp1252; null: what "
+        "they declare or read best in, and a question where that is unclear.",
     )
     label_aliases: dict[str, str] = Field(
         {}, description="Label as found -> declared label, for misspelt annotations; each use is counted."
@@ -71,6 +76,11 @@ class IngestSettings(_Formats):
         if value not in FORMATS:
             raise ValueError(f"no such format; there are {', '.join(FORMATS)}")
         return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        return None if value is None else valid_encoding(value)
 
     @field_validator("classes")
     @classmethod

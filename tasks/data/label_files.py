@@ -12,7 +12,7 @@ _STRUCTURED = frozenset({".json", ".yaml", ".yml"})
 _KEYS = ("names", "classes")
 
 
-def read_classes(path: Path, where: str) -> list[str]:
+def read_classes(path: Path, where: str, encoding: str | None = None) -> list[str]:
     """The labels in their order.
 
     A JSON or YAML file holds a list, a mapping of indices 0, 1, ... to labels, or one of these under ``names`` or
@@ -21,11 +21,12 @@ def read_classes(path: Path, where: str) -> list[str]:
     Args:
         path: The file.
         where: The option's name, for messages.
+        encoding: Its encoding when it is not UTF-8, if the user says so.
 
     Raises:
         UserError: It cannot be read or is built otherwise. Whether the labels differ is for the settings to check.
     """
-    text = read_text(path, where)
+    text = read_text(path, where, encoding)
     if path.suffix.lower() not in _STRUCTURED:
         return [line for line in map(normal, text.splitlines()) if line]
     found = _structured(text, path, where)
@@ -39,7 +40,7 @@ def read_classes(path: Path, where: str) -> list[str]:
     return [_label(item, path, where) for item in found]
 
 
-def read_aliases(path: Path, where: str) -> dict[str, str]:
+def read_aliases(path: Path, where: str, encoding: str | None = None) -> dict[str, str]:
     """Label as found -> declared label.
 
     A JSON or YAML file holds a mapping; any other file is a CSV of two columns, under the heading ``found,meant`` or
@@ -48,11 +49,12 @@ def read_aliases(path: Path, where: str) -> dict[str, str]:
     Args:
         path: The file.
         where: The option's name, for messages.
+        encoding: Its encoding when it is not UTF-8, if the user says so.
 
     Raises:
         UserError: It cannot be read, is built otherwise, or maps one label to two.
     """
-    text = read_text(path, where)
+    text = read_text(path, where, encoding)
     if path.suffix.lower() in _STRUCTURED:
         found = _structured(text, path, where)
         if not isinstance(found, Mapping):

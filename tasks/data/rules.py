@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.text import normal, read_text
+from tasks.data.text import normal, read_text, valid_encoding
 
 #: The name of what a rule does not name; images without a site are quarantined.
 NO_NAME = ""
@@ -33,6 +33,15 @@ class NameRule(Section):
     table: Path | None = Field(
         None, description="rule table: a CSV with columns path and name; path may be the bare file name."
     )
+
+    encoding: str | None = Field(
+        None, description="rule table: its encoding when it is not UTF-8, as gb18030 or cp1252; null: what reads best."
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        return None if value is None else valid_encoding(value)
 
     @model_validator(mode="after")
     def _has_what_its_rule_needs(self) -> Self:
@@ -72,7 +81,7 @@ def namer(rule: NameRule, where: str, default: str = NO_NAME) -> Namer:
         return lambda path, fields: _field(column, path, fields, f"{where}.column")
     if rule.rule == "table":
         assert rule.table is not None
-        names = _table(rule.table.expanduser(), where)
+        names = _table(rule.table.expanduser(), where, rule.encoding)
         return lambda path, _: names.get(path) or names.get(PurePosixPath(path).name, NO_NAME)
     return lambda _path, _fields: default
 
@@ -94,9 +103,9 @@ def _field(column: str, path: str, fields: Mapping[str, str], where: str) -> str
     return normal(fields[column])
 
 
-def _table(path: Path, where: str) -> dict[str, str]:
+def _table(path: Path, where: str, encoding: str | None) -> dict[str, str]:
     """The names in the rule's CSV, by path."""
-    rows = list(csv.reader(read_text(path, f"{where}.table").splitlines()))
+    rows = list(csv.reader(read_text(path, f"{where}.table", encoding, f"{where}.encoding").splitlines()))
     head = [normal(cell).casefold() for cell in rows[0]] if rows else []
     if "path" not in head or "name" not in head:
         raise UserError("the table lacks a column", where=path, expected="columns path, name", found=", ".join(head))

@@ -21,6 +21,7 @@ from tasks.data.formats.listed import Finder, Mention, Wanted, listed_image, par
 from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, image_row, left_over, scan
 from tasks.data.rules import Namer, namer
 from tasks.data.sample import RawSample
+from tasks.data.shared_text import shared_encodings
 
 if TYPE_CHECKING:
     from tasks.data.ingest_settings import IngestSettings
@@ -64,7 +65,7 @@ def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list
     Raises:
         UserError: A JSON cannot be read, or several have other categories.
     """
-    listings = _listings(root, own, scan(_folder(root), ingest.site, (".json",)))
+    listings = _listings(root, own, scan(_folder(root), ingest.site, (".json",)), ingest.encoding)
     known = {name for listing in listings for name in listing.classes}
     first, *others = listings
     expected = _labels(first, known)
@@ -100,7 +101,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
         UserError: A JSON cannot be read or there is none, or the site rule does not fit.
     """
     tree = scan(_folder(root), ingest.site, (".json",))
-    listings = _listings(root, own, tree)
+    listings = _listings(root, own, tree, ingest.encoding)
     uses, missing = _matched(listings, tree)
     whole = root.is_dir()
     if whole:
@@ -130,7 +131,7 @@ def _folder(root: Path) -> Path:
     return root.parent.parent if root.parent.name.lower() in _JSON_FOLDERS else root.parent
 
 
-def _listings(root: Path, own: Settings, tree: Tree) -> list[Listing]:
+def _listings(root: Path, own: Settings, tree: Tree, told: str | None) -> list[Listing]:
     """The JSON files that count, read.
 
     Raises:
@@ -155,7 +156,8 @@ def _listings(root: Path, own: Settings, tree: Tree) -> list[Listing]:
     if not entries:
         found = ", ".join(list(by_name)[:6]) or "no .json file"
         raise UserError("there is no COCO JSON", where=folder, expected=LAYOUT, found=found)
-    return [load_listing(entry, own.rules) for entry in entries]
+    encodings = shared_encodings((entry.path for entry in entries), told)
+    return [load_listing(entry, own.rules, encodings) for entry in entries]
 
 
 def _json_row(listing: Listing) -> RawSample:

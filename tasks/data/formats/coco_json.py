@@ -10,7 +10,7 @@ from models.errors import UserError
 from tasks.data.formats.coco_categories import Categories
 from tasks.data.formats.coco_records import Json, Record, Rules, join, remark
 from tasks.data.formats.tree import Entry, split_of
-from tasks.data.text import TextError, decode_text
+from tasks.data.text import Encodings, TextError, decode_text
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,18 @@ def looks_like_coco(path: Path) -> bool:
     return text.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")[:1] == b"{" and b'"images"' in text and b'"categories"' in text
 
 
-def load_listing(entry: Entry, rules: Rules) -> Listing:
+def load_listing(entry: Entry, rules: Rules, encodings: Encodings | None = None) -> Listing:
     """Read a COCO JSON.
 
     Args:
         entry: The file.
         rules: What the settings say of odd annotations.
+        encodings: What is known of the encoding of the source's JSON files.
 
     Raises:
         UserError: It cannot be read, is no JSON, or is not built as COCO's are; single wrong entries are remarks.
     """
-    data, encoding = _load(entry)
+    data, encoding = _load(entry, encodings)
     categories = Categories(_list(data, "categories", entry), entry.path)
     images = _list(data, "images", entry)
     marks = _list(data, "annotations", entry) if data.get("annotations") is not None else None
@@ -83,9 +84,9 @@ def load_listing(entry: Entry, rules: Rules) -> Listing:
     )
 
 
-def _load(entry: Entry) -> tuple[Json, str]:
+def _load(entry: Entry, encodings: Encodings | None) -> tuple[Json, str]:
     try:
-        text, encoding = decode_text(entry.path.read_bytes())
+        text, encoding = decode_text(entry.path.read_bytes(), entry.path, encodings)
         data = json.loads(text, object_hook=_without_outlines)
     except (OSError, TextError, ValueError) as error:  # ValueError: no JSON, or a number of thousands of digits
         raise UserError("cannot read the COCO JSON", where=entry.path, found=error) from error

@@ -69,7 +69,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     yield from left_over(tree, {entry.name for entry in [*jsons, *hdf5]})
     yield from (file_row(entry, "ok", "metadata") for entry in hdf5)
     for entry in jsons:
-        yield from _listed(entry, tree.images, own.key, site_of)
+        yield from _listed(entry, tree.images, own.key, site_of, ingest.encoding)
     if not jsons:
         yield from (image_row(entry, "no_annotation", "beside HDF5 files") for entry in tree.images)
     for entry in hdf5:
@@ -91,10 +91,12 @@ def _sources(root: Path, tree: Tree) -> tuple[list[Entry], list[Entry]]:
     return jsons, hdf5
 
 
-def _listed(listing: Entry, images: Sequence[Entry], key: str, site_of: Namer | None) -> Iterator[RawSample]:
+def _listed(
+    listing: Entry, images: Sequence[Entry], key: str, site_of: Namer | None, encoding: str | None
+) -> Iterator[RawSample]:
     """The rows of the JSON, of every image, and of what is listed but missing."""
-    records, encoding = load_json(listing, key)
-    yield file_row(listing, *(("fixed", "encoding") if encoding else ("ok", "metadata")), encoding)
+    records, repaired = load_json(listing, key, encoding)
+    yield file_row(listing, *(("fixed", "encoding") if repaired else ("ok", "metadata")), repaired)
     by_id: dict[str, list[Record]] = defaultdict(list)
     for number, record in enumerate(records):
         if record is None or not record.image:

@@ -8,7 +8,7 @@ from typing import Any
 
 from models.errors import UserError
 from tasks.data.formats.tree import Entry
-from tasks.data.text import TextError, decode_text, normal
+from tasks.data.text import Encodings, TextError, decode_text, normal
 
 #: A partition's name -> the split. FLAIR's README says both val and dev.
 PARTITIONS = {"train": "train", "val": "val", "validation": "val", "dev": "val", "test": "test"}
@@ -47,12 +47,13 @@ def made_record(image: str, user: str, partition: str, labels: Iterable[Any] | N
     return Record(image, sys.intern(user), sys.intern(partition), names)
 
 
-def load_json(entry: Entry, key: str) -> tuple[list[Record | None], str]:
+def load_json(entry: Entry, key: str, encoding: str | None = None) -> tuple[list[Record | None], str]:
     """Read ``labels_and_metadata.json``, a list of ``{user_id, image_id, labels, fine_grained_labels, partition}``.
 
     Args:
         entry: The file.
         key: Which of the two lists of labels counts.
+        encoding: Its encoding when it is not UTF-8, if the user says so.
 
     Returns:
         A record for each entry, ``None`` for an entry that is no object; and the encoding when that needed a repair.
@@ -61,7 +62,7 @@ def load_json(entry: Entry, key: str) -> tuple[list[Record | None], str]:
         UserError: It cannot be read or is no list.
     """
     try:
-        text, encoding = decode_text(entry.path.read_bytes())
+        text, encoding = decode_text(entry.path.read_bytes(), entry.path, Encodings(encoding))
         # Objects become records at once: 430,000 dictionaries would take a gigabyte.
         data = json.loads(text, object_hook=lambda found: _record(found, key))
     except (OSError, TextError, ValueError, RecursionError) as error:

@@ -56,7 +56,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
         path = root if root.is_file() else root / name
         if path.suffix.lower() in SUFFIXES and "/" not in name:
             try:
-                columns = [column.casefold() for column in open_table(path).columns]
+                columns = [column.casefold() for column in open_table(path, ask=False).columns]
             except UserError:
                 continue
             if set(columns) & set(_IMAGE_COLUMNS) and set(columns) & set(_LABEL_COLUMNS):
@@ -73,7 +73,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     folder = root if root.is_dir() else root.parent
     tree = scan(folder, ingest.site)
     entry = _table_entry(root, folder, own, tree)
-    table = open_table(entry.path)
+    table = open_table(entry.path, ingest.encoding)
     uses, missing = _matched(table, _Columns(table.columns, own, entry.path), tree)
     if root.is_dir():
         yield from left_over(tree, {entry.name, *uses})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import UserError
-from tasks.data.text import TextError, decode_text, normal
+from tasks.data.text import Encodings, TextError, decode_text, normal
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _DELIMITERS = ",;\t"
@@ -41,19 +41,24 @@ class OpenTable:
     encoding: str = ""
 
 
-def open_table(path: Path) -> OpenTable:
+def open_table(path: Path, told: str | None = None, ask: bool = True) -> OpenTable:
     """Open a table and read its head.
+
+    Args:
+        path: The file.
+        told: The encoding of a CSV that is not UTF-8, if the user says so.
+        ask: Whether an unclear encoding is a question to the user.
 
     Raises:
         UserError: It cannot be read, has no head, or a column stands twice. Iterating over the rows raises for what
             makes the rest of a file unreadable, as a quote that is never closed.
     """
-    return _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)
+    return _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path, told, ask)
 
 
-def _csv(path: Path) -> OpenTable:
+def _csv(path: Path, told: str | None, ask: bool) -> OpenTable:
     try:
-        text, encoding = decode_text(path.read_bytes())
+        text, encoding = decode_text(path.read_bytes(), path, Encodings(told), ask)
     except (OSError, TextError) as error:
         raise UserError("cannot read the table", where=path, found=error) from error
     if "\0" in text:

@@ -19,7 +19,8 @@ from tasks.data.formats.pairs import pair_row
 from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, left_over, misfits, pair, scan
 from tasks.data.formats.voc_xml import parse_annotation
 from tasks.data.sample import RawSample
-from tasks.data.text import TextError, decode_text
+from tasks.data.shared_text import shared_encodings
+from tasks.data.text import Encodings, TextError, decode_text
 
 if TYPE_CHECKING:
     from tasks.data.ingest import IngestSettings
@@ -62,13 +63,15 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     """Every file of the tree once, an image before its annotation, pairs in name order.
 
     Raises:
-        UserError: The site rule does not fit the tree, or a name stands in two split lists.
+        UserError: The site rule does not fit the tree, a name stands in two split lists, or the
+            annotations' encoding is unclear.
     """
     tree = scan(root, ingest.site, (".xml",))
-    splits = _Splits(tree, own.use_image_sets)
+    splits = _Splits(tree, own.use_image_sets, Encodings(ingest.encoding))
+    encodings = shared_encodings((entry.path for entry in tree.annotations), ingest.encoding)
     yield from left_over(tree, splits.used)
     yield from splits.rows
-    parse = partial(parse_annotation, difficult=own.difficult == "count")
+    parse = partial(parse_annotation, difficult=own.difficult == "count", encodings=encodings)
     for group in pair(tree):
         enough = len(group.annotations) == 1 or (group.annotations and own.several_annotations == "join")
         if enough and len(group.images) == 1 and group.images[0].site != NO_SITE:
@@ -80,9 +83,10 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
 class _Splits:
     """The lists of ``ImageSets/Main``: which split each image belongs to, and the lists' own manifest rows."""
 
-    def __init__(self, tree: Tree, use: bool) -> None:
+    def __init__(self, tree: Tree, use: bool, encodings: Encodings) -> None:
         self.rows: list[RawSample] = []
         self.used: set[str] = set()
+        self._encodings = encodings
         self._scopes: dict[str, dict[str, str]] = {}  # folder above ImageSets -> stem -> split
         stems = {entry.stem for entry in tree.images}
         for entry in tree.others if use else ():
@@ -100,7 +104,7 @@ class _Splits:
 
     def _read(self, entry: Entry, split: str) -> list[str]:
         scope = self._scopes.setdefault(str(PurePosixPath(entry.name).parents[2]), {})
-        text, _ = decode_text(entry.path.read_bytes())
+        text, _ = decode_text(entry.path.read_bytes(), entry.path, self._encodings)
         names = [_stem(line.strip()) for line in text.splitlines() if line.strip()]
         for name in names:
             if scope.setdefault(name, split) != split:

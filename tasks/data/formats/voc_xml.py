@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tasks.data.sample import Boxes
-from tasks.data.text import TextError, decode_text
+from tasks.data.text import Encodings, TextError, decode_text
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -34,12 +34,13 @@ class Annotation:
     encoding: str = ""
 
 
-def parse_annotation(data: bytes, difficult: bool = True) -> Annotation:
+def parse_annotation(data: bytes, difficult: bool = True, encodings: Encodings | None = None) -> Annotation:
     """Read a VOC annotation.
 
     Args:
         data: The file.
         difficult: Whether objects marked difficult give their label; their boxes are looked at in any case.
+        encodings: What is known of the encoding of all the source's annotations.
 
     ``filename`` and ``path`` are not looked at (they are wrong too often), optional fields are optional, and
     another root element is accepted when it holds an ``object`` with a ``name``.
@@ -53,7 +54,7 @@ def parse_annotation(data: bytes, difficult: bool = True) -> Annotation:
     from defusedxml.ElementTree import fromstring
 
     try:
-        text, encoding = decode_text(data)
+        text, encoding = decode_text(data, encodings=encodings, ask=False)
         # Given as text, the parser does not look at the declared encoding, which may be false or unknown to it.
         root = fromstring(text)
     except TextError as error:

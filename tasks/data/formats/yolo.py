@@ -19,7 +19,7 @@ from tasks.data.formats.voc_xml import Annotation, AnnotationError
 from tasks.data.formats.yolo_names import Names, find_names
 from tasks.data.formats.yolo_splits import Splits
 from tasks.data.sample import Boxes, RawSample
-from tasks.data.text import TextError, decode_text
+from tasks.data.text import Encodings, TextError, decode_text
 
 if TYPE_CHECKING:
     from tasks.data.ingest_settings import IngestSettings
@@ -47,7 +47,7 @@ def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list
         UserError: There are none, or files disagree.
     """
     tree = scan(root, ingest.site, (".txt",))
-    return list(dict.fromkeys(_names(root, own, tree).by_index.values()))
+    return list(dict.fromkeys(_names(root, own, tree, ingest.encoding).by_index.values()))
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
@@ -65,8 +65,8 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
         UserError: Nothing names the class indices, the site rule does not fit, or split lists contradict each other.
     """
     tree = scan(root, ingest.site, (".txt",))
-    names = _names(root, own, tree)
-    splits = Splits(tree, names.files)
+    names = _names(root, own, tree, ingest.encoding)
+    splits = Splits(tree, names.files, Encodings(ingest.encoding))
     special = splits.lists | {
         entry.name: row
         for entry in tree.annotations + tree.others
@@ -95,7 +95,7 @@ def parse_labels(data: bytes, names: Mapping[int, str]) -> Annotation:
         AnnotationError: It is no text, or a line is no "index numbers..." or has an index without a name.
     """
     try:
-        text, encoding = decode_text(data)
+        text, encoding = decode_text(data, ask=False)
     except TextError as error:
         raise AnnotationError("bad_text", str(error)) from error
     labels: list[str] = []
@@ -123,8 +123,8 @@ def parse_labels(data: bytes, names: Mapping[int, str]) -> Annotation:
     return Annotation(tuple(dict.fromkeys(labels)), Boxes(tuple(sides), relative=True), encoding)
 
 
-def _names(root: Path, own: Settings, tree: Tree) -> Names:
-    return find_names(root, tree.annotations + tree.others, own.names)
+def _names(root: Path, own: Settings, tree: Tree, told: str | None) -> Names:
+    return find_names(root, tree.annotations + tree.others, own.names, Encodings(told))
 
 
 def _names_row(entry: Entry, names: Names) -> RawSample | None:
@@ -133,9 +133,9 @@ def _names_row(entry: Entry, names: Names) -> RawSample | None:
         return file_row(entry, "quarantined", "bad_text", names.broken[entry.name])
     for file in names.files:
         if file.name == entry.name:
-            return file_row(
-                entry, "ok", "metadata", "; ".join(filter(None, (f"{len(file.by_index)} names", file.remark)))
-            )
+            status, reason = ("fixed", "encoding") if file.encoding else ("ok", "metadata")
+            remarks = (file.encoding, f"{len(file.by_index)} names", file.remark)
+            return file_row(entry, status, reason, "; ".join(filter(None, remarks)))
     return None
 
 
@@ -173,7 +173,7 @@ def _in_label_folder(entry: Entry, paired: set[PurePosixPath]) -> bool:
 def _like_labels(path: Path) -> bool:
     """Whether a text file is empty or begins with an index and a number."""
     try:
-        text, _ = decode_text(path.read_bytes())
+        text, _ = decode_text(path.read_bytes(), ask=False)
     except (OSError, TextError):
         return False
     words = text.split(maxsplit=2)[:2]

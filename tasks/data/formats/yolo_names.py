@@ -7,7 +7,7 @@ from typing import Any
 
 from models.errors import UserError
 from tasks.data.formats.tree import Entry
-from tasks.data.text import TextError, decode_text, normal
+from tasks.data.text import Encodings, TextError, decode_text, normal
 
 _YAML = (".yaml", ".yml")
 _LISTS = frozenset({"classes.txt", "names.txt", "_darknet.labels"})
@@ -25,6 +25,7 @@ class NamesFile:
         splits: Key such as ``train`` -> the folders or lists that the YAML names for it, as written.
         base: The YAML's ``path``, to which those are relative; "" without one.
         remark: What is odd about it.
+        encoding: The encoding it was decoded with, when that needed a repair, else "".
     """
 
     name: str
@@ -32,6 +33,7 @@ class NamesFile:
     splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     base: str = ""
     remark: str = ""
+    encoding: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class _BadFileError(Exception):
     """A file that cannot be read or parsed."""
 
 
-def find_names(root: Path, entries: Sequence[Entry], given: Path | None) -> Names:
+def find_names(root: Path, entries: Sequence[Entry], given: Path | None, encodings: Encodings | None = None) -> Names:
     """Read the names file that is given, or all that are in the tree.
 
     Raises:
@@ -57,7 +59,7 @@ def find_names(root: Path, entries: Sequence[Entry], given: Path | None) -> Name
         path = given.expanduser()
         inside = {entry.path.resolve(): entry.name for entry in entries if entry.path.name == path.name}
         try:
-            found = _read(path, inside.get(path.resolve(), str(path)))
+            found = _read(path, inside.get(path.resolve(), str(path)), encodings)
         except _BadFileError as error:
             raise UserError("cannot read the names", where=f"ingest.yolo.names: {path}", found=error) from error
         if found is None:
@@ -69,7 +71,7 @@ def find_names(root: Path, entries: Sequence[Entry], given: Path | None) -> Name
         if not (name.endswith((*_YAML, _LIST_SUFFIX)) or name in _LISTS):
             continue
         try:
-            found = _read(entry.path, entry.name)
+            found = _read(entry.path, entry.name, encodings)
         except _BadFileError as error:
             broken[entry.name] = str(error)
             continue
@@ -103,7 +105,7 @@ def _shown(file: NamesFile) -> str:
     return ", ".join(some[:8]) + (", ..." if len(some) > 8 else "")
 
 
-def _read(path: Path, name: str) -> NamesFile | None:
+def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | None:
     """The names in a file, ``None`` for a YAML about something else.
 
     Raises:
@@ -111,13 +113,17 @@ def _read(path: Path, name: str) -> NamesFile | None:
         UserError: Its names are of a wrong kind.
     """
     try:
-        text, _ = decode_text(path.read_bytes())
+        data = path.read_bytes()
+        yaml_of_another = path.suffix.lower() in _YAML and b"names" not in data.replace(b"\0", b"")
+        text, encoding = decode_text(data, path, encodings, ask=not yaml_of_another)
     except (OSError, TextError) as error:
         raise _BadFileError(str(error)) from error
     if path.suffix.lower() not in _YAML:
         # A blank line counts, as it does for the programs that wrote the labels.
         lines = {index: normal(line) for index, line in enumerate(text.splitlines())}
-        return NamesFile(name, _checked({index: line for index, line in lines.items() if line}, name))
+        return NamesFile(
+            name, _checked({index: line for index, line in lines.items() if line}, name), encoding=encoding
+        )
     content = _yaml(text)
     if not isinstance(content, dict) or "names" not in content:
         return None
@@ -126,7 +132,7 @@ def _read(path: Path, name: str) -> NamesFile | None:
     remark = f"nc is {count}, but it names {len(by_index)}" if count not in (None, len(by_index)) else ""
     splits = {key: tuple(_texts(content.get(key))) for key in _SPLIT_KEYS if content.get(key)}
     base = content.get("path")
-    return NamesFile(name, by_index, splits, base if isinstance(base, str) else "", remark)
+    return NamesFile(name, by_index, splits, base if isinstance(base, str) else "", remark, encoding)
 
 
 def _yaml(text: str) -> Any:

@@ -10,7 +10,7 @@ from tasks.data.formats.listed import Finder, parts_of
 from tasks.data.formats.tree import Entry, Tree, file_row, split_of
 from tasks.data.formats.yolo_names import NamesFile
 from tasks.data.sample import RawSample
-from tasks.data.text import TextError, decode_text
+from tasks.data.text import Encodings, TextError, decode_text
 
 
 class Splits:
@@ -19,6 +19,7 @@ class Splits:
     Args:
         tree: The tree, its text files as annotations.
         files: The YAML files.
+        encodings: What is known of the lists' encoding.
 
     Attributes:
         lists: The text files that list the images of a split, and their manifest rows.
@@ -27,9 +28,10 @@ class Splits:
         UserError: A list cannot be read, or an image stands in the lists of two splits.
     """
 
-    def __init__(self, tree: Tree, files: Sequence[NamesFile]) -> None:
+    def __init__(self, tree: Tree, files: Sequence[NamesFile], encodings: Encodings | None = None) -> None:
         self.lists: dict[str, RawSample] = {}
         self._listed: dict[str, str] = {}
+        self._encodings = encodings
         self._folders: dict[str, str] = {}
         finder = Finder(entry.name for entry in tree.images)
         texts = {entry.name: entry for entry in tree.annotations}
@@ -58,7 +60,7 @@ class Splits:
 
     def _read(self, entry: Entry, splits: set[str], finder: Finder) -> None:
         try:
-            names = _lines(entry)
+            names = _lines(entry, self._encodings, ask=True)
         except (OSError, TextError) as error:
             raise UserError("cannot read a split list", where=entry.path, found=error) from error
         split = next(iter(splits)) if len(splits) == 1 else None
@@ -99,15 +101,15 @@ def _places(files: Sequence[NamesFile], known: set[str]) -> Iterator[tuple[str, 
                     yield split, place
 
 
-def _lines(entry: Entry) -> list[str]:
-    text, _ = decode_text(entry.path.read_bytes())
+def _lines(entry: Entry, encodings: Encodings | None, ask: bool) -> list[str]:
+    text, _ = decode_text(entry.path.read_bytes(), entry.path, encodings, ask)
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _lists_images(entry: Entry) -> bool:
     """Whether every line is the name of an image file."""
     try:
-        lines = _lines(entry)
+        lines = _lines(entry, None, ask=False)
     except (OSError, TextError):
         return False
     return bool(lines) and all(PurePosixPath(line).suffix.lower() in SUFFIXES for line in lines)
