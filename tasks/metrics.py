@@ -77,7 +77,8 @@ def multilabel_metrics(
     ``cf1`` is the F1 of macro precision and macro recall, ``mean_f1`` the mean of the classes' F1. Where every image
     has exactly one label, ``accuracy`` is the share of images whose highest score is that label's.
     ``classes_without_positives`` are left out of every macro mean, or with ``zero_support: zero`` enter it as 0,
-    AP included; ``classes_used`` says how many are in.
+    AP included; with ``zero_f1`` they are left out of macro-AP and its chance level, and enter macro precision, recall
+    and F1 as 0. ``classes_used`` says how many are in macro-AP.
 
     Args:
         scores: Probabilities [N, C].
@@ -89,14 +90,17 @@ def multilabel_metrics(
     """
     table = per_class_table(scores, targets, settings.threshold)
     there = table["support"] > 0
-    used = np.full_like(there, len(targets) > 0) if settings.zero_support == "zero" else there
+    every = np.full_like(there, len(targets) > 0)
+    used = every if settings.zero_support == "zero" else there  # in macro-AP
+    counted = there if settings.zero_support == "exclude" else every  # in macro precision, recall and F1
     table["ap"] = np.where(there, table["ap"], 0.0)
     predicted, true = scores >= settings.threshold, targets.astype(bool)
     hits, said, positives = float((predicted & true).sum()), float(predicted.sum()), float(true.sum())
     micro_p, micro_r = float(_ratio(hits, said)), float(_ratio(hits, positives))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the mean of no class is NaN, and that is what we mean
-        macro = {name: float(np.mean(table[name][used])) for name in ("ap", "precision", "recall", "f1", "prevalence")}
+        macro = {name: float(np.mean(table[name][used])) for name in ("ap", "prevalence")}
+        macro |= {name: float(np.mean(table[name][counted])) for name in ("precision", "recall", "f1")}
     harmonic = float(_ratio(2 * macro["precision"] * macro["recall"], macro["precision"] + macro["recall"]))
     single = len(targets) > 0 and bool((true.sum(axis=1) == 1).all())
     accuracy = {"accuracy": float((scores.argmax(axis=1) == true.argmax(axis=1)).mean())} if single else {}
@@ -105,7 +109,7 @@ def multilabel_metrics(
         "micro_ap": average_precision(scores.ravel(), true.ravel()),
         "macro_precision": macro["precision"],
         "macro_recall": macro["recall"],
-        "cf1": harmonic if used.any() else float("nan"),
+        "cf1": harmonic if counted.any() else float("nan"),
         "mean_f1": macro["f1"],
         "micro_precision": micro_p,
         "micro_recall": micro_r,

@@ -35,7 +35,11 @@ def classes_section(record: RoundRecord, zero_support: str) -> str:
     absent = [name for name, cells in record.per_class.items() if cells.get("support") == 0]
     if not absent:
         return breakdown("Classes", record.per_class, record)
-    become = "They enter every macro mean as 0" if zero_support == "zero" else "They are in no macro mean"
+    become = {
+        "exclude": "They are in no macro mean",
+        "zero": "They enter every macro mean as 0",
+        "zero_f1": "They are not in macro-AP, and enter macro precision, recall and F1 as 0",
+    }[zero_support]
     note = f"Without a positive test image, and so without AP: {', '.join(map(safe_cell, absent))}. {become}."
     return f"{breakdown('Classes', record.per_class, record)}\n\n{note}"
 

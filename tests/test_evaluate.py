@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, precision_score, recall_score
 
+from flows.settings import load_settings
 from tasks.evaluate import evaluate_model
 from tasks.evaluation_settings import EvaluationSettings
 from tasks.metrics import (
@@ -118,6 +119,28 @@ def test_a15_classes_without_positives_as_zero():
     everywhere = random_case(6)
     assert multilabel_metrics(*everywhere, ZERO) == multilabel_metrics(*everywhere)
     assert math.isnan(multilabel_metrics(scores[:0], targets[:0], ZERO)["macro_ap"]), "no image: nothing to count as 0"
+
+
+def test_fedlgt_s_numbers_by_hand():
+    """Classes: one found (AP 1, P 1, R 1), one half found (AP 5/6, P 1, R 1/2), one without positives (P = R = 0)."""
+    targets = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 0]], dtype=np.uint8)
+    scores = np.array([[0.9, 0.8, 0.1], [0.2, 0.4, 0.7], [0.6, 0.3, 0.2]])
+    ap = (1 + 5 / 6) / 2  # of the two that have positives
+    by_hand = {  # precision, recall, F1 of the classes summed; over how many; macro-AP; classes in it
+        "exclude": ((2.0, 1.5, 1 + 2 / 3), 2, ap, 2),
+        "zero": ((2.0, 1.5, 1 + 2 / 3), 3, 2 * ap / 3, 3),
+        "zero_f1": ((2.0, 1.5, 1 + 2 / 3), 3, ap, 2),
+    }
+    for value, ((p, r, f1), count, macro_ap, used) in by_hand.items():
+        got = multilabel_metrics(scores, targets, EvaluationSettings(zero_support=value))
+        assert got["macro_ap"] == pytest.approx(macro_ap) and got["classes_used"] == used, value
+        assert got["macro_precision"] == pytest.approx(p / count) and got["macro_recall"] == pytest.approx(r / count)
+        assert got["mean_f1"] == pytest.approx(f1 / count)
+        assert got["cf1"] == pytest.approx(2 * p * r / (p + r) / count), value
+        assert got["mean_prevalence"] == pytest.approx((2 + 2) / 3 / used), "the chance level of macro-AP"
+    nothing = multilabel_metrics(scores[:0], targets[:0], EvaluationSettings(zero_support="zero_f1"))
+    assert math.isnan(nothing["cf1"]) and math.isnan(nothing["macro_ap"])
+    assert load_settings(None, ["fedlgt_release"]).evaluation.zero_support == "zero_f1"
 
 
 def test_a15_the_two_macro_f1_differ():

@@ -181,10 +181,11 @@ def test_clients_in_the_report(tmp_path):
     assert tmp_path / "out" / "plots" / "clients.png" in result["files"]
     assert result["metrics"]["client/macro_ap/worst_decile"] == 0.25
     assert "so without AP: rust. They are in no macro mean." in text
-    settings = json.loads((run / "settings.json").read_text()) | {"evaluation": {"zero_support": "zero"}}
-    (run / "settings.json").write_text(json.dumps(settings))
-    build_report(run, tmp_path / "out")
-    assert "They enter every macro mean as 0." in (tmp_path / "out" / "report.md").read_text()
+    for value, says in (("zero", "They enter every macro mean as 0."), ("zero_f1", "They are not in macro-AP, and")):
+        settings = json.loads((run / "settings.json").read_text()) | {"evaluation": {"zero_support": value}}
+        (run / "settings.json").write_text(json.dumps(settings))
+        build_report(run, tmp_path / "out")
+        assert says in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_the_runs_threshold_is_the_reports(tmp_path):
