@@ -113,6 +113,24 @@ def test_the_schedule_of_warm_up_choice_and_throw_away_rounds(rounds):
     assert [model for model, _ in engine.scored if model in models] == models[:9]
 
 
+def test_when_the_process_is_refreshed_as_the_settings_read_and_as_the_release_does():
+    after = [n for n in range(17, 50) if fedcor.refreshes(fedcor.Settings(), n)]
+    assert after == [26, 36, 46]
+    # Its loop, rounds from 0: train at the end of e = 15; refresh where e > 15 and e % 10 == 0; either is felt in the
+    # next round, which is e + 2 counted from 1
+    theirs = [e + 2 for e in range(48) if e > 15 and e % 10 == 0]
+    release = fedcor.Settings(warmup=16, refresh="multiples")
+    assert [n for n in range(release.warmup + 2, 50) if fedcor.refreshes(release, n)] == theirs == [22, 32, 42]
+
+
+def test_the_releases_schedule_in_rounds(rounds):
+    feds, _, engine = rounds(9, {"interval": 3, "refresh": "multiples"})
+    away = [fed.number for fed in feds if any(log.name == "throw-away training" for log in fed.record.stages)]
+    assert away == [5, 8]
+    assert [how["steps"] for _, _, how in engine.learnt] == [30, 5, 5]
+    assert [number for _, number, _ in engine.learnt] == [3, 4, 7]  # the age of its record: of the round before
+
+
 def test_a_throw_away_round_is_no_progress(rounds):
     feds, models, engine = rounds(6)
     fed, start = feds[5], models[5]

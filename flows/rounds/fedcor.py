@@ -20,8 +20,18 @@ TITLE = "FedCor: clients chosen by a Gaussian process over their losses (Tang et
 class Settings(Section):
     """FedCor's numbers; the defaults are the paper's for FMNIST (CIFAR-10: 20, 50, 500, beta 0.9, gamma 0.99)."""
 
-    warmup: int = Field(15, ge=2, description="First rounds, whose clients are drawn uniformly.")
+    warmup: int = Field(
+        15,
+        ge=2,
+        description="First rounds, whose clients are drawn uniformly; the process is trained before the next one. The "
+        "paper's code counts rounds from 0 and draws in 0 to 15, so 16 is what it does.",
+    )
     interval: int = Field(10, ge=1, description="Rounds between throw-away rounds, which measure the clients anew.")
+    refresh: Literal["after_warmup", "multiples"] = Field(
+        "after_warmup",
+        description="Throw-away rounds come every `interval` rounds from the end of the warm-up (before rounds 26, 36, "
+        "...), or where the paper's code has them: before the rounds 2 above a multiple of it (22, 32, ...).",
+    )
     rank: int = Field(15, ge=1, description="Rank of the clients' covariance.")
     group_size: int = Field(100, ge=1, description="Records that are more rounds older than the latest are dropped.")
     beta: float = Field(0.95, gt=0, le=1, description="Discount of a client each time it was chosen.")
@@ -54,10 +64,9 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     if fed.number <= s.warmup:
         clients = fed.sample()
     else:
-        since = fed.number - s.warmup - 1  # rounds that the process has chosen for
-        if since == 0:
+        if fed.number == s.warmup + 1:
             _learn(fed, s.gp_steps, None)
-        elif since % s.interval == 0:
+        elif refreshes(s, fed.number):
             _learn(fed, s.gp_steps_later, _losses(fed, _throw_away(fed, start), split, "losses after it"))
         ids = sorted(fed.clients)
         sizes = [fed.clients[client] for client in ids]
@@ -69,6 +78,17 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     # All clients were sent the global model for its losses, so it does not travel again.
     updates = fed.train(clients, start, stage=1, name="local training", guides=[start], start_is_held=True)
     return _mean(fed, updates, "average")
+
+
+def refreshes(settings: Settings, number: int) -> bool:
+    """Whether a round after the one that follows the warm-up begins with a throw-away round.
+
+    The paper's code has it at the end of its round e, counted from 0, where e > its warm-up and e % interval = 0. The
+    next round, which starts from the same model, is number e + 2 here.
+    """
+    if settings.refresh == "multiples":
+        return (number - 2) % settings.interval == 0
+    return (number - settings.warmup - 1) % settings.interval == 0
 
 
 def _throw_away(fed: "Federation", start: ModelRef) -> ModelRef:
@@ -92,8 +112,10 @@ def _learn(fed: "Federation", steps: int, losses: list[float] | None) -> None:
     """Trains the process, with the losses after a throw-away round if there was one."""
     s: Settings = fed.method
     how = {"steps": steps, "lr": s.gp_lr, "gamma": s.gamma, "group_size": s.group_size, "normalise": s.normalise}
+    # Counted as the round that it comes before, or in the code's count as the one that it follows: one less of age.
+    number = fed.number - 1 if s.refresh == "multiples" else fed.number
     fed.server_state = fed.server_task(
-        "learn-correlations", fed.server_state, losses, fed.number, how, name="learn correlations"
+        "learn-correlations", fed.server_state, losses, number, how, name="learn correlations"
     )
 
 
