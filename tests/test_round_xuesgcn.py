@@ -1,6 +1,7 @@
 """XueSGCN's round: what is sent, averaged, kept and scored; then a real run, resumed."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from test_federation import SIZES, START, P, Recorder, bytes_of, federation, ref
@@ -133,3 +134,11 @@ def test_a_real_run_goes_on_where_it_stopped_and_scores_every_clients_model(tiny
     assert whole.metrics["images"] > 0 and set(last.per_client) == set(tiny_data.ids)
     shared = run(tiny_data, 1, "method.xuesgcn.scene_shared=true")
     assert shared.records[-1].client_states == {} and shared.digest == resumed.records[0].model.digest
+
+
+def test_preset_and_docs_say_where_training_departs_from_the_published_code():
+    root = Path(__file__).parent.parent
+    for file in (root / "flows" / "presets" / "xuesgcn.yaml", root / "docs" / "methods.md"):
+        words = " ".join(line.removeprefix("# ") for line in file.read_text().splitlines())
+        for said in ("one AdamW, moments and all", "by 0.9 every 4 epochs", "tenth of the rate", "a fresh "):
+            assert said in words, (file.name, said)
