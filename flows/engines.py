@@ -11,8 +11,10 @@ from flows.interrupt import stopping_on_interrupt
 from models.errors import UserError
 from tasks.catalogue import CATALOGUE, prefect_task, worth_retrying
 from tasks.client.train import stop_training
+from tasks.names import visible, visible_lines
 
 Result = TypeVar("Result")
+_TITLE = 200  # letters of a task run's name in Prefect
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ class PrefectEngine:
 
     @staticmethod
     def _submit(task: str, title: str, args: tuple, timeout_s: float | None) -> Any:
-        options: dict[str, Any] = {"task_run_name": title.replace("{", "(").replace("}", ")")}
+        shown = visible(title).replace("{", "(").replace("}", ")")  # Prefect reads braces as places for parameters
+        options: dict[str, Any] = {"task_run_name": shown if len(shown) <= _TITLE else f"{shown[: _TITLE - 1]}…"}
         if timeout_s is not None:
             options["timeout_seconds"] = timeout_s
         return prefect_task(task).with_options(**options).submit(*args)
@@ -134,7 +137,7 @@ def in_flow(name: str, title: str, work: Callable[[], Result], workers: int = 1)
             results.append(work())
         except UserError as error:  # a failed state instead of an exception: no traceback in front of the message
             refused.append(error)
-            return Failed(message=str(error))
+            return Failed(message=visible_lines(error))
         return None
 
     _require_server()

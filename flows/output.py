@@ -4,13 +4,15 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from models.errors import UserError
+from tasks.names import visible_lines
 
 Params = Annotated[str | None, typer.Option("--params", help="Settings file; default: params.yaml if it is here.")]
 Presets = Annotated[
@@ -20,11 +22,23 @@ Overrides = Annotated[list[str] | None, typer.Option("--set", "-s", help="sectio
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
 
 
+class SafeConsole(Console):
+    """A console for text from outside: a name is no markup, no :emoji:, and no control sequence of a terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is written, piece by piece; what cannot be seen in it as escapes."""
+        for part in super().render(renderable, options):
+            yield part if part.control or part.text.isprintable() else Segment(visible_lines(part.text), part.style)
+
+
 def console(as_json: bool) -> Console:
     """Where tables go: stdout for a person, stderr when stdout is for JSON."""
-    made = Console(stderr=as_json, highlight=False)
+    made = SafeConsole(stderr=as_json)
     if not made.is_terminal:  # a file or a pipe has no width, and tables cut to 80 columns lose their numbers
-        made = Console(stderr=as_json, highlight=False, width=160)
+        made = SafeConsole(stderr=as_json, width=160)
     return made
 
 
@@ -66,7 +80,7 @@ def user_errors(as_json: bool = False) -> Iterator[None]:
 
 
 def _print_error(error: UserError, as_json: bool) -> None:
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {visible_lines(error)}", file=sys.stderr)
     if as_json:
         parts = ("what", "where", "expected", "found", "hint")
         print_json({"error": {part: str(getattr(error, part)) for part in parts if getattr(error, part)}})

@@ -33,7 +33,7 @@ class Live:
 
     def __init__(self, console: Console, rounds: int) -> None:
         self.console, self.rounds, self.began = console, rounds, time.monotonic()
-        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
         self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task = self.bar.add_task("starting")
 
@@ -70,7 +70,7 @@ class Live:
 @contextlib.contextmanager
 def counting(console: Console, what: str) -> Iterator[Callable[[int, int | None], None]]:
     """A line that counts; yields ``count(done, total or None)``."""
-    columns = SpinnerColumn(), TextColumn("{task.description} {task.completed:.0f}"), TimeElapsedColumn()
+    columns = SpinnerColumn(), TextColumn("{task.description} {task.completed:.0f}", markup=False), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what)
         yield lambda done, total: bar.update(task, completed=done, total=total)

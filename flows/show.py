@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from models.errors import UserError
-from tasks.names import file_name
+from tasks.names import file_name, visible_name
 
 _MOST_SHEETS, _MOST_WINDOWS = 20, 5
 _MOST_ROWS, _MOST_COLUMNS = 20, 8  # clients that a table shows one by one: as rows, as columns
@@ -52,7 +52,12 @@ def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> d
     ids = sorted(sizes)
     unknown = sorted(set(only) - set(ids))
     if unknown:
-        raise UserError("there is no such site", where="--site", expected=", ".join(ids[:20]), found=", ".join(unknown))
+        raise UserError(
+            "there is no such site",
+            where="--site",
+            expected=", ".join(map(visible_name, ids[:20])),
+            found=", ".join(map(visible_name, unknown)),
+        )
     by_size = sorted(ids, key=lambda site: (-sizes[site], site))
     written = {site: sheets / f"{file_name(site)}.png" for site in (only or by_size[:_MOST_SHEETS])}
     for site, path in written.items():
@@ -78,7 +83,7 @@ def print_look(found: dict[str, Any], out: Console) -> None:
     if len(found["sheets"]) < len(sites["clients"]):
         _say(out, f"sheets of {len(found['sheets'])} of {len(sites['clients'])} sites (--site NAME for another):")
     for site, path in found["sheets"].items():
-        _say(out, f"sheet of {site}: {path}")
+        _say(out, f"sheet of {visible_name(site)}: {path}")
     _say(out, f"by site, pictures and whole tables: {found['figures']}")
 
 
@@ -96,7 +101,8 @@ def show_differences(figures: dict[str, Any], what: str, out: Console, labels: b
     owners = figures["clients"]
     rows = difference_rows(figures)
     if len(rows) > _MOST_ROWS:
-        far = sorted(range(len(rows)), key=lambda row: -owners[rows[row][0]]["js_distance"])[:_MOST_ROWS]
+        distances = [entry["js_distance"] for entry in owners.values()]
+        far = sorted(range(len(rows)), key=lambda row: -distances[row])[:_MOST_ROWS]
         rows = [rows[row] for row in far]
         title = f"How the {what}s differ: the {_MOST_ROWS} of {len(owners)} whose labels are farthest from all"
     else:
@@ -112,8 +118,8 @@ def _print_labels(owners: dict[str, Any], what: str, out: Console) -> None:
     """A row per label; a column per client, or, for many clients, columns that sum them up."""
     names = list(next(iter(owners.values()))["labels"])
     if len(owners) <= _MOST_COLUMNS:
-        heads = ["label", *(f"{owner} ({entry['images']})" for owner, entry in owners.items())]
-        rows = [[name, *(str(entry["labels"][name]) for entry in owners.values())] for name in names]
+        heads = ["label", *(f"{visible_name(owner)} ({entry['images']})" for owner, entry in owners.items())]
+        rows = [[visible_name(name), *(str(entry["labels"][name]) for entry in owners.values())] for name in names]
         _print_table(out, f"Images with each label, by {what}", heads, rows)
         return
     heads = ["label", "images", f"{what}s with it", "smallest share", "median share", "largest share", "where"]
@@ -123,7 +129,8 @@ def _print_labels(owners: dict[str, Any], what: str, out: Console) -> None:
         images = sum(entry["labels"][name] for entry in owners.values())
         some = sum(1 for share, _ in shares if share)
         median, (largest, where) = statistics.median(share for share, _ in shares), shares[-1]
-        rows.append([name, str(images), str(some), f"{shares[0][0]:.3f}", f"{median:.3f}", f"{largest:.3f}", where])
+        numbers = [str(images), str(some), f"{shares[0][0]:.3f}", f"{median:.3f}", f"{largest:.3f}"]
+        rows.append([visible_name(name), *numbers, visible_name(where)])
     _print_table(out, f"Images with each label at {len(owners)} {what}s", heads, rows)
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tasks.names import visible
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -79,6 +81,13 @@ def _report_letters(path: Path, messages: list[str]) -> None:
 
 
 def one_line(name: str, length: int = LABEL_LENGTH) -> str:
-    """A name from outside as a label: not longer than ``length``, one line, no formula."""
-    line = " ".join(str(name).split())
-    return (line if len(line) <= length else f"{line[: length - 1]}…").replace("$", r"\$")
+    """A name from outside as a label: not longer than ``length``, one line, nothing invisible, no formula."""
+    shown = shortened(name, length).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown  # legends leave out what begins with _
+
+
+def shortened(name: str, length: int = LABEL_LENGTH) -> str:
+    """A name from outside in one visible line; of a long one the beginning and the end, which often differs."""
+    line = visible(name)
+    end = (length - 1) // 3
+    return line if len(line) <= length else f"{line[: length - 1 - end]}…{line[len(line) - end :]}"

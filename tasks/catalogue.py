@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.errors import UserError
 from tasks.client.train import TrainingStopped
+from tasks.names import visible_lines
 
 if TYPE_CHECKING:
     from prefect import Task
@@ -133,7 +134,7 @@ def prefect_task(name: str) -> "Task":
         try:
             return function(*args, **kwargs)
         except UserError as error:  # a failed state instead of an exception: no traceback in front of the message
-            return Failed(message=str(error), data=error)
+            return Failed(message=visible_lines(error), data=error)
 
     def retry_condition(_task: Any, _run: Any, state: Any) -> bool:
         error = state.result(raise_on_failure=False)

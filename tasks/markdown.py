@@ -1,6 +1,11 @@
 """Markdown tables of text that may come from outside."""
 
+import re
 from collections.abc import Iterable, Sequence
+
+from tasks.names import visible
+
+_EDGE_LINES = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word _ is no emphasis
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -10,8 +15,8 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def safe_cell(text: object) -> str:
-    """Text from outside for a table: one line, and no sign that Markdown or HTML would act on."""
-    line = " ".join(str(text).split())
+    """Text from outside for a table: one line, nothing invisible, and no sign that Markdown or HTML would act on."""
+    line = visible(" ".join(str(text).split()))
     for sign, safe in (
         ("\\", "\\\\"),
         ("&", "&amp;"),
@@ -20,6 +25,7 @@ def safe_cell(text: object) -> str:
         ("*", "\\*"),
         ("`", "\\`"),
         ("[", "\\["),
+        ("~", "\\~"),
     ):
         line = line.replace(sign, safe)
-    return line
+    return _EDGE_LINES.sub(r"\_", line)

@@ -12,6 +12,7 @@ _PLAIN_BYTES = 100  # of a name that stays; 255 is the limit of file systems, an
 _KEY_LETTERS = 100  # of a name in a metric's; MLflow's limit for all its parts together is 250
 _ESCAPED = re.compile(rf".*-[0-9a-f]{{{_DIGITS}}}", re.DOTALL)
 _KEY_ESCAPED = re.compile(rf".*-[0-9a-f]{{{_KEY_DIGITS}}}", re.DOTALL)
+_BLANKS = re.compile(r"^ | $|(?<= ) ")  # at the ends, and after another one
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)", re.ASCII)  # Windows: devices, with any suffix
 
 
@@ -61,7 +62,20 @@ def metric_parts(names: Iterable[str]) -> dict[str, str]:
 
 def visible(text: object) -> str:
     """Text from outside with what cannot be seen, or turns the line, as escapes: line breaks, bidirectional marks."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+    line = str(text)
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def visible_name(name: object) -> str:
+    """A name as it is shown: ``visible``, and blanks that one would overlook as escapes; ``''`` for an empty one."""
+    return _BLANKS.sub(r"\\x20", visible(name)) or "''"
+
+
+def visible_lines(text: object) -> str:
+    """The same for text of several lines, which stay."""
+    return "\n".join(map(visible, str(text).split("\n")))
 
 
 def _is_plain(text: str) -> bool:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from tasks.markdown import markdown_table, safe_cell
+from tasks.names import visible_name
 from tasks.records import RoundRecord
 from tasks.round_table import COLUMNS, NONE, round_row, shown_row
 from tasks.summary import client_quality
@@ -26,7 +27,7 @@ def breakdown(title: str, table: Mapping[str, Mapping[str, float]], record: Roun
     if not table:
         return ""
     keys = list(dict.fromkeys(key for cells in table.values() for key in cells))
-    rows = [[name, *(_number(cells.get(key), key) for key in keys)] for name, cells in table.items()]
+    rows = [[visible_name(name), *(_number(cells.get(key), key) for key in keys)] for name, cells in table.items()]
     return f"## {title}, round {record.round}\n\n" + markdown_table(["name", *keys], rows)
 
 
@@ -40,7 +41,8 @@ def classes_section(record: RoundRecord, zero_support: str) -> str:
         "zero": "They enter every macro mean as 0",
         "zero_f1": "They are not in macro-AP, and enter macro precision, recall and F1 as 0",
     }[zero_support]
-    note = f"Without a positive test image, and so without AP: {', '.join(map(safe_cell, absent))}. {become}."
+    names = ", ".join(safe_cell(visible_name(name)) for name in absent)
+    note = f"Without a positive test image, and so without AP: {names}. {become}."
     return f"{breakdown('Classes', record.per_class, record)}\n\n{note}"
 
 
@@ -74,7 +76,7 @@ def clusters_section(records: Sequence[RoundRecord]) -> str:
         return ""
     members: dict[int, list[str]] = defaultdict(list)
     for client, group in sorted(record.groups.items()):
-        members[group].append(client)
+        members[group].append(visible_name(client))
     rows = [[str(group), str(len(clients)), ", ".join(clients)] for group, clients in sorted(members.items())]
     return f"## Clusters, round {record.round}\n\n" + markdown_table(["cluster", "clients", "who"], rows)
 
@@ -88,7 +90,7 @@ def dropped_section(records: Sequence[RoundRecord]) -> str:
     if not cases:
         return "## Dropped clients\n\nNone: every client that was asked counted."
     rows = [
-        [client, str(stage), reason, str(len(rounds)), ", ".join(map(str, rounds))]
+        [visible_name(client), str(stage), reason, str(len(rounds)), ", ".join(map(str, rounds))]
         for (client, stage, reason), rounds in sorted(cases.items())
     ]
     return "## Dropped clients\n\n" + markdown_table(["client", "stage", "reason", "times", "rounds"], rows)

@@ -2,13 +2,13 @@
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from models.errors import UserError
+from tasks.names import metric_part, metric_parts
 from tasks.records import RoundRecord
 
 KEY_LIMIT = 250  # MLflow's limit on the length of a metric's name
@@ -142,13 +142,14 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
     """
     pairs: list[tuple[str, float]] = [(ROUND_MARKER, record.round), *record.metrics.items()]
     for title, table in (("class", record.per_class), ("site", record.per_site)):
+        parts = metric_parts(table)
         pairs += [
-            (f"{title}/{safe_name(row)}/{key}", value) for row, cells in table.items() for key, value in cells.items()
+            (f"{title}/{parts[row]}/{key}", value) for row, cells in table.items() for key, value in cells.items()
         ]
     for stage in sorted(record.updates):
         for term, losses in client_losses(record, stage).items():
             found = spread(list(losses.values()))
-            prefix = f"client_loss/stage{stage}/{safe_name(term)}"
+            prefix = f"client_loss/stage{stage}/{metric_part(term)}"
             pairs += [(f"{prefix}/{key}", found[key]) for key in ("mean", "std", "worst_decile")]
     sizes: dict[int, int] = {}
     for group in record.groups.values():
@@ -163,15 +164,9 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
     ]
     for log in record.stages:
         costs = {key: value for key, value in vars(log).items() if key != "name"}
-        pairs += [(f"stage/{safe_name(log.name)}/{key}", value) for key, value in costs.items()]
+        pairs += [(f"stage/{metric_part(log.name)}/{key}", value) for key, value in costs.items()]
     pairs += [(f"total/{key}", value) for key, value in totals(record).items()]
     return _unique(pairs)
-
-
-def safe_name(name: str) -> str:
-    """A class, site or stage as one part of a metric's name; letters of any script, digits, ``_-.`` and space stay."""
-    clean = re.sub(r"[^\w\-. ]", "_", str(name)).strip()
-    return clean if clean.strip(".") else "_"  # "", "." and ".." would make a path that MLflow refuses
 
 
 def _unique(pairs: list[tuple[str, float]]) -> dict[str, float]:

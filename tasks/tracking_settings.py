@@ -17,8 +17,9 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.names import metric_part
 from tasks.records import RoundRecord
-from tasks.summary import best_score, safe_name
+from tasks.summary import best_score
 
 RUN_TAG = "fedscene.run_id"
 # What the UI orders its menus by: training runs, not prompts and traces
@@ -175,7 +176,7 @@ def plan_params(
     params: Mapping[str, Any], old: Mapping[str, str], tags: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What to send: the params that a run does not have yet, and its tags with notes on those that cannot be sent."""
-    values = {safe_name(key): str(value) for key, value in params.items()}
+    values = {metric_part(key): str(value) for key, value in params.items()}
     cut = sorted(key for key, value in values.items() if len(value) > PARAM_LENGTH)
     values = {key: value[:PARAM_LENGTH] for key, value in values.items()}
     changed = [f"{key}: {old[key]} -> {value}" for key, value in values.items() if old.get(key, value) != value]

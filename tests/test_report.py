@@ -103,7 +103,7 @@ def test_names_from_outside_cannot_break_tables(tmp_path):
     (tmp_path / "run" / "rounds" / "0001" / "round.json").write_text(json.dumps(records[0].as_dict()))
     build_report(tmp_path / "run", tmp_path / "out")
     text = (tmp_path / "out" / "report.md").read_text()
-    assert r"| a\|b # &lt;b> | 1 | \[x](y) \*z\* \`q\` | 1 | 1 |" in text
+    assert r"| a\|b\\n# &lt;b> | 1 | \[x](y) \*z\* \`q\` | 1 | 1 |" in text
 
 
 def test_unfinished_rounds_do_not_count_and_damage_is_told(tmp_path):

@@ -4,6 +4,7 @@ import math
 
 from fabricated import fabricated_record
 
+from tasks.names import metric_part, metric_parts
 from tasks.records import ModelRef, RoundRecord, Update
 from tasks.summary import (
     best_round,
@@ -11,7 +12,6 @@ from tasks.summary import (
     client_quality,
     last_scored,
     round_metrics,
-    safe_name,
     spread,
     worst_decile,
 )
@@ -98,10 +98,14 @@ def test_round_metrics_names_sizes_and_totals():
 
 
 def test_names_that_mlflow_refuses_are_changed_and_never_merged():
-    assert safe_name("a/b%c") == "a_b_c"
-    assert safe_name("..") == "_" == safe_name("")
-    assert safe_name("绝缘子 1") == "绝缘子 1"
-    record = fabricated_record(1, classes=["rust%", "rust?"])
+    names = ["rust%", "rust?", "rust_", "Rust_", "绝缘子 1", "x" * 300, "x" * 301, "..", ""]
+    record = fabricated_record(1, classes=names)
     metrics = round_metrics(record)
-    assert metrics["class/rust_/ap"] == record.per_class["rust%"]["ap"]
-    assert metrics["class/rust_/ap_2"] == record.per_class["rust?"]["ap"]
+    parts = metric_parts(names)
+    for name in names:  # a key is its name's own, whatever comes before it and which others there are
+        found = {
+            key.rsplit("/", 1)[1]: value for key, value in metrics.items() if key.startswith(f"class/{parts[name]}/")
+        }
+        assert found == record.per_class[name]
+        assert round_metrics(fabricated_record(1, classes=[name]))[f"class/{metric_part(name)}/support"] >= 0
+    assert parts["绝缘子 1"] == "绝缘子 1" and max(map(len, metrics)) <= 250

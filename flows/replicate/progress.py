@@ -20,7 +20,7 @@ class Rows:
 
     def __init__(self, console: Console) -> None:
         self.console, self.began, self.row_began = console, time.monotonic(), time.monotonic()
-        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
         self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task = self.bar.add_task("starting")
         self.head, self.rounds, self.new = "", 0, 0

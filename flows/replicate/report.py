@@ -11,8 +11,9 @@ from flows.replicate.tables import METRICS, Job, Table
 from flows.runs import DataPaths
 from flows.settings import Settings, as_values, flat
 from models.errors import UserError
+from tasks.names import metric_parts
 from tasks.records import RoundRecord
-from tasks.summary import safe_name, totals
+from tasks.summary import totals
 
 # Of every point, with mean and deviation over the seeds
 SHOWN = (*METRICS, "mean_f1", "macro_precision", "macro_recall", "micro_precision", "micro_recall")
@@ -166,11 +167,12 @@ def spread(row: Mapping[str, Any], when: str, name: str) -> tuple[float, float |
 def row_metrics(report: Mapping[str, Any]) -> dict[str, float]:
     """A table's numbers under names that MLflow accepts: ``<row>/rounds|epochs/<metric>[_std]`` and costs."""
     out: dict[str, float] = {}
+    parts = metric_parts(row["name"] for row in report["rows"])
     for row in report["rows"]:
         for when in ("rounds", "epochs"):
             for name in (*SHOWN, *COSTS):
                 mean, deviation = spread(row, when, name)
-                key = f"{safe_name(row['name'])}/{when}/{name}"
+                key = f"{parts[row['name']]}/{when}/{name}"
                 out |= {key: mean} if math.isfinite(mean) else {}
                 out |= {f"{key}_std": deviation} if deviation is not None and math.isfinite(deviation) else {}
     return out

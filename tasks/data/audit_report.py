@@ -16,6 +16,7 @@ from tasks.data.manifest import REASONS, write_manifest
 from tasks.data.sample import STATUSES
 from tasks.data.sheets import MOST_PICTURES, contact_sheet
 from tasks.markdown import markdown_table, safe_cell
+from tasks.names import visible, visible_name
 
 AUDIT = "audit"  # folder of a data set with the report about its source
 REPORT, SHEET = AUDIT_FILES = ("audit.md", "quarantined.png")
@@ -75,18 +76,12 @@ def verdict(findings: dict[str, Any]) -> str:
     return "An ingest would take it." if findings["images"] else "Sound pictures, but to train they need labels."
 
 
-def visible(text: str) -> str:
-    """Text from outside with what cannot be seen, or turns the line, as escapes: line breaks, bidirectional marks."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def sections(audit: Audit) -> list[Section]:
     """The tables that have something to say."""
     found = audit.findings
-    texts = {name: str(count) for name, count in found["labels"].items()}
     tables = [
         _reasons(audit.rows, found["counts"]["reason"]),
-        Section("Labels (usable images with each)", ("label", "images"), list(texts.items())),
+        Section("Labels (usable images with each)", ("label", "images"), _pairs(found["labels"])),
         Section(
             "Unknown labels", ("label, images, nearest known label, files",), [(s,) for s in found["unknown_lines"]]
         ),
@@ -110,7 +105,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _pairs(counts: dict[str, int]) -> list[tuple[str, str]]:
-    return [(name, str(count)) for name, count in counts.items()]
+    return [(visible_name(name), str(count)) for name, count in counts.items()]
 
 
 def _remark(row: Row) -> bool:
@@ -174,7 +169,7 @@ def _markdown(audit: Audit, sheet: bool) -> str:
 
 
 def _quoted(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())
+    return "\n".join(f"    {visible(line)}" for line in text.splitlines())
 
 
 def _write_sheet(audit: Audit, path: Path) -> Path | None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from tasks.data.heterogeneity import distance_by_chance
 from tasks.markdown import markdown_table
+from tasks.names import visible_name
 
 HEADS = (
     "images",
@@ -42,7 +43,8 @@ def means(figures: dict[str, Any], what: str) -> list[list[str]]:
 def as_markdown(figures: dict[str, Any], classes: list[str], what: str = "client") -> str:
     """All figures as Markdown: a row per client, its images with each label, and the label pairs that stand out."""
     counts = [
-        [client, *(str(entry["labels"][name]) for name in classes)] for client, entry in figures["clients"].items()
+        [visible_name(client), *(str(entry["labels"][name]) for name in classes)]
+        for client, entry in figures["clients"].items()
     ]
     parts = [
         f"# How the {what}s differ",
@@ -50,7 +52,7 @@ def as_markdown(figures: dict[str, Any], classes: list[str], what: str = "client
         markdown_table([what, *HEADS], difference_rows(figures)),
         _NOTE,
         "## Images with each label",
-        markdown_table([what, *classes], counts),
+        markdown_table([what, *map(visible_name, classes)], counts),
         "## Labels that come together",
         _pairs(figures["cooccurrence"], classes),
     ]
@@ -60,7 +62,7 @@ def as_markdown(figures: dict[str, Any], classes: list[str], what: str = "client
 def _row(client: str, entry: dict[str, Any], everyone: int) -> list[str]:
     distance, left_out = entry["cooccurrence_distance"], entry["undefined_pairs"]
     return [
-        client,
+        visible_name(client),
         str(entry["images"]),
         str(entry["negatives"]),
         f"{entry['cardinality']:.2f}",
@@ -88,5 +90,7 @@ def _pairs(matrix: list[list[float | None]] | None, classes: list[str], most: in
         if value is not None
     ]
     known.sort(key=lambda pair: (-abs(pair[0]), pair[1:]))
-    table = markdown_table(["label", "label", "phi"], [[a, b, f"{value:+.3f}"] for value, a, b in known[:most]])
+    table = markdown_table(
+        ["label", "label", "phi"], [[visible_name(a), visible_name(b), f"{value:+.3f}"] for value, a, b in known[:most]]
+    )
     return f"{min(most, len(known))} of {len(known)} pairs, farthest from independent first.\n\n{table}"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.canvas import DPI, GREY, INK, PALE, new_figure, one_line
+from tasks.canvas import DPI, GREY, INK, PALE, new_figure, one_line, shortened
 from tasks.data.dataset import SAMPLES, Dataset, read_table
+from tasks.names import visible
 from tasks.randomness import numpy_generator
 
 MOST_PICTURES = 120  # on a sheet
@@ -72,7 +73,7 @@ def sample_sheet(dataset: Dataset, site: str, per_site: int, seed: int, path: Pa
     captions = [_caption(dataset, row, files[row]) for row in rows]
     absent = int((dataset.targets[held].sum(axis=0) == 0).sum())
     none = f", {absent} of {len(dataset.classes)} labels without any" if absent else ""
-    title = f"{one_line(site)}: {len(rows)} of {len(held)} images{none}"
+    title = f"{shortened(site)}: {len(rows)} of {len(held)} images{none}"
     contact_sheet((dataset.images[row].transpose(1, 2, 0) for row in rows), captions, title, path)
 
 
@@ -99,8 +100,8 @@ def every_label_first(targets: np.ndarray, count: int, rng: np.random.Generator)
 
 
 def _caption(dataset: Dataset, row: int, file: str) -> str:
-    labels = ", ".join(name for name, has in zip(dataset.classes, dataset.targets[row], strict=True) if has)
-    name = Path(file).name
+    labels = ", ".join(visible(name) for name, has in zip(dataset.classes, dataset.targets[row], strict=True) if has)
+    name = visible(Path(file).name)
     short = name if len(name) <= _FILE_LETTERS else f"{name[: _FILE_LETTERS - 9]}…{name[-8:]}"
     return f"{dataset.splits[row]}, {short}\n{labels or 'no label'}"
 
