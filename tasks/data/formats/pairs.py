@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from tasks.data.formats.tree import ROLE_FOLDERS, Entry, Group, file_row
+from tasks.data.formats.pairing import Group
+from tasks.data.formats.tree import ROLE_FOLDERS, Entry, file_row
 from tasks.data.formats.voc_xml import Annotation, AnnotationError
 from tasks.data.sample import RawSample
 from tasks.data.source import FilePicture
@@ -28,16 +29,17 @@ def pair_row(group: Group, parse: Parser, split: str | None) -> RawSample:
         if isinstance(found, AnnotationError)
     ]
     labels = dict.fromkeys(label for _, found in parsed if isinstance(found, Annotation) for label in found.labels)
-    far = [f"annotation: {entry.name}" for entry in group.annotations if _above(entry) != _above(image)]
+    told = [entry for entry in group.annotations if group.loose or _above(entry) != _above(image)]
+    status, reason = ("fixed", "near_name") if group.loose else ("ok", "")
     return RawSample(
         image.name,
         image.site,
         None if errors else tuple(labels),
-        status="quarantined" if errors else "ok",
-        reason="bad_annotation" if errors else "",
+        status="quarantined" if errors else status,
+        reason="bad_annotation" if errors else reason,
         picture=FilePicture(image.path),
         split=split,
-        detail="; ".join(errors or far),
+        detail="; ".join(errors or [f"annotation: {entry.name}" for entry in told]),
         beside=tuple(_annotation_row(entry, found) for entry, found in parsed),
     )
 

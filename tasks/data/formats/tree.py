@@ -1,15 +1,10 @@
-"""A tree of images and annotations: what is in it, and what belongs together.
-
-Names are paths relative to the tree's root with POSIX separators. Pairing goes by the file's stem; the ``filename``
-inside an annotation plays no part.
-"""
+"""A tree of images and annotations: what is in it. Names are paths relative to its root with POSIX separators."""
 
 import hashlib
 import os
 import stat
 import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -62,14 +57,6 @@ class Tree:
     hidden: list[Entry] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Group:
-    """Images and annotations that share a name; a usable pair has one of each."""
-
-    images: tuple[Entry, ...]
-    annotations: tuple[Entry, ...]
-
-
 def scan(root: Path, site: NameRule, annotations: tuple[str, ...] = ()) -> Tree:
     """Sort every file below ``root`` by kind.
 
@@ -120,24 +107,6 @@ def left_over(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSample]:
             yield file_row(entry, "ignored", "other")
 
 
-def misfits(group: Group) -> Iterator[RawSample]:
-    """Rows for what does not make a pair: orphans of both kinds, ambiguous names, files outside every site."""
-    names = ", ".join(entry.name for entry in group.images + group.annotations)
-    if group.images and group.images[0].site == NO_SITE:
-        reason, detail = "no_site", "ingest.site names no site for it"
-    elif group.images and group.annotations:
-        reason, detail = "ambiguous_pair", names
-    else:
-        reason, detail = "no_annotation", ""
-    for entry in group.images:
-        yield image_row(entry, reason, detail)
-    for entry in group.annotations:
-        if group.images:
-            yield file_row(entry, "quarantined", "annotation_unused", reason)
-        else:
-            yield file_row(entry, "quarantined", "no_image")
-
-
 def image_row(entry: Entry, reason: str, detail: str = "") -> RawSample:
     """The row of an image that is not used for ``reason``; it is decoded all the same, for its size and faults."""
     return RawSample(entry.name, entry.site, None, "quarantined", reason, FilePicture(entry.path), detail=detail)
@@ -149,38 +118,6 @@ def split_of(name: str) -> str | None:
         if part.lower() in _SPLIT_FOLDERS:
             return _SPLIT_FOLDERS[part.lower()]
     return None
-
-
-def pair(tree: Tree) -> list[Group]:
-    """Group images and annotations by name, in name order; each file is in exactly one group.
-
-    First within a folder, where folders such as ``Annotations`` and ``JPEGImages`` are as good as their parent. What
-    is left is then paired by stem alone, within its site, so that any two folder names will do.
-    """
-    groups, images, annotations = _match(tree.images, tree.annotations, _near_key)
-    more, images, annotations = _match(images, annotations, lambda entry: (entry.site, entry.stem))
-    groups += more
-    groups += [Group((entry,), ()) for entry in images]
-    groups += [Group((), (entry,)) for entry in annotations]
-    return sorted(groups, key=lambda group: (group.images or group.annotations)[0].name)
-
-
-def _near_key(entry: Entry) -> tuple[str, ...]:
-    folders = PurePosixPath(unicodedata.normalize("NFC", entry.name)).parts[:-1]
-    return (*(part for part in folders if part.lower() not in ROLE_FOLDERS), entry.stem)
-
-
-def _match(
-    images: list[Entry], annotations: list[Entry], key: Callable[[Entry], tuple[str, ...]]
-) -> tuple[list[Group], list[Entry], list[Entry]]:
-    """Groups that have both kinds under one key, and the files that are left."""
-    by_key: dict[tuple[str, ...], tuple[list[Entry], list[Entry]]] = defaultdict(lambda: ([], []))
-    for kind, entries in enumerate((images, annotations)):
-        for entry in entries:
-            by_key[key(entry)][kind].append(entry)
-    groups = [Group(tuple(some), tuple(others)) for some, others in by_key.values() if some and others]
-    left = [pair_ for pair_ in by_key.values() if not (pair_[0] and pair_[1])]
-    return groups, [entry for some, _ in left for entry in some], [entry for _, some in left for entry in some]
 
 
 def _files(root: Path) -> Iterator[tuple[Path, str]]:

@@ -5,6 +5,7 @@ are listed in ``ImageSets/Main``, the lists are read too.
 """
 
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -15,8 +16,10 @@ from pydantic import Field
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.decode import SUFFIXES
+from tasks.data.formats.listed import parts_of
+from tasks.data.formats.pairing import annotation_names, misfits, near_text, pair
 from tasks.data.formats.pairs import pair_row
-from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, left_over, misfits, pair, scan
+from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, left_over, scan
 from tasks.data.formats.voc_xml import parse_annotation
 from tasks.data.sample import RawSample
 from tasks.data.shared_text import shared_encodings
@@ -53,9 +56,8 @@ def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> None
 
 def recognise(root: Path, names: Sequence[str]) -> str:
     """XML files beside images."""
-    images = {PurePosixPath(name).stem for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES}
     files = [name for name in names if name.lower().endswith(".xml")]
-    both = sum(PurePosixPath(name).stem in images for name in files)
+    both = len(annotation_names(names, ".xml"))
     return f"{both} XML files with the names of images" if both and 2 * both >= len(files) else ""
 
 
@@ -88,7 +90,9 @@ class _Splits:
         self.used: set[str] = set()
         self._encodings = encodings
         self._scopes: dict[str, dict[str, str]] = {}  # folder above ImageSets -> stem -> split
-        stems = {entry.stem for entry in tree.images}
+        self._near: dict[str, set[str]] = defaultdict(set)  # a stem without case and the like -> the images' stems
+        for image in tree.images:
+            self._near[near_text(image.stem)].add(image.stem)
         for entry in tree.others if use else ():
             *_, split = PurePosixPath(entry.name).with_suffix("").parts
             if PurePosixPath(entry.name).parts[-3:-1] != ("ImageSets", "Main") or split not in _SPLITS:
@@ -98,20 +102,25 @@ class _Splits:
             except (OSError, TextError) as error:
                 raise UserError("cannot read a split list", where=entry.path, found=error) from error
             self.used.add(entry.name)
-            missing = [name for name in names if name not in stems]
+            missing = [name for name in names if name not in self._near.get(near_text(name), ())]
             detail = f"{len(names)} names" + (f", {len(missing)} without an image: " if missing else "")
             self.rows.append(file_row(entry, "ok", "split_list", detail + ", ".join(missing[:5])))
 
     def _read(self, entry: Entry, split: str) -> list[str]:
         scope = self._scopes.setdefault(str(PurePosixPath(entry.name).parents[2]), {})
         text, _ = decode_text(entry.path.read_bytes(), entry.path, self._encodings)
-        names = [_stem(line.strip()) for line in text.splitlines() if line.strip()]
+        names = [self._meant(_stem(line)) for line in text.splitlines() if line.strip()]
         for name in names:
             if scope.setdefault(name, split) != split:
                 raise UserError(
                     "an image stands in two split lists", where=entry.path, found=f"{name}: {scope[name]} and {split}"
                 )
         return names
+
+    def _meant(self, stem: str) -> str:
+        """The stem of an image that a list means: as written, else the only one that is nearly so."""
+        near = self._near.get(near_text(stem), set())
+        return next(iter(near)) if len(near) == 1 else stem
 
     def of(self, image: Entry) -> str | None:
         """The split of an image, from the nearest lists above it."""
@@ -123,5 +132,5 @@ class _Splits:
 
 def _stem(listed: str) -> str:
     """The stem that a list means: some write the suffix or a folder too; a dot inside a bare name is not a suffix."""
-    name = PurePosixPath(listed)
+    name = PurePosixPath(parts_of(listed)[-1])
     return unicodedata.normalize("NFC", name.stem if name.suffix.lower() in SUFFIXES else name.name)

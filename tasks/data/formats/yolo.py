@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from models.base_settings import Section
-from tasks.data.decode import SUFFIXES
+from tasks.data.formats.pairing import Group, annotation_names, misfits, pair
 from tasks.data.formats.pairs import pair_row
-from tasks.data.formats.tree import NO_SITE, Entry, Group, Tree, file_row, left_over, misfits, pair, scan, split_of
+from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, left_over, scan, split_of
 from tasks.data.formats.voc_xml import Annotation, AnnotationError
 from tasks.data.formats.yolo_names import Names, find_names
 from tasks.data.formats.yolo_splits import Splits
@@ -52,8 +52,7 @@ def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list
 
 def recognise(root: Path, names: Sequence[str]) -> str:
     """Text files of label lines beside images."""
-    images = {PurePosixPath(name).stem for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES}
-    pairs = [name for name in names if name.lower().endswith(".txt") and PurePosixPath(name).stem in images]
+    pairs = annotation_names(names, ".txt")
     good = pairs and all(_like_labels(root / name) for name in pairs[:5])
     return f"{len(pairs)} text files of label lines with the names of images" if good else ""
 
