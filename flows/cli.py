@@ -108,6 +108,7 @@ def report(
 
         shown = console(False)
         shown.print(round_table(records, shown.width))
+        show_scores(records, shown)
         shown.print(f"report: {target}")
 
 
@@ -191,10 +192,31 @@ def show_summary(summary: Any, as_json: bool) -> None:
 
     out = console(False)
     out.print(round_table(summary.records, out.width))
+    show_scores(summary.records, out)
     out.print(f"digest of the final global model: {summary.digest}")
     if summary.mlflow_run_id:
         out.print(f"MLflow run: {summary.mlflow_run_id}  (see it: make ui)")
     out.print(f"results: {summary.report}")
+
+
+def show_scores(records: Any, out: Any) -> None:
+    """The last scored round beside what is reached without seeing images, and what the figures do not show."""
+    from rich.table import Table
+
+    from tasks.summary import last_scored
+    from tasks.verdict import HEADS, score_rows, warnings
+
+    record = last_scored(records)
+    rows = score_rows(record.metrics)
+    if rows:
+        table = Table(title=f"Scores, round {record.round}", title_justify="left")
+        for number, head in enumerate(HEADS):
+            table.add_column(head, justify="right" if 0 < number < 4 else "left")
+        for row in rows:
+            table.add_row(*row)
+        out.print(table)
+    for line in warnings(record.metrics):
+        out.print(f"warning: {line}", markup=False, highlight=False)
 
 
 def main() -> None:

@@ -68,13 +68,16 @@ def partition(
     with user_errors(as_json):
         from flows.data import partition_stage
         from flows.show import show_differences
+        from tasks.data.participation import absent_sites_line
 
         summary = partition_stage(_settings(params, preset, set_), root)
         if as_json:
             print_json(summary)
             return
         show_differences(summary, "client", console(False))
-        for warning in summary["warnings"]:
+        absent = summary["sites_without_training_images"]
+        everyone = len(summary["clients"]) + len(summary["dropped"]) + len(absent)
+        for warning in filter(None, [absent_sites_line(absent, everyone), *summary["warnings"]]):
             console(False).print(f"warning: {warning}", **_PLAIN)
         files = f"partition: {root / 'clients'}, pictures: label_client.png, client_sizes.png, cooccurrence.png in it"
         console(False).print(files, **_PLAIN)

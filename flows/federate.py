@@ -14,6 +14,7 @@ from flows.environment import prepare_torch, runs_root
 from flows.federation import Federation, Progress
 from flows.interrupt import stopping_on_interrupt
 from flows.progress import Quiet
+from flows.remarks import data_remarks
 from flows.results import export
 from flows.rounds import load_method
 from flows.runs import DataPaths, Run, open_run
@@ -87,6 +88,8 @@ def federate(
     with open_run(settings, data, run_id) as run:
         images = sum(run.clients.values())
         progress.note(f"data: {data.dataset}, {images} training images of {len(run.clients)} clients")
+        for line in data_remarks(data):
+            progress.note(f"note: {line}")
         progress.note(f"run: {run.root}")
         engine = make_engine(settings.federation.engine, settings.federation.workers)
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks.bootstrap import INTERVAL, intervals
+from tasks.chance import CHANCE, chance_levels
+from tasks.data.participation import TRAINED_ON, site_counts, site_means
 from tasks.metrics import (
     OF_ALL,
     class_rows,
@@ -18,6 +21,7 @@ from tasks.metrics import (
     site_rows,
     weighted_mean,
 )
+from tasks.randomness import numpy_generator
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,7 +66,11 @@ class Scored:
         return metrics | {"loss": bce_of(logits, targets)}
 
     def pooled(self) -> dict[str, dict[str, Any]]:
-        """``metrics`` of the pooled test and (``val_``) validation images, ``per_class`` and ``per_site`` of test."""
+        """``metrics`` of the pooled test and (``val_``) validation images, ``per_class`` and ``per_site`` of test.
+
+        Beside the test metrics stand their chance levels (``chance/<metric>``) and intervals (``interval/<metric>/low``
+        and ``/high``).
+        """
         out: dict[str, dict[str, Any]] = {"metrics": {}}
         for split, prefix in (("val", "val_"), ("test", "")):
             rows = self.dataset.indices(split)
@@ -74,7 +82,18 @@ class Scored:
                 scores, settings = probabilities(logits), self.context.evaluation
                 out["per_class"] = class_rows(self.context.classes, scores, targets, settings)
                 out["per_site"] = site_rows(self.dataset.sites[rows], scores, targets, settings)
+                out["metrics"] |= self._beside(scores, targets, single="accuracy" in out["metrics"])
         return out
+
+    def _beside(self, scores: np.ndarray, targets: np.ndarray, single: bool) -> dict[str, float]:
+        """What the test metrics are to be read against: their chance levels and their intervals."""
+        settings, train = self.context.evaluation, self.dataset.targets[self.dataset.indices("train")]
+        levels = chance_levels(train, targets, settings, single) if len(train) else {}
+        rng = numpy_generator(0, "resampled test images")  # the same resamples in every run, so that runs compare
+        bounds = intervals(scores, targets, settings, rng)
+        return {CHANCE + key: value for key, value in levels.items()} | {
+            INTERVAL + key: value for key, value in bounds.items()
+        }
 
     def own(self, clients: "Clients", client: str) -> dict[str, float]:
         """The metrics on the client's own test images, as its camera takes them; empty if it has none."""
@@ -105,8 +124,10 @@ def evaluate_model(
         sizes: Client -> weight in that mean; by default the number of its training images.
 
     Returns:
-        ``metrics`` (test; the validation ones begin with ``val_``, the distributions over clients with ``client/``),
-        ``per_class`` and ``per_site`` of the test set, and ``per_client``: client -> ``CLIENT_METRICS`` on its own test
+        ``metrics`` (test; the validation ones begin with ``val_``, the distributions over clients with ``client/``,
+        chance levels with ``chance/``, intervals with ``interval/``, means over sites with ``site_mean/``),
+        ``per_class`` and ``per_site`` of the test set (``train_images``: how many of the site's images clients train
+        on), and ``per_client``: client -> ``CLIENT_METRICS`` on its own test
         images where it has any, and with an overlay the same on the pooled ones, named ``pooled_...``.
 
     Raises:
@@ -129,6 +150,11 @@ def evaluate_model(
         out = scored.pooled()
     out["per_client"] = {client: per_client[client] for client in clients.ids if per_client[client]}
     out["metrics"] |= client_distribution(out["per_client"])
+    if "per_site" in out:
+        trained = site_counts(dataset, clients)
+        for site, row in out["per_site"].items():
+            row[TRAINED_ON] = float(trained[site])
+        out["metrics"] |= site_means(out["per_site"])
     return out
 
 
@@ -153,6 +179,8 @@ def _personal(
         of_all = {OF_ALL + key: pooled["metrics"][key] for key in CLIENT_METRICS if key in pooled["metrics"]}
         per_client[client] = scored.own(clients, client) | of_all
         found.append(pooled)
+    for pooled in found:  # the mean of bounds is no bound of the mean
+        pooled["metrics"] = {key: value for key, value in pooled["metrics"].items() if not key.startswith(INTERVAL)}
     out: dict[str, Any] = {"metrics": weighted_mean([pooled["metrics"] for pooled in found], weights)}
     for table in ("per_class", "per_site"):
         rows = [pooled[table] for pooled in found if table in pooled]

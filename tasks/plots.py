@@ -1,13 +1,14 @@
 """The pictures of a report, as PNG files 9 inches wide."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tasks.canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, RED, SKY, new_figure, one_line
+from tasks.chance import CHANCE
 from tasks.records import RoundRecord
 from tasks.summary import best_round, client_quality, last_scored, spread
 
@@ -19,14 +20,14 @@ PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#8C6D31", "#5254A3", "#7F7F7F
 
 
 def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
-    """Average precision and F1 on the test set by round; the mean prevalence is the AP of guessing."""
+    """Average precision and F1 on the test set by round, each with what is reached without seeing images (dotted)."""
     rounds = [record.round for record in records]
     with new_figure(path, 3.9) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
         _lines(left, records, (("macro_ap", "macro AP", BLUE, "-"), ("micro_ap", "micro AP", SKY, "--")))
-        chance = last_scored(records).metrics.get("mean_prevalence", math.nan)  # the same in every round
-        if math.isfinite(chance):
-            left.axhline(chance, color=GREY, linestyle=":", label=f"mean prevalence (guessing), {chance:.3f}")
+        last = last_scored(records).metrics
+        _chance_lines(left, last, (("macro_ap", "macro AP", BLUE), ("micro_ap", "micro AP", SKY)))
+        _chance_lines(right, last, (("cf1", "CF1", GREEN), ("micro_f1", "micro F1", ORANGE)))
         best = best_round(records)
         value = next(record.metrics.get("macro_ap", math.nan) for record in records if record.round == best)
         if math.isfinite(value):
@@ -45,6 +46,14 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
             axes.set(title=title, xlabel="round", ylim=(0, 1.02), xlim=_span(rounds))
             _whole_rounds(axes)
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False)
+
+
+def _chance_lines(axes: "Axes", metrics: Mapping[str, float], lines: Sequence[tuple[str, str, str]]) -> None:
+    """Levels that a predictor reaches without looking at the image; they are the same in every round."""
+    for key, label, colour in lines:
+        level = metrics.get(CHANCE + key, math.nan)
+        if math.isfinite(level):
+            axes.axhline(level, color=colour, linestyle=":", label=f"{label} without seeing images, {level:.3f}")
 
 
 def _lines(axes: "Axes", records: Sequence[RoundRecord], lines: Sequence[tuple[str, str, str, str]]) -> None:

@@ -21,13 +21,14 @@ from tasks.data.figures import FIGURES, TABLE, TITLES
 from tasks.markdown import markdown_table, safe_cell
 from tasks.records import RoundRecord
 from tasks.report_tables import (
-    breakdown,
     classes_section,
     clients_section,
     clusters_section,
     dropped_section,
     notes_section,
     rounds_section,
+    scores_section,
+    sites_section,
 )
 from tasks.round_table import NONE, round_row
 from tasks.summary import best_round, best_score, client_quality, last_scored, load_records, totals
@@ -107,9 +108,10 @@ def build_report(
         _head(run, records, scoring["threshold"]),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
         *(f"[{DATA_PAGES[path.name]}]({path.name})" for path in data_tables if path.name in DATA_PAGES),
+        scores_section(scored),
         rounds_section(records),
         classes_section(scored, scoring["zero_support"]),
-        breakdown("Sites", scored.per_site, scored),
+        sites_section(scored),
         clients_section(scored),
         clusters_section(records),
         dropped_section(records),
@@ -206,7 +208,7 @@ def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: flo
     last, score = scored.metrics, next(best_score(record) for record in records if record.round == best)
     results = {
         f"macro AP, round {scored.round}": last.get("macro_ap", math.nan),
-        "macro AP of guessing (mean prevalence)": last.get("mean_prevalence", math.nan),
+        "macro AP without seeing images": last.get("chance/macro_ap", last.get("mean_prevalence", math.nan)),
         "best round by validation": f"{best} (validation macro AP {score:.4f})" if math.isfinite(score) else NONE,
         "rounds": len(records),
     }

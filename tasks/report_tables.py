@@ -4,14 +4,16 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from tasks.data.participation import TRAINED_ON
 from tasks.markdown import markdown_table, safe_cell
 from tasks.names import visible_name
 from tasks.records import RoundRecord
 from tasks.round_table import COLUMNS, NONE, round_row, shown_row
 from tasks.summary import client_quality
+from tasks.verdict import HEADS, score_rows, warnings
 
 COLUMNS_NOTE = "MB down counts equal copies to one client once. Worst clients: mean loss of the worst tenth of them."
-COUNTS = ("support", "images", "classes_used", "count")
+COUNTS = ("support", "images", "classes_used", "count", TRAINED_ON)
 MOST_CLIENTS = 100  # rows of the table of clients
 SPREAD_KEYS = ("mean", "std", "worst_decile", "min", "max", "count")
 
@@ -20,6 +22,40 @@ def rounds_section(records: Sequence[RoundRecord]) -> str:
     """A row per round."""
     table = markdown_table([title for _, title, _ in COLUMNS], [shown_row(round_row(record)) for record in records])
     return f"## Rounds\n\n{table}\n\n{COLUMNS_NOTE}"
+
+
+def scores_section(record: RoundRecord) -> str:
+    """The scores beside what is reached without looking at any image, and what they do not show."""
+    rows = score_rows(record.metrics)
+    if not rows:
+        return ""
+    parts = [
+        f"## Scores, round {record.round}",
+        markdown_table(list(HEADS), rows),
+        "Without seeing images: labels' shares in the training images as scores (AP, loss), or the same most frequent "
+        "labels said of every image (F1). The interval comes from resampled test images; two trainings differ by more.",
+        "\n".join(f"- **Note:** {line}." for line in warnings(record.metrics)),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def sites_section(record: RoundRecord) -> str:
+    """A row per site; sites that no client trains on have a table of their own."""
+    trained = {site: row for site, row in record.per_site.items() if row.get(TRAINED_ON, 1)}
+    unseen = {site: row for site, row in record.per_site.items() if site not in trained}
+    parts = [breakdown("Sites", trained, record)]
+    if unseen:
+        parts += [
+            breakdown("Sites that take no part", unseen, record),
+            "No client trains on an image of these sites: their figures show how the model does at a new site.",
+        ]
+        means = {kind: record.metrics.get(f"site_mean/{kind}/macro_ap") for kind in ("trained", "never_trained")}
+        if None not in means.values():
+            parts.append(
+                f"Mean macro AP: {_number(means['trained'], '')} over sites that train, "
+                f"{_number(means['never_trained'], '')} over the others."
+            )
+    return "\n\n".join(part for part in parts if part)
 
 
 def breakdown(title: str, table: Mapping[str, Mapping[str, float]], record: RoundRecord) -> str:

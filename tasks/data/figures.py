@@ -5,6 +5,7 @@ of more labels the most frequent are drawn. Both is said in the title. The table
 """
 
 import math
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,13 @@ _FEW = 20  # labels that have room for horizontal letters and for numbers in the
 
 
 def write_partition_figures(
-    targets: np.ndarray, owners: np.ndarray, ids: list[str], classes: list[str], folder: Path, what: str = "client"
+    targets: np.ndarray,
+    owners: np.ndarray,
+    ids: list[str],
+    classes: list[str],
+    folder: Path,
+    what: str = "client",
+    note: str = "",
 ) -> None:
     """Write ``label_client.png``, ``client_sizes.png``, ``cooccurrence.png``, ``heterogeneity.md`` and ``.json``.
 
@@ -40,16 +47,17 @@ def write_partition_figures(
         classes: The C labels.
         folder: Where to.
         what: What an owner is called: client or site.
+        note: A sentence on who is not among them.
     """
     figures = statistics(targets, owners, ids, classes)
     counts = label_counts(targets, owners, ids)
     sizes = np.array([figures["clients"][client]["images"] for client in ids])
     label_client_heatmap(counts, sizes, ids, classes, folder / HEATMAP, what)
     negatives = np.array([figures["clients"][client]["negatives"] for client in ids])
-    client_sizes(sizes, negatives, ids, folder / SIZES, what)
+    client_sizes(sizes, negatives, ids, folder / SIZES, what, note)
     if figures["cooccurrence"] is not None:
         cooccurrence_panels(targets, owners, figures, classes, folder / COOCCURRENCE, what)
-    (folder / TABLE).write_text(as_markdown(figures, classes, what), encoding="utf-8")
+    (folder / TABLE).write_text(as_markdown(figures, classes, what, note), encoding="utf-8")
     write_json(figures, folder / FIGURES)
 
 
@@ -97,13 +105,17 @@ def label_client_heatmap(
 
 
 def client_sizes(
-    sizes: np.ndarray, negatives: np.ndarray, clients: list[str], path: Path, what: str = "client"
+    sizes: np.ndarray, negatives: np.ndarray, clients: list[str], path: Path, what: str = "client", note: str = ""
 ) -> None:
-    """Write a PNG: a bar per client, its images with and without a label. Over 60 clients: by size, without names."""
+    """Write a PNG: a bar per client, its images with and without a label. Over 60 clients: by size, without names.
+
+    ``note`` is a sentence on who is not among them, written below.
+    """
     K = len(clients)
     named = K <= _MOST_NAMES
     rows = np.arange(K) if named else np.argsort(-sizes, kind="stable")
     labelled, places = (sizes - negatives)[rows], np.arange(K)
+    below = "".join(f"\n{one_line(line, 110)}" for line in textwrap.wrap(note, 100))
     with new_figure(path, max(2.2, 1.2 + 0.2 * K) if named else 4.0) as figure:
         axes = figure.add_subplot()
         parts = [(labelled, 0 * labelled, BLUE, "with a label"), (negatives[rows], labelled, GREY, "without any label")]
@@ -114,11 +126,11 @@ def client_sizes(
                 axes.bar(places, values, 1.0, bottom=before, color=colour, label=name)
         if named:
             _name_ticks(axes, [one_line(client) for client in clients])
-            axes.set(xlabel="images", ylim=(K - 0.4, -0.6))
+            axes.set(xlabel=f"images{below}", ylim=(K - 0.4, -0.6))
             for place, size in enumerate(sizes.tolist()):
                 axes.text(size, place, f" {size}", va="center", fontsize=7)
         else:
-            axes.set(xlabel=f"{K} {what}s, largest first", ylabel="images", xlim=(-0.5, K - 0.5))
+            axes.set(xlabel=f"{K} {what}s, largest first{below}", ylabel="images", xlim=(-0.5, K - 0.5))
         axes.grid(visible=False, axis="y" if named else "x")
         smallest, middle, largest = int(sizes.min()), float(np.median(sizes)), int(sizes.max())
         axes.set_title(f"Images per {what}: smallest {smallest}, median {middle:g}, largest {largest}")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tasks.data.heterogeneity import distance_by_chance
-from tasks.markdown import markdown_table
+from tasks.markdown import markdown_table, safe_cell
 from tasks.names import visible_name
 
 HEADS = (
@@ -40,14 +40,18 @@ def means(figures: dict[str, Any], what: str) -> list[list[str]]:
     ]
 
 
-def as_markdown(figures: dict[str, Any], classes: list[str], what: str = "client") -> str:
-    """All figures as Markdown: a row per client, its images with each label, and the label pairs that stand out."""
+def as_markdown(figures: dict[str, Any], classes: list[str], what: str = "client", note: str = "") -> str:
+    """All figures as Markdown: a row per client, its images with each label, and the label pairs that stand out.
+
+    ``note`` is a sentence on who is not among them.
+    """
     counts = [
         [visible_name(client), *(str(entry["labels"][name]) for name in classes)]
         for client, entry in figures["clients"].items()
     ]
     parts = [
         f"# How the {what}s differ",
+        *([f"**Note:** {safe_cell(note)}."] if note else []),
         markdown_table(["all", "value"], means(figures, what)),
         markdown_table([what, *HEADS], difference_rows(figures)),
         _NOTE,

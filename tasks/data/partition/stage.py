@@ -8,6 +8,7 @@ import numpy as np
 
 from tasks.data.clients import SUMMARY, TABLE, clients_digest, write_clients_table
 from tasks.data.dataset import SPLITS, Dataset, load_dataset, replacing, write_json
+from tasks.data.participation import absent_sites_line
 from tasks.data.partition.division import Division, divide
 from tasks.data.partition.settings import PartitionSettings
 from tasks.data.partition.skew import client_features
@@ -29,7 +30,9 @@ def partition(dataset_dir: Path, settings: PartitionSettings, out: Path, seed: i
     summary = _summary(dataset, settings, division, seed)
     with replacing(Path(os.path.abspath(out)), SUMMARY) as folder:  # noqa: PTH100  keeps links
         write_clients_table(dataset, division.rows, division.server, folder / TABLE)
-        write_partition_figures(*_training(dataset, division), sorted(division.rows), dataset.classes, folder)
+        note = absent_sites_line(summary["sites_without_training_images"], len(set(dataset.sites.tolist())))
+        ids = sorted(division.rows)
+        write_partition_figures(*_training(dataset, division), ids, dataset.classes, folder, note=note)
         write_json(summary, folder / SUMMARY)
     return summary
 
@@ -45,6 +48,7 @@ def figures(summary: dict[str, Any]) -> dict[str, Any]:
             "images_moved": summary["repair"]["moved"],
             "dropped_clients": len(summary["dropped"]),
             "dropped_images": sum(summary["dropped"].values()),
+            "sites_without_training_images": len(summary["sites_without_training_images"]),
         }
     )
 
