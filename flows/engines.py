@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +14,8 @@ from tasks.client.train import stop_training
 from tasks.names import visible, visible_lines
 
 Result = TypeVar("Result")
+Call = tuple[str, tuple]  # title, arguments
+Done = Callable[[int], None]
 _TITLE = 200  # letters of a task run's name in Prefect
 
 
@@ -28,8 +30,20 @@ class Outcome:
 class Engine(Protocol):
     """Runs tasks of the catalogue by name."""
 
-    def map(self, task: str, calls: Sequence[tuple[str, tuple]], timeout_s: float | None = None) -> list[Outcome]:
-        """Runs one task for several argument tuples, in parallel; each call is (title, arguments)."""
+    def map(
+        self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
+    ) -> list[Outcome]:
+        """Runs one task for several argument tuples, in parallel.
+
+        Args:
+            task: Its name in the catalogue.
+            calls: (title, arguments) of each call.
+            timeout_s: Bound of one call, where the engine can keep it.
+            done: Told the place of every call that has ended, in the order in which they end.
+
+        Returns:
+            The outcomes in the order of the calls.
+        """
         ...
 
     def run(self, task: str, title: str, *args: Any) -> Any:
@@ -47,12 +61,17 @@ class DirectEngine:
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
-    def map(self, task: str, calls: Sequence[tuple[str, tuple]], timeout_s: float | None = None) -> list[Outcome]:
+    def map(
+        self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
+    ) -> list[Outcome]:
         """See ``Engine.map``. The time-out is kept by the tasks themselves: a thread cannot be stopped."""
         del timeout_s
         with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix=task) as pool:
-            futures = [pool.submit(self._try, task, args) for _, args in calls]
+            futures = {pool.submit(self._try, task, args): place for place, (_, args) in enumerate(calls)}
             try:
+                for future in as_completed(futures):
+                    if done is not None:
+                        done(futures[future])
                 return [future.result() for future in futures]
             except KeyboardInterrupt:
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -83,12 +102,16 @@ class DirectEngine:
 class PrefectEngine:
     """Runs tasks as Prefect task runs of the flow that is being run; titles are the names in the UI."""
 
-    def map(self, task: str, calls: Sequence[tuple[str, tuple]], timeout_s: float | None = None) -> list[Outcome]:
-        """See ``Engine.map``."""
+    def map(
+        self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
+    ) -> list[Outcome]:
+        """See ``Engine.map``; calls are reported as ended in their own order."""
         futures = [self._submit(task, title, args, timeout_s) for title, args in calls]
         outcomes = []
-        for future in futures:
+        for place, future in enumerate(futures):
             future.wait()
+            if done is not None:
+                done(place)
             value = future.state.result(raise_on_failure=False)
             outcomes.append(Outcome(error=value) if isinstance(value, BaseException) else Outcome(value))
         return outcomes

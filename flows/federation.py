@@ -29,6 +29,10 @@ class Progress(Protocol):
         """A stage begins."""
         ...
 
+    def clients_done(self, count: int) -> None:
+        """So many clients of the stage have ended, whether or not they answered."""
+        ...
+
     def round_done(self, record: RoundRecord, found: bool = False) -> None:
         """A round is finished; ``found`` when it was there already."""
         ...
@@ -132,7 +136,7 @@ class Federation:
         need: Need = "all" if start_from_best else self._guides_needed(term)
         states = self.record.client_states
         jobs = make_jobs(clients, self.number, stage, start, guides, own, need, start_from_best, states, term, shared)
-        answered, dropped = run_jobs(self.engine, self.context, self.settings, jobs, name)
+        answered, dropped = run_jobs(self.engine, self.context, self.settings, jobs, name, self.progress.clients_done)
         updates, refused = self.engine.run(
             "check-updates",
             f"round {self.number}: check updates of {name}",

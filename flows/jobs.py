@@ -1,6 +1,6 @@
 """The clients' part of a stage: who gets which job, what became of it, and what it cost on the wire."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from flows.engines import Engine
@@ -68,9 +68,14 @@ def make_jobs(
 
 
 def run_jobs(
-    engine: Engine, context: RunContext, settings: FederationSettings, jobs: Sequence[TrainJob], name: str
+    engine: Engine,
+    context: RunContext,
+    settings: FederationSettings,
+    jobs: Sequence[TrainJob],
+    name: str,
+    told: Callable[[int], None] = lambda _: None,
 ) -> tuple[list[Update], list[Dropped]]:
-    """Runs the jobs in chunks; what a failed chunk finished still counts."""
+    """Runs the jobs in chunks; what a failed chunk finished still counts. ``told`` hears how many clients ended."""
     size = settings.clients_per_task
     chunks = [jobs[i : i + size] for i in range(0, len(jobs), size)]
     slots = settings.workers if context.device == "cpu" else settings.clients_per_gpu
@@ -82,7 +87,13 @@ def run_jobs(
     bound = 1.5 * size * context.client_timeout_s + 60
     updates: list[Update] = []
     dropped: list[Dropped] = []
-    for chunk, outcome in zip(chunks, engine.map("train-clients", calls, bound), strict=True):
+    ended: list[int] = []
+
+    def count(place: int) -> None:
+        ended.append(len(chunks[place]))
+        told(sum(ended))
+
+    for chunk, outcome in zip(chunks, engine.map("train-clients", calls, bound, count), strict=True):
         if outcome.error is None:
             updates += outcome.value[0]
             dropped += outcome.value[1]

@@ -9,6 +9,7 @@ import pytest
 
 from flows.engines import Outcome
 from flows.federation import Federation
+from flows.progress import Quiet
 from flows.rounds import fedavg, fmman, load_method
 from models.errors import UserError
 from tasks.client.objectives.fmman import Settings as Objective
@@ -34,7 +35,7 @@ class Recorder:
         self.silent, self.refused, self.losses = set(silent), set(refused), losses
         self.jobs, self.averages, self.clustered = [], [], []
 
-    def map(self, task, calls, timeout_s=None):
+    def map(self, task, calls, timeout_s=None, done=None):
         assert task == "train-clients" and timeout_s > 0
         return [Outcome(self.answer(jobs)) for _, (_, jobs, _) in calls]
 
@@ -71,7 +72,7 @@ def federation(engine, method=None, clients=None, number=1, objective=None, mode
         client_timeout_s=60.0,
         model=SimpleNamespace(name=model),
     )
-    progress = SimpleNamespace(stage=lambda *_: None)
+    progress = Quiet()
     clients = SIZES if clients is None else clients
     return Federation(context, FederationSettings(**settings), method, clients, engine, number, {}, progress)
 

@@ -9,6 +9,7 @@ import torch
 
 from flows.engines import DirectEngine, make_engine
 from flows.federation import Federation
+from flows.progress import Quiet
 from flows.rounds import load_method
 from models.errors import UserError
 from tasks.client import chunk
@@ -29,7 +30,7 @@ def play(make_run, tiny_data):
         settings = FederationSettings(engine="direct", workers=workers, **federation)
         clients = dict.fromkeys(tiny_data.ids[::order], 11)
         engine = make_engine("direct", workers)
-        progress = SimpleNamespace(stage=lambda *_: None)
+        progress = Quiet()
         fed = Federation(context, settings, module.Settings(), clients, engine, number, states or {}, progress)
         ref = module.run_round(fed, start)
         return fed.record, ref.digest, context.open_store()

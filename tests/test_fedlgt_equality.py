@@ -1,11 +1,10 @@
 """FMMAN reduces to FedLGT (specification 1.9, acceptance test 12): the same global model, bit for bit."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from flows.engines import make_engine
 from flows.federation import Federation
+from flows.progress import Quiet
 from flows.rounds import load_method
 from tasks.federation_settings import FederationSettings
 
@@ -25,7 +24,7 @@ def digest(make_run, tiny_data):
         module, states = load_method(method), {}
         clients = dict.fromkeys(tiny_data.ids[:3], 11)
         for number in (1, 2):
-            progress = SimpleNamespace(stage=lambda *_: None)
+            progress = Quiet()
             federation = FederationSettings(engine="direct", workers=1)
             chosen = module.Settings(**options)
             engine = make_engine("direct", 1)

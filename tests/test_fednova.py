@@ -1,12 +1,11 @@
 """FedNova: effective steps, its linear combination, and rounds with real training (acceptance test 12)."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from flows.engines import make_engine
 from flows.federation import Federation
+from flows.progress import Quiet
 from flows.rounds import load_method
 from tasks.federation_settings import FederationSettings
 from tasks.records import ModelRef
@@ -73,7 +72,7 @@ def test_the_new_model_is_that_of_the_formula_and_buffers_are_averaged(make_run,
 
 def play(make_run, tiny_data, method, name, **train):
     context, start = make_run(name, train=SGD | train, **PLAIN)
-    module, progress = load_method(method), SimpleNamespace(stage=lambda *_: None)
+    module, progress = load_method(method), Quiet()
     clients = dict.fromkeys(tiny_data.ids, 11)
     settings = FederationSettings(engine="direct", workers=1)
     fed = Federation(context, settings, module.Settings(), clients, make_engine("direct", 1), 1, {}, progress)

@@ -1,12 +1,11 @@
 """A federation of one client is plain training (acceptance test 12), held against a loop written out here."""
 
-from types import SimpleNamespace
-
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from flows.engines import make_engine
 from flows.federation import Federation
+from flows.progress import Quiet
 from flows.rounds import load_method
 from tasks.client.train import client_data
 from tasks.federation_settings import FederationSettings
@@ -23,7 +22,7 @@ def rounds_of(context, start, client, method="fedavg", rounds=2, **settings):
     """The global model after some rounds in which ``client`` alone takes part."""
     module, model = load_method(method), start
     for number in range(1, rounds + 1):
-        progress = SimpleNamespace(stage=lambda *_: None)
+        progress = Quiet()
         options = FederationSettings(engine="direct"), module.Settings(**settings), {client: 11}
         fed = Federation(context, *options, make_engine("direct", 1), number, {}, progress)
         model = module.run_round(fed, model)

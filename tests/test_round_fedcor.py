@@ -9,6 +9,7 @@ import pytest
 from flows.engines import Outcome
 from flows.federate import federate
 from flows.federation import Federation
+from flows.progress import Quiet
 from flows.rounds import fedcor
 from flows.runs import DataPaths
 from flows.settings import load_settings
@@ -34,7 +35,7 @@ class Recorder:
         self.split, self.empty = split, set(empty)
         self.jobs, self.averages, self.scored, self.learnt = [], [], [], []
 
-    def map(self, task, calls, timeout_s=None):
+    def map(self, task, calls, timeout_s=None, done=None):
         assert task == "train-clients"
         return [Outcome(self.answer(jobs)) for _, (_, jobs, _) in calls]
 
@@ -81,7 +82,7 @@ def rounds(tmp_path):
         )  # fmt: skip
         settings = FederationSettings(**({"clients_per_round": 2} | federation))
         own, clients = fedcor.Settings(**(SCHEDULE | (method or {}))), dict(list(SIZES.items())[::order])
-        progress, feds, states = SimpleNamespace(stage=lambda *_: None), [], {}
+        progress, feds, states = Quiet(), [], {}
         models = [start or ref("initial")]
         for number in range(first, first + count):
             fed = Federation(context, settings, own, clients, engine, number, states, progress, server)

@@ -1,13 +1,12 @@
 """SCAFFOLD: its fixed point on quadratics (acceptance test 13), the server's step, and rounds with real training."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
 
 from flows.engines import make_engine
 from flows.federation import Federation
+from flows.progress import Quiet
 from flows.rounds import load_method
 from flows.settings import load_settings
 from models.errors import UserError
@@ -112,7 +111,7 @@ def play(make_run, tiny_data):
 
     def one(method, name="run", number=1, before=None, start=None, weighting=None, **federation):
         context, first = make_run(name, train=SGD, **PLAIN)
-        module, progress = load_method(method), SimpleNamespace(stage=lambda *_: None)
+        module, progress = load_method(method), Quiet()
         own = module.Settings(**({"weighting": weighting} if weighting else {}))
         settings = FederationSettings(engine="direct", workers=1, **federation)
         states, server = (before.record.client_states, before.server_state) if before else ({}, None)

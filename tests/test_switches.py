@@ -5,13 +5,13 @@ may give the same weights.
 """
 
 import itertools
-from types import SimpleNamespace
 from typing import Literal, get_args, get_origin
 
 import pytest
 
 from flows.engines import make_engine
 from flows.federation import Federation
+from flows.progress import Quiet
 from flows.rounds import fmman as method
 from models.settings import FmmanSettings
 from tasks.client.objectives import fedlgt, fmman, lmt
@@ -166,7 +166,7 @@ def one_round(make_run, unequal):
         context, start = make_run(f"round {next(runs)}", "bce", {}, {"lr": 0.01}, network, clients=str(unequal[0]))
         settings = method.Settings(**({"clusters": 2, "cluster_on": "backbone.layer4."} | options))
         clients, engine = unequal[1], make_engine("direct", 1)
-        progress = SimpleNamespace(stage=lambda *_: None)
+        progress = Quiet()
         federation = FederationSettings(engine="direct", workers=1)
         fed = Federation(context, federation, settings, clients, engine, 1, {}, progress)
         return method.run_round(fed, start).digest

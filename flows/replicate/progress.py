@@ -24,6 +24,7 @@ class Rows:
         self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.task = self.bar.add_task("starting")
         self.head, self.rounds, self.new = "", 0, 0
+        self.place, self.clients = "", 0
 
     def __enter__(self) -> "Rows":
         self.bar.start()
@@ -59,7 +60,12 @@ class Rows:
         """Shows the stage."""
         self.new = max(self.new, 1)
         where = f"round {round_}/{self.rounds}, " if round_ else ""
-        self._show(f": {where}{name}" + (f", {clients} clients" if clients else ""))
+        self.place, self.clients = f": {where}{name}", clients
+        self._show(self.place + (f", {clients} clients" if clients else ""))
+
+    def clients_done(self, count: int) -> None:
+        """Shows how many clients of the stage have ended."""
+        self._show(f"{self.place}, {count} of {self.clients} clients")
 
     def round_done(self, record: RoundRecord, found: bool = False) -> None:
         """A round is finished; the line goes on with the next stage."""
