@@ -16,7 +16,7 @@ def labels(seed, images, shares):
     return (np.random.default_rng(seed).random((images, len(shares))) < shares).astype(np.uint8)
 
 
-@pytest.mark.parametrize("zero_support", ["exclude", "zero"])
+@pytest.mark.parametrize("zero_support", ["exclude", "zero", "zero_f1"])
 @pytest.mark.parametrize("seed", range(4))
 def test_levels_are_the_metrics_of_predictors_that_see_no_image(seed, zero_support):
     settings = EvaluationSettings(zero_support=zero_support)
