@@ -90,7 +90,7 @@ class Live:
     def note(self, text: str) -> None:
         """Writes a line."""
         self.said = time.monotonic()
-        self.bar.console.print(text, highlight=False)
+        self.bar.console.print(text, highlight=False, markup=False)
 
     def round_done(self, record: RoundRecord, found: bool = False) -> None:
         """Writes the round's line."""

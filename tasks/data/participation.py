@@ -67,7 +67,8 @@ def absent_sites_line(sites: Sequence[str], of: int) -> str:
     """
     if not sites:
         return ""
-    names = ", ".join(map(visible_name, sites[:_SHOWN])) + (f" and {len(sites) - _SHOWN} more" if len(sites) > _SHOWN else "")
+    more = f" and {len(sites) - _SHOWN} more" if len(sites) > _SHOWN else ""
+    names = ", ".join(map(visible_name, sites[:_SHOWN])) + more
     return (
         f"{len(sites)} of {of} sites take no part in training (no training images, or too few) and are only tested on: "
         f"{names}. Their figures show how the model does at a site it has never seen"

@@ -19,8 +19,12 @@ KEY = "ingest.encoding"
 _GB = frozenset({"gb2312", "gbk", "gb18030", "hz", "cp936", "ms936", "euc_cn"})
 _DECLARED = re.compile(rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _MARKS: tuple[tuple[bytes, str], ...] = (
-    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
-)  # fmt: skip
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 _NO_TEXT, PLAUSIBLE = 0.25, 0.4  # below the first it is no text in any encoding, below the second it is unclear
 _CLEAR = 0.2  # by how much the best reading must lead
 _UTF8_BELIEF = 2.2
