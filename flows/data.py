@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from flows.enough import check_enough
 from flows.environment import runs_root
 from flows.runs import DataPaths
 from flows.settings import Settings
@@ -44,6 +45,7 @@ def prepare_data(settings: Settings, progress: ProgressCall | None = None) -> Da
         return found
     root = _own_folder(settings)
     if not _same(root / "dataset" / "dataset.json", settings.ingest, settings.seed):
+        check_enough(settings)
         ingest_stage(settings, root, progress)
     partition_stage(settings, root)
     return DataPaths(root / "dataset", root / "clients")

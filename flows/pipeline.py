@@ -14,6 +14,7 @@ prepare()
 from prefect import flow  # noqa: E402 - the environment comes first
 
 from flows.engines import PrefectEngine, in_flow  # noqa: E402
+from flows.enough import check_enough  # noqa: E402
 from flows.federate import Summary  # noqa: E402
 from flows.federation import Progress  # noqa: E402
 from flows.params_file import write_settings  # noqa: E402
@@ -53,6 +54,7 @@ def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> S
         UserError: If this is no DVC repository, or a stage refuses.
     """
     versioning.check_repository(root)
+    check_enough(settings)
     engine = PrefectEngine()
     for stage in ("ingest", "partition"):
         progress.stage(0, f"{stage} (dvc)", 0)
