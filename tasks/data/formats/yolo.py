@@ -16,7 +16,8 @@ from tasks.data.formats.pairing import Group, annotation_names, misfits, pair
 from tasks.data.formats.pairs import pair_row
 from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, left_over, scan, split_of
 from tasks.data.formats.voc_xml import Annotation, AnnotationError
-from tasks.data.formats.yolo_names import Names, find_names
+from tasks.data.formats.yolo_names import find_names
+from tasks.data.formats.yolo_scopes import Names, scoped
 from tasks.data.formats.yolo_splits import Splits
 from tasks.data.sample import Boxes, RawSample
 from tasks.data.text import Encodings, TextError, decode_text
@@ -35,19 +36,20 @@ class Settings(Section):
 
     names: Path | None = Field(
         None,
-        description="The file that names the class indices: a YAML with names, or one name a line; null: the YAML, "
-        "*.names or classes.txt found below ingest.path, which must agree. Splits that the YAML names are read too.",
+        description="The file that names the class indices of all label files: a YAML with names, or one name a line; "
+        "null: the YAML, *.names or classes.txt found below ingest.path; where they differ, each counts below its own "
+        "folder. Splits that the YAML names are read too.",
     )
 
 
 def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str]:
-    """The names in the order of their indices.
+    """The names in the order of their indices; several files are joined by name.
 
     Raises:
         UserError: There are none, or files disagree.
     """
     tree = scan(root, ingest.site, (".txt",))
-    return list(dict.fromkeys(_names(root, own, tree, ingest.encoding).by_index.values()))
+    return _names(root, own, tree, ingest.encoding).labels()
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
@@ -75,9 +77,9 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     groups = _groups(tree)
     yield from left_over(tree, special)
     yield from special.values()
-    parse = partial(parse_labels, names=names.by_index)
     for group in groups:
         if len(group.images) == len(group.annotations) == 1 and group.images[0].site != NO_SITE:
+            parse = partial(parse_labels, names=names.of(group.annotations[0].name))
             yield pair_row(group, parse, splits.of(group.images[0]))
         else:
             yield from misfits(group)
@@ -123,7 +125,10 @@ def parse_labels(data: bytes, names: Mapping[int, str]) -> Annotation:
 
 
 def _names(root: Path, own: Settings, tree: Tree, told: str | None) -> Names:
-    return find_names(root, tree.annotations + tree.others, own.names, Encodings(told))
+    files, broken = find_names(root, tree.annotations + tree.others, own.names, Encodings(told))
+    if own.names is not None:
+        return Names(tuple(files), broken, {(): files[0].by_index})
+    return scoped(root, files, broken)
 
 
 def _names_row(entry: Entry, names: Names) -> RawSample | None:

@@ -1,5 +1,6 @@
 """The names of YOLO's class indices, and the splits that stand beside them in the YAML."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -12,6 +13,8 @@ from tasks.data.text import Encodings, TextError, decode_text, normal
 _YAML = (".yaml", ".yml")
 _LISTS = frozenset({"classes.txt", "names.txt", "_darknet.labels"})
 _LIST_SUFFIX = ".names"
+_MAY_NAME = re.compile(r"(class|label|name|categor).*\.(txt|json|csv|pbtxt|data|lst)$")
+_LINE_END = re.compile(r"\r\n|\n|\r")  # no others: a name may hold what else ends a line in Unicode
 _SPLIT_KEYS = ("train", "val", "valid", "validation", "test")
 
 
@@ -36,24 +39,20 @@ class NamesFile:
     encoding: str = ""
 
 
-@dataclass(frozen=True)
-class Names:
-    """The names that count, the files they are from, and the broken files (name -> fault)."""
-
-    by_index: Mapping[int, str]
-    files: tuple[NamesFile, ...]
-    broken: Mapping[str, str]
-
-
 class _BadFileError(Exception):
     """A file that cannot be read or parsed."""
 
 
-def find_names(root: Path, entries: Sequence[Entry], given: Path | None, encodings: Encodings | None = None) -> Names:
+def find_names(
+    root: Path, entries: Sequence[Entry], given: Path | None, encodings: Encodings | None = None
+) -> tuple[list[NamesFile], dict[str, str]]:
     """Read the names file that is given, or all that are in the tree.
 
+    Returns:
+        The files, at least one; and the broken ones (name -> fault).
+
     Raises:
-        UserError: There is none, several disagree, or one is not built as it should be.
+        UserError: There is none, or one is not built as it should be.
     """
     if given is not None:
         path = given.expanduser()
@@ -64,8 +63,9 @@ def find_names(root: Path, entries: Sequence[Entry], given: Path | None, encodin
             raise UserError("cannot read the names", where=f"ingest.yolo.names: {path}", found=error) from error
         if found is None:
             raise UserError("the YAML has no names", where=f"ingest.yolo.names: {path}", expected="names: [crack, oil]")
-        return Names(found.by_index, (found,), {})
-    files, broken = [], {}
+        return [found], {}
+    files: list[NamesFile] = []
+    broken: dict[str, str] = {}
     for entry in entries:
         name = PurePosixPath(entry.name).name.lower()
         if not (name.endswith((*_YAML, _LIST_SUFFIX)) or name in _LISTS):
@@ -77,32 +77,21 @@ def find_names(root: Path, entries: Sequence[Entry], given: Path | None, encodin
             continue
         if found is not None:
             files.append(found)
-    _refuse_none_or_different(root, files, broken)
-    return Names(files[0].by_index, tuple(files), broken)
-
-
-def _refuse_none_or_different(root: Path, files: Sequence[NamesFile], broken: Mapping[str, str]) -> None:
     if not files:
         raise UserError(
             "nothing names the class indices, and their order differs between copies of one data set",
             where=root,
             expected="a YAML such as data.yaml with names, or obj.names, or classes.txt with one name a line",
-            found="; ".join(f"{name}: {fault}" for name, fault in broken.items()) or None,
+            found="; ".join([*(f"{name}: {fault}" for name, fault in broken.items()), *_nearly(entries)]) or None,
             hint="set ingest.yolo.names to the file that these labels were made with",
         )
-    for other in files[1:]:
-        if other.by_index != files[0].by_index:
-            raise UserError(
-                "two files name the class indices differently",
-                where=root,
-                found=f"\n    {files[0].name}: {_shown(files[0])}\n    {other.name}: {_shown(other)}",
-                hint="set ingest.yolo.names to the file that these labels were made with",
-            )
+    return files, broken
 
 
-def _shown(file: NamesFile) -> str:
-    some = [f"{index} {name}" for index, name in sorted(file.by_index.items())]
-    return ", ".join(some[:8]) + (", ..." if len(some) > 8 else "")
+def _nearly(entries: Sequence[Entry]) -> list[str]:
+    """Files that may hold the names: labelImg's list of what it offers, and others that are called so."""
+    names = [entry.name for entry in entries if _MAY_NAME.search(PurePosixPath(entry.name).name.lower())]
+    return [f"{name}, which may name them" for name in names[:3]]
 
 
 def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | None:
@@ -120,7 +109,7 @@ def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | Non
         raise _BadFileError(str(error)) from error
     if path.suffix.lower() not in _YAML:
         # A blank line counts, as it does for the programs that wrote the labels.
-        lines = {index: normal(line) for index, line in enumerate(text.splitlines())}
+        lines = {index: normal(line) for index, line in enumerate(_LINE_END.split(text))}
         return NamesFile(
             name, _checked({index: line for index, line in lines.items() if line}, name), encoding=encoding
         )
