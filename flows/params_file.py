@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from flows.settings import Settings, as_values, flat, load_settings, read_yaml
+from models.files import write_text
 from tasks import versioning
 
 
@@ -23,7 +24,7 @@ def write_settings(file: Path, settings: Settings, complete: bool = False) -> li
     """
     values = as_values(settings)
     if not file.exists():
-        file.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        write_text(file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
         return []
     present, written = as_values(load_settings(file)), read_yaml(file)
     now, changes = flat(present), versioning.nested_changes(present, values)

@@ -1,12 +1,12 @@
 """What a finished run hands on: the small files that DVC records, and networks for MLflow."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.runs import Run
 from flows.settings import Settings, as_values
+from models.files import copy_file, remove
 from tasks.context import RunContext
 from tasks.records import ModelRef, RoundRecord
 from tasks.store import Store
@@ -26,6 +26,7 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
         report: Its report, which holds ``metrics.json`` and ``rounds.csv``.
         out: The folder to write to.
     """
+    remove(out / "model")  # with what an earlier model had and this one has not; DVC does the same
     store, target = Store(run.root), Store(out / "model")
     target.put_state("model.safetensors", store.get_state(records[-1].model))
     if run.context.tables:
@@ -41,7 +42,7 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
         },
     )
     for name in ("metrics.json", "rounds.csv"):
-        shutil.copyfile(report / name, out / name)
+        copy_file(report / name, out / name)
 
 
 def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.Module, np.ndarray, dict[str, Any]]]":

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from flows.environment import runs_root
 from flows.rounds import load_method
 from flows.settings import Settings, as_values
 from models.errors import UserError
+from models.files import copy_file
 from models.timm_settings import FAMILIES, check_image_size
 from tasks.context import RunContext, fingerprint
 from tasks.data.audit_report import AUDIT, AUDIT_FILES
@@ -201,7 +201,7 @@ def _keep(source: Path, names: Sequence[str], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for name in names:
         if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+            copy_file(source / name, folder / name)
 
 
 def _check_groups(settings: Settings, clients: int, data: DataPaths) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from models.backbones import UNREADABLE, unread
 from models.errors import UserError
+from models.files import replacing_file
 from models.settings import LabelSettings
 
 PROJECTION_SEED = 20250503  # of the one fixed projection from w to d; changing it changes every model
@@ -85,7 +86,8 @@ def write_label_file(path: Path, classes: Sequence[str], embeddings: Tensor) -> 
     from safetensors.torch import save_file
 
     assert embeddings.shape[0] == len(classes), "one row for each class"
-    save_file({"embeddings": embeddings.contiguous()}, path, metadata={"labels": json.dumps(list(classes))})
+    with replacing_file(path) as beside:
+        save_file({"embeddings": embeddings.contiguous()}, beside, metadata={"labels": json.dumps(list(classes))})
 
 
 def _unit(rows: Tensor, settings: LabelSettings, classes: Sequence[str]) -> Tensor:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from models.files import replacing_file
 from tasks.names import visible
 
 if TYPE_CHECKING:
@@ -62,10 +63,9 @@ def new_figure(path: Path, height: float, width: float = WIDTH) -> "Iterator[Fig
         made = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
         FigureCanvasAgg(made)
         yield made
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as caught, replacing_file(path) as beside:
             warnings.simplefilter("always")
-            made.savefig(path, dpi=DPI, metadata={"Software": None})
+            made.savefig(beside, format="png", dpi=DPI, metadata={"Software": None})
     _report_letters(path, [str(warning.message) for warning in caught])
 
 

@@ -1,8 +1,6 @@
 """Bringing a version of the data back, without losing what is there."""
 
 import contextlib
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 import yaml
 
 from models.errors import UserError
+from models.files import remove, write_bytes
 from tasks.data_versions import LOCK, PARAMS, Record, Version, commit_record, committed_params, present_record, recorded
 from tasks.git import run_git
 from tasks.raw_data import IGNORE, RAW, changed_outs
@@ -59,7 +58,7 @@ def restore(root: Path, version: Version, check: Callable[[dict[str, Any]], obje
     if changes:
         write_params(root / PARAMS, changes, create=True)
     for name in set(now.version.raw) - set(then.version.raw):
-        _remove(root / RAW / name)
+        remove(root / RAW / name)  # raw data that the version did not have; DVC holds them
 
 
 def _content(file: Path) -> bytes | None:
@@ -137,15 +136,4 @@ def _write(root: Path, files: Mapping[str, bytes | None]) -> None:
         if content is None:
             file.unlink(missing_ok=True)
         elif _content(file) != content:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            beside = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-            beside.write_bytes(content)
-            beside.replace(file)
-
-
-def _remove(target: Path) -> None:
-    """Raw data that the version did not have; DVC holds them."""
-    if target.is_dir() and not target.is_symlink():
-        shutil.rmtree(target)
-    else:
-        target.unlink(missing_ok=True)
+            write_bytes(file, content)

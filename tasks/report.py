@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import math
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +14,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
+from models.files import copy_file, write_text
 from tasks.data.audit_report import AUDIT_FILES, REPORT
 from tasks.data.figures import FIGURES, TABLE, TITLES
 from tasks.markdown import markdown_table, safe_cell
@@ -101,7 +100,7 @@ def build_report(
     data_plots, data_tables = _data_figures(run_root, out)
     plots |= data_plots
     metrics = _metrics(records)
-    _write(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    write_text(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     _write_rounds(out / "rounds.csv", records)
     scored = last_scored(records)
     parts = [
@@ -118,7 +117,7 @@ def build_report(
         notes_section(records),
         _settings(effective),
     ]
-    _write(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
+    write_text(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
     files = [out / name for name in ("report.md", "metrics.json", "rounds.csv")]
     return {"metrics": metrics, "files": [*files, *plots.values(), *data_tables]}
 
@@ -171,7 +170,7 @@ def _data_figures(run_root: Path, out: Path) -> tuple[dict[str, Path], list[Path
     names = [name for name in (*TITLES, TABLE, FIGURES, *AUDIT_FILES) if (source / name).is_file()]
     targets = {name: out / "plots" / name if name in TITLES else out / name for name in names}
     for name, target in targets.items():
-        shutil.copyfile(source / name, target)
+        copy_file(source / name, target)
     pictures = {TITLES[name]: target for name, target in targets.items() if name in TITLES}
     return pictures, [target for name, target in targets.items() if name not in TITLES]
 
@@ -200,7 +199,7 @@ def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: value if math.isfinite(value) else "" for key, value in row.items()} for row in rows)
-    _write(path, text.getvalue())
+    write_text(path, text.getvalue())
 
 
 def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: float) -> str:
@@ -245,9 +244,3 @@ def _read_json(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise UserError("A file of the run cannot be read", where=path, found=error) from error
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)

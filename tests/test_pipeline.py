@@ -1,5 +1,6 @@
 """The pipeline under DVC and as a Prefect deployment, in a project of its own."""
 
+import hashlib
 import json
 import socket
 import subprocess
@@ -24,9 +25,19 @@ def repro(root) -> list[str]:
     return did(command(root, "dvc", "repro").stdout)
 
 
+def spoilt(root) -> list[str]:
+    """Files of DVC's cache whose content is no longer that of their name."""
+    files = [path for path in (root / ".dvc/cache/files/md5").rglob("*") if path.is_file()]
+    assert files
+    sums = {path: hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() for path in files}
+    return [str(path) for path, found in sums.items() if path.parent.name + path.name.removesuffix(".dir") != found]
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    return make_project(tmp_path_factory.mktemp("dvc") / "project")
+    root = make_project(tmp_path_factory.mktemp("dvc") / "project")
+    command(root, "dvc", "config", "cache.type", "hardlink,symlink")  # as docs/data-versions.md recommends
+    return root
 
 
 def test_the_pipeline_leaves_nothing_for_dvc_to_do(project):
@@ -145,6 +156,8 @@ def test_a_deployment_runs_on_a_worker_and_shows_the_papers_stages(project, serv
     ):
         assert any(f"round 2: {stage}" in name for name in names), (stage, names)
     assert repro(project) == []
+    assert (project / "data/report/report.md").stat().st_nlink > 1  # a link, and yet nothing was written through one
+    assert spoilt(project) == []
 
 
 def test_a_stage_that_fails_ends_the_pipeline_with_its_reason(project):

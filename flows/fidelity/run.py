@@ -14,6 +14,7 @@ from flows.replicate.run import RowProgress, make_plan, replicate, require_writa
 from flows.replicate.tables import load_table
 from flows.settings import Settings, as_values
 from models.errors import UserError
+from models.files import write_text
 from tasks.rounds import finished_rounds
 from tasks.store import Store
 
@@ -67,7 +68,7 @@ def fidelity(
     failed = [f"{t['table']}: {row['name']}: {row['failed']}" for t in tables for row in t["rows"] if row["failed"]]
     if failed:
         raise UserError("rows failed, so there is no report", where=", ".join(TABLES), found="; ".join(failed))
-    target.write_text(write(tables, measure(tables)), encoding="utf-8")
+    write_text(target, write(tables, measure(tables)))
     verdicts = page.verdicts(tables, FMMAN_CLAIMS)
     return {"report": str(target), "tables": tables, "verdicts": verdicts}
 

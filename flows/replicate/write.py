@@ -9,6 +9,7 @@ from typing import Any
 from flows.output import plain
 from flows.replicate.report import COSTS, spread
 from flows.replicate.tables import METRICS
+from models.files import write_text
 from tasks.markdown import markdown_table, safe_cell
 
 TABLE, PAGE = "table.json", "table.md"
@@ -191,6 +192,5 @@ def _sentence(text: str) -> str:
 
 
 def _write(path: Path, text: str) -> Path:
-    beside = path.with_name(f"{path.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    return beside.replace(path)
+    write_text(path, text)
+    return path

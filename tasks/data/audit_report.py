@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from models.files import write_text
 from tasks.data.audit import Audit, Row
 from tasks.data.decode import DecodeError, Limits, decode
 from tasks.data.manifest import FILE as MANIFEST
@@ -52,7 +53,7 @@ def write_audit(audit: Audit, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     sheet = _write_sheet(audit, folder / SHEET)
     write_manifest(audit.rows, folder / MANIFEST)
-    (folder / REPORT).write_text(_markdown(audit, sheet is not None), encoding="utf-8")
+    write_text(folder / REPORT, _markdown(audit, sheet is not None))
     return [folder / REPORT, *([sheet] if sheet else []), folder / MANIFEST]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from models.errors import UserError
+from models.files import replacing_file
 from tasks.data.dataset import SPLITS, Dataset, read_json, read_table, stamp
 
 TABLE, SUMMARY = "clients.parquet", "clients.json"
@@ -183,7 +184,8 @@ def write_clients_table(dataset: Dataset, held: Mapping[str, Rows], server: np.n
     owners = [client for client, rows in parts for _ in rows.index]
     ids = dataset.sample_ids[index].tolist()
     columns = {"index": index, "sample_id": ids, "client": owners, "split": split, "pool": pool, "step": step}
-    pq.write_table(pa.table(columns), path)
+    with replacing_file(path) as beside:
+        pq.write_table(pa.table(columns), beside)
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from models import files
 from models.errors import UserError
 
 IMAGES, SAMPLES, CLASSES, SUMMARY = "images.npy", "samples.parquet", "classes.json", "dataset.json"
@@ -204,7 +205,8 @@ def write_samples(samples: list[dict[str, Any]], path: Path) -> None:
 
     types = {"labels": pa.list_(pa.string())}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
-    pq.write_table(pa.Table.from_pylist(samples, schema), path)
+    with files.replacing_file(path) as beside:
+        pq.write_table(pa.Table.from_pylist(samples, schema), beside)
 
 
 def read_table(path: Path, columns: tuple[str, ...], hint: str) -> dict[str, list[Any]]:
@@ -247,7 +249,7 @@ def read_json(path: Path, hint: str, kind: type = dict) -> Any:
 
 def write_json(value: Any, path: Path) -> None:
     """Write JSON that a person can read and git can compare."""
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    files.write_json(path, value, indent=2, ensure_ascii=False)
 
 
 @contextmanager
@@ -272,8 +274,7 @@ def replacing(out: Path, marker: str) -> Iterator[Path]:
     if old.exists() and not out.exists():
         old.rename(out)  # a crash between the two renames below
     for leftover in (partial, old):
-        if leftover.exists():
-            shutil.rmtree(leftover)
+        files.remove(leftover)
     partial.mkdir(parents=True)
     try:
         yield partial
@@ -282,7 +283,8 @@ def replacing(out: Path, marker: str) -> Iterator[Path]:
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
+    with suppress(OSError):  # the new one is in place; the next time tries again
+        files.remove(old)
 
 
 def _damaged(path: Path, found: object, hint: str = _HINT, expected: object = None) -> UserError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from models.files import write_text
 from tasks.canvas import BLUE, GREY, INK, WIDTH, new_figure, one_line
 from tasks.data.dataset import write_json
 from tasks.data.heterogeneity import cooccurrence, label_counts, rows_of, statistics
@@ -57,7 +58,7 @@ def write_partition_figures(
     client_sizes(sizes, negatives, ids, folder / SIZES, what, note)
     if figures["cooccurrence"] is not None:
         cooccurrence_panels(targets, owners, figures, classes, folder / COOCCURRENCE, what)
-    (folder / TABLE).write_text(as_markdown(figures, classes, what, note), encoding="utf-8")
+    write_text(folder / TABLE, as_markdown(figures, classes, what, note))
     write_json(figures, folder / FIGURES)
 
 

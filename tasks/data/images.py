@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from models.files import replacing_file
 from tasks.data.parts import damaged_part, part_pixels, pixels_digest
 
 
@@ -21,7 +22,7 @@ def write_images(rows: list[dict[str, Any]], parts: Path, path: Path, size: int)
         UserError: The pixels of a part are not those that were decoded.
     """
     shape = (len(rows), 3, size, size)
-    with path.open("wb") as file:
+    with replacing_file(path) as beside, beside.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         name, pixels = "", np.empty(0)
         for row in rows:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from models.files import replacing_file
 from tasks.data.sample import STATUSES
 
 REASONS: dict[str, str] = {
@@ -102,4 +103,6 @@ def write_manifest(rows: list[dict[str, Any]], path: Path) -> None:
             ("detail", pa.string()),
         ]
     )
-    pq.write_table(pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema), path)
+    table = pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)
+    with replacing_file(path) as beside:
+        pq.write_table(table, beside)

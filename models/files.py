@@ -1,0 +1,77 @@
+"""Files are replaced whole, never written in place.
+
+A file may be a link into DVC's cache (``cache.type hardlink,symlink``) or be somebody's hard link: writing into it
+would change the other one as well, and fails where the cache is read-only.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_WRITABLE = 0o222
+
+
+@contextlib.contextmanager
+def replacing_file(path: Path) -> Iterator[Path]:
+    """A free path beside ``path``; what the block wrote there takes the place of ``path`` if the block ends well.
+
+    A link at the place is replaced, not followed. The folder is made if it is missing. The name beside ends in
+    ``.tmp``, which git and DVC ignore.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name[:40]}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file whole."""
+    with replacing_file(path) as beside:
+        beside.write_bytes(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file whole, as UTF-8."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any, **options: Any) -> None:
+    """Writes a JSON file whole; ``options`` are those of ``json.dumps``."""
+    write_text(path, json.dumps(value, **options) + "\n")
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copies the content of a file into a new file at ``target``."""
+    with replacing_file(target) as beside:
+        shutil.copyfile(source, beside)
+
+
+def edit_text(path: Path, text: str) -> None:
+    """Writes a file that a user owns, as a settings file: its rights stay.
+
+    A link is followed, as by an editor, unless what it leads to is read-only, as DVC's cache is.
+    """
+    target = path.resolve() if path.is_symlink() and path.exists() else path
+    if target is not path and not target.stat().st_mode & _WRITABLE:
+        target = path
+    mode = target.stat().st_mode & 0o777 if target.is_file() and not target.is_symlink() else None
+    with replacing_file(target) as beside:
+        beside.write_bytes(text.encode("utf-8"))
+        if mode is not None and mode & _WRITABLE:
+            beside.chmod(mode)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, a folder with all in it, or a link (not what it leads to), if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
