@@ -26,7 +26,36 @@ app.add_typer(data_app, name="data")
 app.command()(replicate)
 app.command()(fidelity)
 
+VERSIONS = ("fedscene", "torch", "torchvision", "prefect", "dvc", "mlflow")
+
+
+def show_versions(wanted: bool) -> None:
+    """Prints the versions of what decides a run, from the packages' metadata: nothing heavy is imported."""
+    if not wanted:
+        return
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in VERSIONS:
+        try:
+            print(name, version(name))
+        except PackageNotFoundError:
+            print(name, "not installed")
+        if name == "fedscene":
+            print("python", platform.python_version())
+    raise typer.Exit
+
+
 RunId = Annotated[str | None, typer.Option("--run-id", help="Name of the run's folder; default: derived.")]
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_versions, is_eager=True, help="Versions, and nothing else.")
+    ] = False,
+) -> None:
+    """What is common to all commands; the text of the help is the app's."""
 
 
 def settings_of(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:

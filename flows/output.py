@@ -4,14 +4,14 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from models.errors import UserError
+from models.errors import PREFIX, UserError
 from tasks.names import visible_lines
 
 Params = Annotated[str | None, typer.Option("--params", help="Settings file; default: params.yaml if it is here.")]
@@ -79,8 +79,17 @@ def user_errors(as_json: bool = False) -> Iterator[None]:
         raise typer.Exit(130) from error
 
 
+def run_and_exit(work: Callable[[], object]) -> None:
+    """``work`` as a program of its own: a user's error ends it with the message and exit code 2, as in a command."""
+    try:
+        with user_errors():
+            work()
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
+
+
 def _print_error(error: UserError, as_json: bool) -> None:
-    print(f"error: {visible_lines(error)}", file=sys.stderr)
+    print(f"{PREFIX}{visible_lines(error)}", file=sys.stderr)
     if as_json:
         parts = ("what", "where", "expected", "found", "hint")
         print_json({"error": {part: str(getattr(error, part)) for part in parts if getattr(error, part)}})

@@ -15,6 +15,7 @@ from flows.find_runs import read_run
 from flows.runs import locked
 from flows.settings import Settings, load_settings
 from models.errors import UserError
+from models.files import remove
 from tasks.records import RoundRecord
 from tasks.report import ReportSettings
 from tasks.store import Store
@@ -42,6 +43,7 @@ def report_stage(settings: Settings) -> list[RoundRecord]:
             where=root,
             hint="dvc repro --force federate",
         )
+    remove(REPORT)  # as DVC does before a stage: nothing of an earlier report stays
     return write_report(root, REPORT, settings.report, settings.federation.rounds)
 
 
@@ -61,11 +63,11 @@ def write_report(
 
 
 def run_stage(name: str) -> None:
-    """One stage from the command line, with ``params.yaml`` here."""
-    from flows.output import console, user_errors
+    """One stage from the command line, with ``params.yaml`` here; ends the process with 2 if it refuses."""
+    from flows.output import console, run_and_exit
     from flows.progress import Live
 
-    with user_errors():
+    def work() -> None:
         settings = load_settings()
         if name == "report":
             report_stage(settings)
@@ -73,6 +75,8 @@ def run_stage(name: str) -> None:
         with Live(console(True), settings.federation.rounds) as live:
             summary = federate_stage(settings, live)
         console(False).print(f"digest {summary.digest}\nresults: {summary.report}")
+
+    run_and_exit(work)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
 """The one exception for what a user can mend: a file, a setting, a service that does not answer."""
 
+from collections.abc import Sequence
+
+PREFIX = "error: "  # of the line that the command line begins an error with
+
 
 class UserError(Exception):
     """Bad input from outside; the command line prints it without a traceback and exits with 2.
@@ -27,6 +31,24 @@ class UserError(Exception):
             if value is not None:
                 parts.append(f"  {name}: {value}")
         super().__init__("\n".join(parts))
+
+    @classmethod
+    def from_lines(cls, lines: Sequence[str]) -> "UserError | None":
+        """The last error in the output of a command, as the command line prints it; None when there is none."""
+        start = next((n for n in reversed(range(len(lines))) if lines[n].startswith(PREFIX)), None)
+        if start is None:
+            return None
+        parts = {"what": lines[start].removeprefix(PREFIX)}
+        part = "what"
+        for line in lines[start + 1 :]:
+            if not line.startswith("  "):
+                break
+            name, colon, value = line[2:].partition(": ")
+            if colon and name in ("where", "expected", "found", "hint"):
+                part, parts[name] = name, value
+            else:
+                parts[part] += f"\n{line}"
+        return cls(parts.pop("what"), **parts)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple:
         # Prefect and process pools pickle exceptions; the default would call __init__ with the joined text.

@@ -14,6 +14,7 @@ import yaml
 from models.errors import UserError
 from tasks.git import git_files, run_git
 from tasks.raw_data import IGNORE, RAW
+from tasks.repository import is_shallow
 from tasks.versioning import check_repository, parse_lock, version_of
 
 LOCK, PARAMS, COUNTS = "dvc.lock", "params.yaml", "data/ingest.json"
@@ -125,6 +126,8 @@ def find_version(root: Path, wanted: str) -> Version:
             return version
         raise UserError("This commit names no data", where=wanted, expected=f"{LOCK} or {RAW}/*.dvc in it")
     hint = "fedscene data versions lists them; what was never committed, or only on another machine, is not there"
+    if is_shallow(root):
+        hint = "git fetch --unshallow: this clone lacks a part of the history"
     raise UserError("No commit here has this version of the data", where=wanted, hint=hint)
 
 

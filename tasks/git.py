@@ -1,5 +1,6 @@
 """git, called as a program, to read what is in commits. Nothing here changes a repository."""
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,21 @@ def run_git(root: Path, *arguments: str) -> str | None:
     """What git prints, without surrounding blanks; None when it fails or there is none."""
     out = _git_bytes(root, arguments, b"")
     return None if out is None else out.decode(errors="replace").strip()
+
+
+def git_complaint(root: Path, *arguments: str) -> str:
+    """What git prints when it fails, in English and on one line without "fatal:"; empty when it does not fail."""
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=TIMEOUT_S, check=False, env={**os.environ, "LC_ALL": "C"}
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer in {TIMEOUT_S:g} s"
+    except OSError as error:
+        return str(error.strerror)
+    lines = done.stderr.decode(errors="replace").strip().splitlines() if done.returncode else []
+    return lines[0].removeprefix("fatal: ") if lines else ""
 
 
 def git_files(root: Path, names: Sequence[str]) -> dict[str, bytes]:

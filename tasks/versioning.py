@@ -6,6 +6,7 @@ up after three seconds when another call holds its lock.
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
@@ -20,28 +21,14 @@ import yaml
 from filelock import FileLock, Timeout
 
 from models.errors import UserError
+from models.files import edit_text
 from tasks.git import run_git
+from tasks.repository import check_repository
 from tasks.yaml_keys import set_key
 
 DATA_STAGES = ("ingest", "partition")
 LOCK_WAIT_S = 120.0
 KEPT_LINES = 15  # of a failed call's output, in the error
-
-
-def check_repository(root: Path) -> None:
-    """Refuses a folder in which DVC cannot work.
-
-    Raises:
-        UserError: If ``root`` is in no git repository, has no ``.dvc`` folder or no ``dvc.yaml``.
-    """
-    top = run_git(root, "rev-parse", "--show-toplevel")
-    if top is None:
-        raise UserError("Not a git repository", where=root.resolve(), hint="git init && dvc init")
-    if not (root / ".dvc").is_dir():
-        init = "dvc init" if Path(top).resolve() == root.resolve() else "dvc init --subdir"
-        raise UserError("Not a DVC repository", where=root.resolve(), expected="a folder .dvc", hint=init)
-    if not (root / "dvc.yaml").is_file():
-        raise UserError("The repository has no pipeline", where=root.resolve(), expected="a file dvc.yaml")
 
 
 def repro(
@@ -151,12 +138,10 @@ def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -
         set_key(tree, key, value, path, create)
     step = re.search(r"^( +)[^\s#-]", old, re.MULTILINE)
     editor.indent(mapping=len(step[1]) if step else 2, sequence=indent or 2, offset=offset or 0)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with beside.open("w", encoding="utf-8") as file:
-        editor.dump(tree, file)
-    changed = beside.read_text(encoding="utf-8") != old
-    beside.replace(path)
-    return changed
+    text = io.StringIO()
+    editor.dump(tree, text)
+    edit_text(path, text.getvalue())
+    return text.getvalue() != old
 
 
 def nested_changes(present: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -238,12 +223,22 @@ def run_dvc(
                     os.killpg(process.pid, signal.SIGTERM)
                 raise
     if process.returncode:
-        raise UserError(
-            f"dvc {' '.join(arguments)} failed",
-            where=root.resolve(),
-            found="\n    ".join([f"exit code {process.returncode}", *lines[-KEPT_LINES:]]),
-        )
+        raise _failure(root, arguments, process.returncode, lines)
     return lines
+
+
+def _failure(root: Path, arguments: Sequence[str], code: int, lines: Sequence[str]) -> UserError:
+    """What a stage itself refused, where it said so as our commands do; else the end of what DVC printed."""
+    told = UserError.from_lines(lines) if arguments[0] == "repro" else None
+    if told is not None:
+        named = re.search(r"failed to reproduce '([^']+)'", "\n".join(lines))
+        what = f"DVC's stage {named[1] if named else arguments[-1]}: {told.what}"
+        return UserError(what, where=told.where, expected=told.expected, found=told.found, hint=told.hint)
+    return UserError(
+        f"dvc {' '.join(arguments)} failed",
+        where=root.resolve(),
+        found="\n    ".join([f"exit code {code}", *lines[-KEPT_LINES:]]),
+    )
 
 
 @contextlib.contextmanager

@@ -23,10 +23,23 @@ def test_help_answers_without_heavy_imports():
         "import sys; from typer.testing import CliRunner; from flows.cli import app;"
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
         "assert CliRunner().invoke(app, ['settings', '--preset', 'tiny']).exit_code == 0;"
+        "assert CliRunner().invoke(app, ['--version']).exit_code == 0;"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_version_names_what_decides_a_run():
+    from importlib.metadata import version
+
+    done = call("--version")
+    assert done.exit_code == 0
+    shown = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert shown["python"] == sys.version.split()[0]
+    assert {name: shown[name] for name in ("fedscene", "torch", "prefect", "dvc", "mlflow")} == {
+        name: version(name) for name in ("fedscene", "torch", "prefect", "dvc", "mlflow")
+    }
 
 
 @pytest.mark.parametrize("name", ["run", "pipeline", "report", "settings", "methods", "data", "replicate", "fidelity"])

@@ -130,6 +130,29 @@ def test_repro_commit_and_data_version(repository):
     assert not versioning.repro(repository, "partition", single=False)
 
 
+def test_an_error_comes_back_out_of_a_commands_output():
+    error = UserError("one", where="a: b", expected="x", found="p\n    q\n  r: s", hint="do: it")
+    lines = ["Running stage 'ingest':", "error: an earlier one", "", *f"error: {error}".splitlines(), "ERROR: exited"]
+    assert str(UserError.from_lines(lines)) == str(error)
+    assert UserError.from_lines(["ERROR: failed", "Traceback"]) is None
+
+
+@pytest.mark.integration
+def test_what_a_stage_refused_is_told_as_the_stage_told_it(repository):
+    said = "print('error: no images' + chr(10) + '  where: here' + chr(10) + '  hint: look'); raise SystemExit(2)"
+    (repository / "dvc.yaml").write_text(f'stages: {{ingest: {{cmd: "{sys.executable} -c \\"{said}\\""}}}}')
+    with pytest.raises(UserError) as raised:
+        versioning.repro(repository, "ingest", single=False)
+    assert str(raised.value) == "DVC's stage ingest: no images\n  where: here\n  hint: look"
+
+
+@pytest.mark.parametrize("module", [["flows.federate"], ["flows.stages", "report"]])
+def test_a_stage_that_refuses_says_so_and_ends_with_2(tmp_path, module):
+    done = subprocess.run([sys.executable, "-m", *module], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr and "Exit" not in done.stderr
+
+
 @pytest.mark.integration
 def test_failures_are_told(repository):
     (repository / "source.txt").unlink()
