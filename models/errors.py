@@ -48,7 +48,7 @@ class UserError(Exception):
                 part, parts[name] = name, value
             else:
                 parts[part] += f"\n{line}"
-        return cls(parts.pop("what"), **parts)  # type: ignore[arg-type]
+        return cls(parts.pop("what"), **parts)
 
     def __reduce__(self) -> tuple:
         # Prefect and process pools pickle exceptions; the default would call __init__ with the joined text.
