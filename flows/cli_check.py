@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from tasks.data.audit import Audit
     from tasks.data.audit_report import Section
+    from tasks.data.ingest_settings import IngestSettings
 
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "soft_wrap": True}
 _MOST_ROWS = 15  # of a table in the terminal; audit.md has more
@@ -55,9 +57,10 @@ def check(
         from tasks.names import file_name
 
         given = list(set_ or ())
-        name, why = _format(path, format_, given)
+        file = Path(params) if params else None
+        name, why = _format(path, format_, given, lambda: load_settings(file, preset or (), given).ingest)
         sets = given + _sets(path, name, classes, aliases, near, given)
-        settings = load_settings(Path(params) if params else None, preset or (), sets)
+        settings = load_settings(file, preset or (), sets)
         with counting(console(True), "checking") as progress:
             found = audit(settings.ingest, settings.seed, why, progress, workers)
         folder = out or runs_root() / "audit" / file_name(path.resolve().name or "root")
@@ -72,14 +75,16 @@ def check(
             raise typer.Exit(1)
 
 
-def _format(path: Path, given: str | None, sets: list[str]) -> tuple[str, str]:
-    """The format and why it is taken."""
+def _format(
+    path: Path, given: str | None, sets: list[str], settings: Callable[[], "IngestSettings"]
+) -> tuple[str, str]:
+    """The format and why it is taken; what the settings leave out plays no part in a guess."""
     from tasks.data.audit import guess_format
 
     if given is not None:
         return given, "as --format says"
     named = [text.partition("=")[2] for text in sets if text.startswith("ingest.source=")]
-    return (named[-1], "as ingest.source says") if named else guess_format(path)
+    return (named[-1], "as ingest.source says") if named else guess_format(path, settings())
 
 
 def _sets(path: Path, name: str, classes: Path | None, aliases: Path | None, near: bool, given: list[str]) -> list[str]:

@@ -26,11 +26,15 @@ Row = dict[str, Any]
 PICTURES_ONLY = "images"
 
 
-def guess_format(path: Path) -> tuple[str, str]:
+def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[str, str]:
     """The format of a folder or file, and one line that says why.
 
     The readers are asked in the order of ``FORMATS``. A folder in which none sees its format is read as pictures
     without labels, so that every file is listed all the same.
+
+    Args:
+        path: The folder or file.
+        settings: Say what is left out.
 
     Raises:
         UserError: There is no such file or folder, or the file is of no format that is a file.
@@ -40,7 +44,7 @@ def guess_format(path: Path) -> tuple[str, str]:
         raise UserError("there is no such file or folder", where="PATH", found=path)
     names = [path.name]
     if folder:
-        tree = scan(path, NameRule.model_validate({}))
+        tree = scan(path, (settings or IngestSettings()).model_copy(update={"site": NameRule.model_validate({})}))
         names = sorted(entry.name for entry in tree.images + tree.others)
     layouts = []
     for name in FORMATS:

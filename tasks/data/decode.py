@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tasks.data.image_kinds import EXTRA_FORMATS, HEAD, HEIF, content_kind, has_heif, is_camera_raw, unread
 from tasks.data.metadata import exif_orientation, orientation_of, without_metadata
+from tasks.data.pixels import MODES, WIDE_GREY, FlatError, Gray16, bits_of, check_depth, only_picture, to_rgb
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Names that may be images, compared in lower case.
-SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")  # MPO is found by JPEG's reader
-_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"})
-_JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo")
-_NAMED = {"JPEG": _JPEG_SUFFIXES, "MPO": _JPEG_SUFFIXES, "TIFF": (".tif", ".tiff")}
+_JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".mpo")
+_NAMED = {"JPEG": _JPEG_SUFFIXES, "MPO": _JPEG_SUFFIXES, "TIFF": (".tif", ".tiff"), "BMP": (".bmp", ".dib")}
+_NAMED |= {"PNG": (".png", ".apng"), "PPM": (".ppm", ".pgm", ".pbm", ".pnm"), "AVIF": (".avif", ".avifs")}
+_NAMED |= {"JPEG2000": (".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"), "HEIF": tuple(sorted(HEIF))}
+_MOST_PAGES = 64  # of a TIFF that are looked at
 _ORIENTATION, _SWAPPING = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
 # EXIF orientation -> how the stored pixels [H, W, 3] become upright.
 _UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
@@ -54,12 +56,15 @@ class Limits:
         background: RGB colour that shows through transparent parts.
         enough: Pixels that both sides need at least; a larger JPEG is decoded at a half, a quarter or an eighth of its
             size as long as they keep them. 0: always at full size.
+        gray16: Which value of 16-bit grey is white: 65535, the largest of the fewest bits that hold the picture's
+            values, or the picture's own largest (and its smallest is black).
     """
 
     max_pixels: int = DEFAULT_MAX_PIXELS
     min_side: int = DEFAULT_MIN_SIDE
     background: tuple[int, int, int] = DEFAULT_BACKGROUND
     enough: int = 0
+    gray16: Gray16 = "full"
 
     @property
     def max_bytes(self) -> int:
@@ -114,6 +119,10 @@ class DecodeError(Exception):
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
+class _UnreadError(DecodeError):
+    """It is an image of a kind that is not read."""
+
+
 def decode(path: Path, limits: Limits = Limits()) -> Decoded:
     """Read an image file completely and turn it into upright RGB.
 
@@ -145,6 +154,8 @@ def decode_bytes(data: bytes, suffix: str, limits: Limits = Limits()) -> Decoded
         raise DecodeError("empty", sha256=sha256)
     try:
         return _decoded(data, suffix, limits, sha256)
+    except _UnreadError:
+        raise
     except DecodeError as error:
         bare = without_metadata(data) if error.reason in ("not_an_image", "truncated") else None
         if bare is None:
@@ -158,18 +169,20 @@ def decode_bytes(data: bytes, suffix: str, limits: Limits = Limits()) -> Decoded
 def _decoded(data: bytes, suffix: str, limits: Limits, sha256: str, orientation: int | None = None) -> Decoded:
     """Decode once; ``orientation`` is given for a file whose metadata was left out."""
     fixes = [] if orientation is None else ["bad_metadata"]
-    image = _open(data, sha256)
-    width, height = image.size
-    _check_header(image, limits, sha256, fixes)
+    image = _open(data, suffix, sha256)
+    width, height = _check_header(image, limits, sha256, fixes)
     with _faults("truncated", sha256, width, height):
         if limits.enough and image.format == "JPEG":
             image.draft(image.mode, (limits.enough, limits.enough))
+        if image.format != "TIFF":  # which Pillow turns itself, and then it has no orientation any more
+            image.load()  # before its metadata is asked for, whose faults are no matter
         known = _orientation(image, fixes) if orientation is None else orientation
         if known != 1:
             fixes.append("exif")
         image.load()
-        pixels = _rgb(image, limits.background, fixes)
-    if image.format == "TIFF" and orientation is None:  # which Pillow turns itself
+        pixels = to_rgb(image, limits.background, limits.gray16, fixes)
+        check_depth(pixels, bits_of(image, data))
+    if image.format == "TIFF" and orientation is None:
         width, height = image.size
     elif known != 1:
         pixels = np.ascontiguousarray(_UPRIGHT[known](pixels))
@@ -209,29 +222,58 @@ def _faults(reason: str, sha256: str, width: int = 0, height: int = 0, found: st
         raise
     except Image.DecompressionBombError as error:
         raise DecodeError("too_large", _one_line(error), sha256) from error
+    except FlatError as error:
+        raise DecodeError("flat", str(error), sha256, width, height) from error
     except Exception as error:
         raise DecodeError(reason, found or _one_line(error), sha256, width, height) from error
 
 
-def _open(data: bytes, sha256: str) -> "Image":
+def _open(data: bytes, suffix: str, sha256: str) -> "Image":
     from PIL import Image
 
-    with _faults("not_an_image", sha256, found=f"the file begins with {data[:12].hex(' ')}"):
-        return Image.open(BytesIO(data), formats=_FORMATS)
+    kind = content_kind(data[:HEAD])
+    camera = kind == "TIFF" and is_camera_raw(data, suffix)
+    formats = (EXTRA_FORMATS[kind],) if kind in EXTRA_FORMATS else _FORMATS
+    if kind == "HEIC" and has_heif():
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
+    if camera or (kind == "HEIC" and not has_heif()):
+        raise _UnreadError("not_an_image", unread("DNG" if camera else kind, suffix), sha256)
+    try:
+        with _faults("not_an_image", sha256, found=f"the file begins with {data[:12].hex(' ')}"):
+            return Image.open(BytesIO(data), formats=formats)
+    except DecodeError as error:
+        known = kind in _FORMATS or (formats[0] in Image.OPEN and kind in EXTRA_FORMATS)
+        detail = "" if known else unread(kind, suffix)
+        if error.reason == "not_an_image" and detail:
+            raise _UnreadError("not_an_image", detail, sha256) from error
+        raise
 
 
-def _check_header(image: "Image", limits: Limits, sha256: str, fixes: list[str]) -> None:
-    """Refuse by what the header says, before any pixel is decoded."""
+def _check_header(image: "Image", limits: Limits, sha256: str, fixes: list[str]) -> tuple[int, int]:
+    """Refuse by what the header says, before any pixel is decoded; of a TIFF's pages the one picture is chosen.
+
+    Returns:
+        Width and height.
+    """
     width, height = image.size
     with _faults("truncated", sha256, width, height):
         frames = getattr(image, "n_frames", 1)
+        if image.format == "TIFF" and 1 < frames <= _MOST_PAGES:
+            page = only_picture(image, frames)
+            if page is not None:
+                image.seek(page)
+                frames, (width, height) = 1, image.size
+                fixes.append("preview")
     limits.check(width, height, sha256)
-    if frames > 1 and image.format != "MPO":
+    if frames > 1 and image.format not in ("MPO", "HEIF"):
         raise DecodeError("multi_frame", f"{frames} frames in a {image.format}", sha256, width, height)
-    if image.mode not in _MODES:
+    if image.mode not in MODES and not (image.mode == "I" and image.format in WIDE_GREY):
         raise DecodeError("bad_mode", f"{image.format} of mode {image.mode}", sha256, width, height)
     if frames > 1:
         fixes.append("mpo")
+    return width, height
 
 
 def _orientation(image: "Image", fixes: list[str]) -> int:
@@ -242,24 +284,6 @@ def _orientation(image: "Image", fixes: list[str]) -> int:
         fixes.append("bad_metadata")
         block = image.info.get("exif")
         return exif_orientation(block) if isinstance(block, bytes) else 1
-
-
-def _rgb(image: "Image", background: tuple[int, int, int], fixes: list[str]) -> np.ndarray:
-    from PIL import Image
-
-    if image.mode == "I;16":
-        # Pillow's own conversion clips at 255 and leaves a white picture.
-        fixes.append("gray16")
-        grey = ((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8)
-        return np.repeat(grey[:, :, None], 3, axis=2)
-    if image.mode == "CMYK":
-        fixes.append("cmyk")
-    elif image.has_transparency_data:
-        layer = image.convert("RGBA")
-        if np.asarray(layer)[..., 3].min() < 255:
-            fixes.append("alpha")
-        image = Image.alpha_composite(Image.new("RGBA", layer.size, (*background, 255)), layer)
-    return np.asarray(image.convert("RGB"))
 
 
 def _one_line(error: BaseException) -> str:

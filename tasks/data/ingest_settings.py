@@ -9,6 +9,8 @@ from pydantic import Field, create_model, field_validator, model_validator
 from models.base_settings import Section
 from tasks.data.decode import DEFAULT_BACKGROUND, DEFAULT_MAX_PIXELS, DEFAULT_MIN_SIDE, Limits
 from tasks.data.formats import FORMATS, reader
+from tasks.data.patterns import problem_of as pattern_problem
+from tasks.data.pixels import Gray16
 from tasks.data.rules import NameRule
 from tasks.data.split import SplitSettings
 from tasks.data.text import normal, valid_encoding
@@ -28,6 +30,12 @@ class IngestSettings(_Formats):
 
     source: str = Field("rendered", description="Kind of source: one of the blocks below, whose settings then count.")
     path: Path | None = Field(None, description="Folder or file to read; needed by every source but rendered.")
+    include: list[str] | None = Field(
+        None, description="Patterns of the images that are read, as `*.jpg` or `photos/**`; null: all."
+    )
+    exclude: list[str] = Field(
+        [], description="Patterns of files and folders that are left out, as `*_mask.png` or `masks`."
+    )
     image_size: int = Field(64, ge=32, description="Side in pixels of the stored images; sides are squashed to it.")
     classes: list[str] | None = Field(
         None, description="The labels in their order; null: those that the source declares, else all that are found."
@@ -62,13 +70,19 @@ class IngestSettings(_Formats):
     background: tuple[Channel, Channel, Channel] = Field(
         DEFAULT_BACKGROUND, description="RGB colour behind transparent parts."
     )
+    gray16: Gray16 = Field(
+        "full",
+        description="Which 16-bit grey is white. full: 65535, and what would be nearly black is refused; bits: the "
+        "largest of the fewest bits (8, 10, 12, 14) that hold the picture; stretch: its own largest, its smallest is "
+        "black.",
+    )
     split: SplitSettings = Field(SplitSettings.model_validate({}), description="Train, validation and test.")
 
     @property
     def limits(self) -> Limits:
         """What decides whether and how an image is decoded."""
         # Pillow's documentation calls a threefold reserve before resampling practically indistinguishable from none.
-        return Limits(self.max_pixels, self.min_side, self.background, enough=3 * self.image_size)
+        return Limits(self.max_pixels, self.min_side, self.background, enough=3 * self.image_size, gray16=self.gray16)
 
     @field_validator("source")
     @classmethod
@@ -94,6 +108,14 @@ class IngestSettings(_Formats):
                 f"needs one or more different, non-empty labels; repeated: {', '.join(repeated) or 'none'}"
             )
         return names
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _patterns(cls, value: list[str] | None) -> list[str] | None:
+        problems = [problem for pattern in value or () if (problem := pattern_problem(pattern))]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return value
 
     @field_validator("label_aliases")
     @classmethod

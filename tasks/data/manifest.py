@@ -22,9 +22,12 @@ REASONS: dict[str, str] = {
     # fixed
     "exif": "image turned upright by its EXIF orientation",
     "cmyk": "CMYK or YCCK image converted to RGB",
-    "gray16": "16-bit grey image scaled to 8 bits (divided by 257)",
+    "gray16": "16-bit grey image scaled to 8 bits (divided by 257, or as ingest.gray16 says)",
     "alpha": "transparent image laid over the background colour",
     "bad_metadata": "damaged EXIF, XMP, profile or comment left aside; the pixels are whole",
+    "alpha_unused": "transparency that would hide the whole picture (0 throughout): the colours were taken",
+    "gray16_low": "16-bit grey whose values all fit 8 bits: taken as 8-bit",
+    "preview": "TIFF with smaller copies of its picture: the picture was taken",
     "mpo": "phone picture with embedded further pictures: the first was taken",
     "encoding": "annotation decoded from another encoding than UTF-8 or than it declares",
     "odd_box": "a box is missing a side, inverted, of zero area or outside the image; its label was kept",
@@ -33,7 +36,8 @@ REASONS: dict[str, str] = {
     # quarantined
     "unreadable": "the file cannot be opened (rights, dangling link, disk)",
     "empty": "zero bytes",
-    "not_an_image": "the content is no image of a supported kind, whatever its name says",
+    "not_an_image": "the content is no image of a kind that is read; the detail names the kind and the way out",
+    "flat": "a conversion would leave one colour of a picture; the detail names the setting that decides",
     "truncated": "the header is that of an image, but the pixels cannot be decoded completely",
     "too_large": "more pixels than max_pixels",
     "too_small": "a side shorter than min_side",
@@ -55,6 +59,9 @@ REASONS: dict[str, str] = {
     "duplicate_conflict": "the same bytes as another file, with other labels",
     # ignored
     "hidden": "hidden or system file",
+    "litter": "thumbnail, bin, index or unfinished copy that a NAS, a desktop or a tool has left",
+    "excluded": "left out by ingest.include or ingest.exclude, or the annotation of such an image",
+    "copy": "image of a format that is not read, beside one of the same name that is",
     "other": "a kind of file that the reader does not use",
     "negative": "image without any label, left out because keep_negatives is off",
 }
@@ -63,7 +70,7 @@ REASONS: dict[str, str] = {
 #: on the image's row; an exact duplicate is no defect.
 COUNTED_BAD = frozenset(
     {
-        "unreadable", "empty", "not_an_image", "truncated", "too_large", "too_small", "multi_frame", "bad_mode",
+        "unreadable", "empty", "not_an_image", "flat", "truncated", "too_large", "too_small", "multi_frame", "bad_mode",
         "bad_annotation", "no_annotation", "no_image", "dangling", "doubtful", "no_site",
         "unknown_label",
         "ambiguous_pair", "duplicate_conflict",

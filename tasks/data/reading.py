@@ -1,21 +1,24 @@
 """Reading a source: opening it, collecting every file of it, and refusing what is too bad to use."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
 from models.errors import UserError
 from tasks.data.collector import Collector, unknown_labels
 from tasks.data.formats import reader
+from tasks.data.image_kinds import NOT_READ
 from tasks.data.ingest_settings import IngestSettings, alias_problem
 from tasks.data.manifest import COUNTED_BAD
 from tasks.data.parts import Decoding, decoded
 from tasks.data.rules import namer
 from tasks.data.sample import RawSample
 
+_LEFT_OUT = {"litter": "left by a NAS, a desktop or a tool", "excluded": "left out by ingest.include or ingest.exclude"}
 Progress = Callable[[int, int | None], None]
 
 
@@ -116,7 +119,7 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
     pictures = sum(row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed") for row in rows)
     if not kept and not pictures and all(row["reason"] == "no_image" for row in bad):
         negatives = sum(row["reason"] == "negative" for row in rows)
-        found = f"{len(rows)} other files" + (f", {negatives} images without a label" if negatives else "")
+        found = _others(rows) + (f", {negatives} images without a label" if negatives else "")
         raise UserError("no images found", where=source.where, expected=source.module.LAYOUT, found=found)
     share = len(bad) / (len(bad) + len(kept) + pictures)
     if share > settings.max_bad_share:
@@ -126,10 +129,32 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
             where=source.where,
             expected=f"a share of at most ingest.max_bad_share = {settings.max_bad_share:g}",
             found=f"{share:.3f}, the first:{first}",
-            hint="mend or remove the files, or raise ingest.max_bad_share",
+            hint=_way_out(bad),
         )
     if pictures:
         hint = "fedscene data check looks at them; to train, put labels beside them (docs/your-images.md)"
         raise UserError("the pictures have no labels", where=source.where, found=f"{pictures} pictures", hint=hint)
     if not any(row["labels"] for row in kept):
         raise UserError("no image has a label", where=source.where, found=f"{len(kept)} images without any object")
+
+
+def _others(rows: list[dict[str, Any]]) -> str:
+    """How many files there are that are no images, with their suffixes, most frequent first."""
+    reasons = Counter(row["reason"] for row in rows)
+    suffixes = Counter(
+        PurePosixPath(row["path"]).suffix.lower() or "without a suffix" for row in rows if row["reason"] == "other"
+    )
+    shown = ", ".join(f"{count} {suffix}" for suffix, count in suffixes.most_common(6))
+    more = [f"{reasons[name]} {text}" for name, text in _LEFT_OUT.items() if reasons[name]]
+    return f"{len(rows)} other files" + (f" ({'; '.join([*filter(None, [shown]), *more])})" if shown or more else "")
+
+
+def _way_out(bad: list[dict[str, Any]]) -> str:
+    """What to do about the inputs that cannot be used."""
+    unread = [row for row in bad if NOT_READ in row["detail"]]
+    general = "mend or remove the files, or raise ingest.max_bad_share"
+    if not unread:
+        return general
+    suffixes = Counter(PurePosixPath(row["path"]).suffix.lower() or "no suffix" for row in unread)
+    shown = ", ".join(f"{count} {suffix}" for suffix, count in suffixes.most_common(6))
+    return f"of a format that is not read: {shown}; {unread[0]['detail']}; or {general}"

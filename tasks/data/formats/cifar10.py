@@ -59,7 +59,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
             found=error,
             hint="unpack the archive again; image files in class folders are read with ingest.source=folder",
         ) from error
-    tree = scan(root, ingest.site)
+    tree = scan(root, ingest)
     known = {"batches.meta", "test_batch", *(f"data_batch_{number}" for number in range(1, 6))}
     batches = [entry for entry in tree.others if PurePosixPath(entry.name).name in known]
     yield from left_over(tree, {entry.name for entry in batches})

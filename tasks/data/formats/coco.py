@@ -65,7 +65,7 @@ def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list
     Raises:
         UserError: A JSON cannot be read, or several have other categories.
     """
-    listings = _listings(root, own, scan(_folder(root), ingest.site, (".json",)), ingest.encoding)
+    listings = _listings(root, own, scan(_folder(root), ingest, (".json",)), ingest.encoding)
     known = {name for listing in listings for name in listing.classes}
     first, *others = listings
     expected = _labels(first, known)
@@ -100,7 +100,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     Raises:
         UserError: A JSON cannot be read or there is none, or the site rule does not fit.
     """
-    tree = scan(_folder(root), ingest.site, (".json",))
+    tree = scan(_folder(root), ingest, (".json",))
     listings = _listings(root, own, tree, ingest.encoding)
     uses, missing = _matched(listings, tree)
     whole = root.is_dir()
@@ -114,7 +114,8 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
             for place, detail in listing.dangling.items():
                 yield RawSample(place, NO_SITE, None, "quarantined", "dangling", detail=detail)
     site_of = namer(ingest.site, "ingest.site", ONE_SITE) if ingest.site.rule == "column" else None
-    listed_others = [entry for entry in tree.others if entry.name in uses]  # the content decides what is an image
+    others = tree.others + tree.copies  # the content decides what is an image
+    listed_others = [entry for entry in others if entry.name in uses]
     for entry in sorted(tree.images + listed_others, key=lambda entry: entry.name):
         if entry.name in uses:
             yield _listed(entry, uses[entry.name], site_of)
@@ -173,7 +174,8 @@ def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Us
 
     A path is looked for below the JSON's folder, the root and ``images``, then anywhere.
     """
-    finder = Finder(entry.name for entry in tree.images + tree.others)
+    second = (entry.name for entry in tree.excluded + tree.copies)
+    finder = Finder((entry.name for entry in tree.images + tree.others), second)
     records = [(listing, record) for listing in listings for record in listing.records]
     wanted = []
     for listing, record in records:

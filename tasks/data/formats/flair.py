@@ -63,13 +63,13 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
         UserError: There is neither a metadata file nor an HDF5 file with images, or one cannot be read.
     """
     folder = root if root.is_dir() else root.parent
-    tree = scan(folder, ingest.site) if root.is_dir() or root.name == _JSON else Tree()
+    tree = scan(folder, ingest) if root.is_dir() or root.name == _JSON else Tree()
     jsons, hdf5 = _sources(root, tree)
     site_of = None if ingest.site.rule == "none" else namer(ingest.site, "ingest.site")
     yield from left_over(tree, {entry.name for entry in [*jsons, *hdf5]})
     yield from (file_row(entry, "ok", "metadata") for entry in hdf5)
     for entry in jsons:
-        yield from _listed(entry, tree.images, own.key, site_of, ingest.encoding)
+        yield from _listed(entry, tree, own.key, site_of, ingest.encoding)
     if not jsons:
         yield from (image_row(entry, "no_annotation", "beside HDF5 files") for entry in tree.images)
     for entry in hdf5:
@@ -91,9 +91,7 @@ def _sources(root: Path, tree: Tree) -> tuple[list[Entry], list[Entry]]:
     return jsons, hdf5
 
 
-def _listed(
-    listing: Entry, images: Sequence[Entry], key: str, site_of: Namer | None, encoding: str | None
-) -> Iterator[RawSample]:
+def _listed(listing: Entry, tree: Tree, key: str, site_of: Namer | None, encoding: str | None) -> Iterator[RawSample]:
     """The rows of the JSON, of every image, and of what is listed but missing."""
     records, repaired = load_json(listing, key, encoding)
     yield file_row(listing, *(("fixed", "encoding") if repaired else ("ok", "metadata")), repaired)
@@ -105,9 +103,9 @@ def _listed(
         else:
             by_id[record.image].append(record)
     files: dict[str, list[Entry]] = defaultdict(list)
-    for entry in images:
+    for entry in tree.images:
         files[entry.stem].append(entry)
-    for entry in images:
+    for entry in tree.images:
         same = files[entry.stem]
         # The down-sized images may lie beside the raw ones.
         small = [file for file in same if _SMALL in PurePosixPath(file.name).parts] or same
@@ -119,7 +117,7 @@ def _listed(
             yield _sample(entry.name, by_id[entry.stem], FilePicture(entry.path), site_of)
         else:  # not hashed, as the raw images take more than a terabyte
             yield RawSample(entry.name, entry.site, None, "ignored", "other", detail=f"{small[0].name} is read")
-    for image in sorted(by_id.keys() - files.keys()):
+    for image in sorted(by_id.keys() - files.keys() - {entry.stem for entry in tree.excluded}):
         user = by_id[image][0].user
         yield RawSample(image, user, None, "quarantined", "no_image", detail=f"listed in {listing.name}")
 

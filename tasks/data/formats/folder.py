@@ -15,8 +15,9 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.decode import SUFFIXES
+from tasks.data.formats.litter import litter_in
 from tasks.data.formats.tree import NO_SITE, ROLE_FOLDERS, Entry, image_row, left_over, scan, split_of
+from tasks.data.image_kinds import SUFFIXES
 from tasks.data.rules import NameRule
 from tasks.data.sample import RawSample
 from tasks.data.source import FilePicture
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 LAYOUT = "CLASS/NAME.jpg, also below folders such as train and test, or below a folder for each site"
 KIND = "folder"
-_ARCHIVE_LEFTOVER = "__MACOSX"  # what macOS puts into zip files beside the real folders
 
 
 class Settings(Section):
@@ -65,9 +65,9 @@ class _Level:
 
 def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str] | None:
     """The class folders in name order: those with images, and the empty ones."""
-    tree, level = scan(root, ingest.site), _Level.of(own, ingest.site)
+    tree, level = scan(root, ingest), _Level.of(own, ingest.site)
     filled = {_class_path(entry.name, level) for entry in tree.images}
-    used = filled | {_class_path(entry.name, level) for entry in tree.others}
+    used = filled | {_class_path(entry.name, level) for entry in tree.others + tree.excluded}
     found = (filled | {path for path in _class_folders(root, level) if path not in used}) - {()}
     return sorted({normal(path[-1]) for path in found}) or None
 
@@ -89,7 +89,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     Raises:
         UserError: The site rule does not fit the tree, or one folder holds all the class folders.
     """
-    tree, level = scan(root, ingest.site), _Level.of(own, ingest.site)
+    tree, level = scan(root, ingest), _Level.of(own, ingest.site)
     _refuse_one_folder_around_all(root, tree.images, level)
     yield from left_over(tree)
     for entry in tree.images:
@@ -120,7 +120,7 @@ def _split(entry: Entry, path: tuple[str, ...]) -> str | None:
 def _class_folders(root: Path, level: _Level) -> Iterator[tuple[str, ...]]:
     """The folders that stand where a class folder stands."""
     for folder, folders, _ in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".") and name != _ARCHIVE_LEFTOVER]
+        folders[:] = [name for name in folders if not name.startswith(".") and not litter_in((name, ""))]
         relative = os.fsencode(Path(folder).relative_to(root).as_posix()).decode("utf-8", "backslashreplace")
         parts = PurePosixPath(relative).parts
         if parts and level.within(parts) == len(parts) - 1:

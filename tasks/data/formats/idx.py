@@ -56,7 +56,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     Raises:
         UserError: There is no pair of files, one is damaged, or images and labels are not equally many.
     """
-    tree = scan(root, ingest.site)
+    tree = scan(root, ingest)
     found = {entry.name.removesuffix(".gz"): entry for entry in reversed(tree.others)}  # plain before gzipped
     images = [(name, entry) for name, entry in sorted(found.items()) if name.endswith(_IMAGES)]
     pairs = [(entry, found.get(name.replace(_IMAGES, _LABELS))) for name, entry in images]

@@ -5,8 +5,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from models.base_settings import Section
-from tasks.data.decode import SUFFIXES
 from tasks.data.formats.tree import NO_SITE, image_row, left_over, scan
+from tasks.data.image_kinds import SUFFIXES
 from tasks.data.sample import RawSample
 from tasks.data.source import FilePicture
 
@@ -38,7 +38,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     Raises:
         UserError: The site rule does not fit the tree.
     """
-    tree = scan(root, ingest.site)
+    tree = scan(root, ingest)
     yield from left_over(tree)
     for entry in tree.images:
         if entry.site == NO_SITE:

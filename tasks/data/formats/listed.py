@@ -124,12 +124,14 @@ class Finder:
 
     Args:
         names: The files' paths relative to the tree's root.
+        second: More of them (what is left out, copies), which are meant only by their whole path.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], second: Iterable[str] = ()) -> None:
+        self._second = frozenset(second)
         self._by_base: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         self._by_near: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
-        for name in names:
+        for name in (*names, *self._second):
             parts, near = parts_of(name), near_parts(name)
             self._by_base[parts[-1]].append((parts, name))
             self._by_near[near[-1]].append((near, name))
@@ -139,17 +141,18 @@ class Finder:
 
         Of several, the one right below the first of ``folders`` is meant, else those in a folder of the ``split``.
         """
-        return _whole(self._by_base, parts_of(listed), [parts_of(folder) for folder in folders], split)
+        found = _whole(self._by_base, parts_of(listed), [parts_of(folder) for folder in folders], split)
+        return [name for name in found if name not in self._second] or found
 
     def base(self, listed: str, split: str | None = None, taken: Collection[str] = ()) -> list[str]:
         """The files that have the listed one's bare name, without those ``taken`` or of another split."""
-        return _base(self._by_base, parts_of(listed), split, taken)
+        return _base(self._by_base, parts_of(listed), split, self._second.union(taken))
 
     def near(
         self, listed: str, folders: Sequence[str] = (), split: str | None = None, taken: Collection[str] = ()
     ) -> list[str]:
         """The files, but for those ``taken``, that it means when case, percent signs and blanks are passed over."""
-        parts = near_parts(listed)
+        parts, taken = near_parts(listed), self._second.union(taken)
         found = _whole(self._by_near, parts, [near_parts(folder) for folder in folders], split)
         return [name for name in found if name not in taken] or _base(self._by_near, parts, split, taken)
 

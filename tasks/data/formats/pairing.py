@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tasks.data.decode import SUFFIXES
 from tasks.data.formats.tree import NO_SITE, ROLE_FOLDERS, Entry, Tree, file_row, image_row
+from tasks.data.image_kinds import SUFFIXES
 from tasks.data.sample import RawSample
 
 

@@ -71,7 +71,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
         UserError: There is no table or several, a column is missing, or the table cannot be read to its end.
     """
     folder = root if root.is_dir() else root.parent
-    tree = scan(folder, ingest.site)
+    tree = scan(folder, ingest)
     entry = _table_entry(root, folder, own, tree)
     table = open_table(entry.path, ingest.encoding)
     uses, missing = _matched(table, _Columns(table.columns, own, entry.path), tree)
@@ -80,7 +80,8 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     status, reason = ("fixed", "encoding") if table.encoding else ("ok", "metadata")
     yield file_row(entry, status, reason, table.encoding)
     site_of = namer(ingest.site, "ingest.site", ONE_SITE) if ingest.site.rule == "column" else None
-    others = [other for other in tree.others if other.name in uses]  # the content decides what is an image
+    others = tree.others + tree.copies  # the content decides what is an image
+    others = [other for other in others if other.name in uses]
     for image in sorted(tree.images + others, key=lambda item: item.name):
         if image.name in uses:
             yield listed_image(image, uses[image.name], site_of)
@@ -150,7 +151,8 @@ def _table_entry(root: Path, folder: Path, own: Settings, tree: Tree) -> Entry:
 
 def _matched(table: OpenTable, columns: _Columns, tree: Tree) -> tuple[dict[str, list[Mention]], dict[str, str]]:
     """What the rows say, by image; and the listed paths whose image is missing, with why."""
-    finder = Finder(entry.name for entry in tree.images + tree.others)
+    second = (entry.name for entry in tree.excluded + tree.copies)
+    finder = Finder((entry.name for entry in tree.images + tree.others), second)
     uses: dict[str, list[Mention]] = defaultdict(list)
     missing: dict[str, str] = {}
     said: list[tuple[Wanted, Mention]] = []

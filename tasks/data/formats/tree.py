@@ -7,18 +7,45 @@ import unicodedata
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.data.decode import SUFFIXES
-from tasks.data.rules import NO_NAME, NameRule, namer
+from tasks.data.formats.litter import litter_in
+from tasks.data.image_kinds import HEAD, SUFFIXES, UNREAD, content_kind
+from tasks.data.patterns import matcher
+from tasks.data.rules import NO_NAME, namer
 from tasks.data.sample import RawSample
 from tasks.data.source import FilePicture
+
+if TYPE_CHECKING:
+    from tasks.data.ingest_settings import IngestSettings
 
 #: Folder names that say what is in a folder, not whose it is; compared in lower case.
 ROLE_FOLDERS = frozenset(
     {"annotations", "annotation", "xml", "xmls", "labels", "label", "jpegimages", "images", "image", "imgs", "img"}
 )
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini"})
+# Not opened to see whether they are images; there may be very many of them.
+_NEVER_IMAGES = frozenset(
+    {
+        ".txt",
+        ".xml",
+        ".json",
+        ".jsonl",
+        ".csv",
+        ".tsv",
+        ".yaml",
+        ".yml",
+        ".md",
+        ".html",
+        ".htm",
+        ".py",
+        ".ipynb",
+        ".log",
+    }
+    | {".npy", ".npz", ".h5", ".hdf5", ".parquet", ".pt", ".pth", ".onnx", ".pkl", ".mat", ".zip", ".gz", ".tar", ".7z"}
+    | {".mp4", ".mov", ".avi", ".mkv", ".wav", ".mp3", ".pdf", ".doc", ".docx", ".xls", ".xlsx", ".db", ".cache"}
+)
 NO_SITE = NO_NAME
 ONE_SITE = "all"
 
@@ -39,51 +66,100 @@ class Entry:
         """The file name without its last suffix, in Unicode's composed form."""
         return unicodedata.normalize("NFC", PurePosixPath(self.name).stem)
 
+    @property
+    def suffix(self) -> str:
+        """The file name's last suffix in lower case, with its dot."""
+        return PurePosixPath(self.name).suffix.lower()
+
 
 @dataclass
 class Tree:
     """The files of a tree by kind, each list in name order.
 
     Attributes:
-        images: Files whose suffix is that of an image.
+        images: Files whose suffix or content is that of an image, of formats that are not read too.
         annotations: Files of the suffixes asked for.
         others: All other files; what the reader does not use of them ends as ``ignored``.
         hidden: System files and names that begin with a dot.
+        litter: What NAS boxes, desktops and tools leave (``litter``).
+        excluded: What ``ingest.include`` and ``ingest.exclude`` leave out, with the annotations of such images.
+        copies: Images of a format that is not read, beside one of the same name that is.
     """
 
     images: list[Entry] = field(default_factory=list)
     annotations: list[Entry] = field(default_factory=list)
     others: list[Entry] = field(default_factory=list)
     hidden: list[Entry] = field(default_factory=list)
+    litter: list[Entry] = field(default_factory=list)
+    excluded: list[Entry] = field(default_factory=list)
+    copies: list[Entry] = field(default_factory=list)
 
 
-def scan(root: Path, site: NameRule, annotations: tuple[str, ...] = ()) -> Tree:
+def scan(root: Path, ingest: "IngestSettings", annotations: tuple[str, ...] = ()) -> Tree:
     """Sort every file below ``root`` by kind.
 
     Args:
         root: The tree's root.
-        site: The rule that names a file's site; without one all files are of one site.
+        ingest: Names the files' sites (without a rule all are of one) and what is left out.
         annotations: Suffixes of annotation files, in lower case, as ``.xml``.
 
     Raises:
         UserError: Sites are to be named by a folder level that holds folders such as ``Annotations``.
     """
-    tree, site_of = Tree(), namer(site, "ingest.site", ONE_SITE)
+    tree, site, site_of = Tree(), ingest.site, namer(ingest.site, "ingest.site", ONE_SITE)
+    wanted, unwanted = matcher(ingest.include or ("**",)), matcher(ingest.exclude)
     for path, name in sorted(_files(root), key=lambda item: item[1]):
-        parts = name.split("/")  # by hand: a hundred thousand path objects take seconds
+        parts = tuple(name.split("/"))  # by hand: a hundred thousand path objects take seconds
         suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122
         if any(part.startswith(".") for part in parts) or parts[-1].lower() in _SYSTEM_FILES:
             tree.hidden.append(Entry(path, name, NO_SITE))
-            continue
-        if _is_special(path):
+        elif litter_in(parts):
+            tree.litter.append(Entry(path, name, NO_SITE))
+        elif unwanted(name):
+            tree.excluded.append(Entry(path, name, NO_SITE))
+        elif _is_special(path):
             tree.others.append(Entry(path, name, NO_SITE))
-            continue
-        kinds = tree.images if suffix in SUFFIXES else tree.annotations if suffix in annotations else tree.others
-        # A column's name is known to the reader of the table only.
-        kinds.append(Entry(path, name, NO_SITE if site.rule == "column" else site_of(name, {})))
+        else:
+            kind = tree.annotations if suffix in annotations else tree.others
+            if suffix in SUFFIXES or (suffix not in annotations and suffix not in _NEVER_IMAGES and _shows_image(path)):
+                kind = tree.images if wanted(name) else tree.excluded
+            # A column's name is known to the reader of the table only.
+            kind.append(Entry(path, name, NO_SITE if site.rule == "column" else site_of(name, {})))
+    _set_apart(tree)
     if site.rule == "folder":
         _refuse_role_folders(root, tree)
     return tree
+
+
+def _shows_image(path: Path) -> bool:
+    """Whether a file of any other name is an image by its content."""
+    try:
+        with path.open("rb") as file:
+            return bool(content_kind(file.read(HEAD)))
+    except OSError:
+        return False
+
+
+def _set_apart(tree: Tree) -> None:
+    """Move the annotations of excluded images, and images that are not read beside one that is."""
+    read = {os.path.splitext(entry.name)[0] for entry in tree.images if entry.suffix not in UNREAD}  # noqa: PTH122
+    copies = {e.name for e in tree.images if e.suffix in UNREAD and os.path.splitext(e.name)[0] in read}  # noqa: PTH122
+    tree.copies = [entry for entry in tree.images if entry.name in copies]
+    tree.images = [entry for entry in tree.images if entry.name not in copies]
+    if tree.excluded:
+        near = {key for entry in tree.excluded for key in _keys(entry)}
+        near -= {key for entry in tree.images for key in _keys(entry)}
+        names = {key[-1] for key in near} - {key[-1] for entry in tree.images for key in _keys(entry)}
+        theirs = {e.name for e in tree.annotations if e.stem in names or not near.isdisjoint(_keys(e)[:1])}
+        tree.excluded += [entry for entry in tree.annotations if entry.name in theirs]
+        tree.annotations = [entry for entry in tree.annotations if entry.name not in theirs]
+
+
+def _keys(entry: Entry) -> list[tuple[str, ...]]:
+    """Its stem and its name, each with the folders that do not merely say what is in them."""
+    *folders, name = PurePosixPath(unicodedata.normalize("NFC", entry.name)).parts
+    telling = [folder for folder in folders if folder.lower() not in ROLE_FOLDERS]
+    return [(*telling, entry.stem), (*telling, name)]
 
 
 def file_row(entry: Entry, status: str, reason: str, detail: str = "") -> RawSample:
@@ -99,9 +175,15 @@ def file_row(entry: Entry, status: str, reason: str, detail: str = "") -> RawSam
 
 
 def left_over(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSample]:
-    """Rows of the hidden files and of the other files, but for those whose names are in ``used``."""
+    """Rows of what is no data and of the other files, but for those whose names are in ``used``."""
     for entry in tree.hidden:
         yield file_row(entry, "ignored", "hidden")
+    for reason, entries in (("litter", tree.litter), ("excluded", tree.excluded), ("copy", tree.copies)):
+        for entry in entries:
+            if entry.name in used and reason == "copy":
+                continue
+            # Not hashed: there may be terabytes of them.
+            yield RawSample(entry.name, entry.site, None, "ignored", reason)
     for entry in tree.others:
         if entry.name not in used:
             yield file_row(entry, "ignored", "other")

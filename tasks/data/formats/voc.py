@@ -15,12 +15,12 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.decode import SUFFIXES
 from tasks.data.formats.listed import parts_of
 from tasks.data.formats.pairing import annotation_names, misfits, near_text, pair
 from tasks.data.formats.pairs import pair_row
 from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, left_over, scan
 from tasks.data.formats.voc_xml import parse_annotation
+from tasks.data.image_kinds import SUFFIXES
 from tasks.data.sample import RawSample
 from tasks.data.shared_text import shared_encodings
 from tasks.data.text import Encodings, TextError, decode_text
@@ -68,7 +68,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
         UserError: The site rule does not fit the tree, a name stands in two split lists, or the
             annotations' encoding is unclear.
     """
-    tree = scan(root, ingest.site, (".xml",))
+    tree = scan(root, ingest, (".xml",))
     splits = _Splits(tree, own.use_image_sets, Encodings(ingest.encoding))
     encodings = shared_encodings((entry.path for entry in tree.annotations), ingest.encoding)
     yield from left_over(tree, splits.used)

@@ -48,7 +48,7 @@ def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list
     Raises:
         UserError: There are none, or files disagree.
     """
-    tree = scan(root, ingest.site, (".txt",))
+    tree = scan(root, ingest, (".txt",))
     return _names(root, own, tree, ingest.encoding).labels()
 
 
@@ -65,7 +65,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     Raises:
         UserError: Nothing names the class indices, the site rule does not fit, or split lists contradict each other.
     """
-    tree = scan(root, ingest.site, (".txt",))
+    tree = scan(root, ingest, (".txt",))
     names = _names(root, own, tree, ingest.encoding)
     splits = Splits(tree, names.files, Encodings(ingest.encoding))
     special = splits.lists | {

@@ -1,0 +1,58 @@
+"""What NAS boxes, desktops, cameras and tools leave among images: thumbnails, bins, versions, indexes. Never data.
+
+Names are compared without regard to case. Names that begin with a dot are hidden anyway (``tree``) and not listed here.
+"""
+
+import re
+from functools import lru_cache
+
+_FOLDERS = frozenset(
+    {
+        # NAS: Synology, QNAP, NetApp and others
+        "@eadir", "@tmp", "@sharebin", "@sharesnap", "@synodrive", "@synologydrive", "@database", "@recycle",
+        "@recently-snapshot", "@recently deleted", "@downloadstation", "@__thumb", "#recycle", "#snapshot",
+        "~snapshot", "lost+found", "network trash folder", "network recycle bin",
+        # desktops
+        "$recycle.bin", "$recycle", "system volume information", "lost.dir", "__macosx", "_macosx",
+        "temporary items", "thevolumesettingsfolder", "desktop db", "desktop df",
+        # photo programs
+        "captureone", "[originals]", "picasaoriginals", "digikam thumbnails", "~dtrash",
+        # tools
+        "__pycache__", "node_modules", "mlruns", "lightning_logs", "wandb",
+    }
+)  # fmt: skip
+_FOLDER_ENDS = (".photoslibrary", ".photolibrary", ".aplibrary", ".lrdata", ".lrcat-data", ".cocatalog", ".egg-info")
+_FILES = frozenset(
+    {
+        "thumbs.db", "desktop.ini", "ehthumbs.db", "ehthumbs_vista.db", "folder.ini", "iconcache.db", "icon\r",
+        "picasa.ini", "zbthumbnail.info", "pspbrwse.jbf", "thumbdata", "photothumb.db", "albumartsmall.jpg",
+    }
+)  # fmt: skip
+_FILE_ENDS = (
+    ".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".download", ".opdownload", ".aria2", ".!ut",
+    ".!qb", ".!sync", ".bts", ".swp", ".swo", ".bak", ".lnk", ".url", ".webloc", ".thm", ".lrcat", ".xmp.lock",
+    "@synoeastream", "@synoresource", ".ds_store",
+)  # fmt: skip
+_FILE_BEGINS = ("~$", "~syncthing~", "synophoto_thumb_", "synofile_thumb_", "synophoto_film_", "albumart_{")
+_PATTERNS = re.compile(r"found\.\d{3}|@gmt-[\d.-]+|\.?trash-\d+|backup files \d{4}-.*|thumbs\.db:.*|thumbs \(\d+\)\.db")
+
+
+def litter_in(parts: tuple[str, ...]) -> str:
+    """The part of a path that makes the file litter, "" when there is none.
+
+    Args:
+        parts: The path's folders, then the file's name.
+    """
+    for folder in parts[:-1]:
+        if _litter_folder(folder):
+            return folder
+    name = parts[-1].lower()
+    if name in _FILES or name.endswith(_FILE_ENDS) or name.startswith(_FILE_BEGINS) or _PATTERNS.fullmatch(name):
+        return parts[-1]
+    return parts[-1] if name.endswith("~") and len(name) > 1 else ""
+
+
+@lru_cache(maxsize=65536)
+def _litter_folder(folder: str) -> bool:
+    name = folder.lower()
+    return name in _FOLDERS or name.endswith(_FOLDER_ENDS) or bool(_PATTERNS.fullmatch(name)) or folder == "RECYCLER"

@@ -1,0 +1,61 @@
+"""Patterns of file names, as ``ingest.include`` and ``ingest.exclude`` take them.
+
+``*`` stands for any letters but ``/``, ``**`` for any at all, ``?`` for one, ``[ab]`` for one of these. A pattern
+without ``/`` is compared with the name of the file and with that of each folder above it (``*_mask.png``, ``masks``);
+one with ``/`` with the path from ``ingest.path`` on, and with every folder above the file (``masks/``, ``a/*/raw``,
+``**/old/*.png``). Case does not matter.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import cache
+
+Matcher = Callable[[str], bool]
+
+
+def matcher(patterns: Sequence[str]) -> Matcher:
+    """Whether a path relative to the root, with POSIX separators, fits one of the patterns."""
+    expressions = [(_compiled(pattern), _whole(pattern)) for pattern in patterns]
+
+    def fits(path: str) -> bool:
+        parts = unicodedata.normalize("NFC", path).split("/")
+        above = ["/".join(parts[: number + 1]) for number in range(len(parts))]
+        return any(any(map(wanted.fullmatch, above if whole else parts)) for wanted, whole in expressions)
+
+    return fits
+
+
+def _whole(pattern: str) -> bool:
+    return "/" in pattern.strip("/")
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern as a regular expression; like a shell's, an open bracket that is never closed is itself."""
+    rest, made = unicodedata.normalize("NFC", pattern.replace("\\", "/")).strip("/"), ""
+    rest = rest.removeprefix("./")
+    while rest:
+        bracket = re.match(r"\[([!^]?)(\]?[^\]]*)\]", rest)
+        if rest.startswith("**/"):
+            made, rest = f"{made}(?:.*/)?", rest[3:]
+        elif rest.startswith("**"):
+            made, rest = f"{made}.*", rest[2:]
+        elif bracket and bracket[2]:
+            inside = bracket[2].replace("\\", r"\\").replace("[", r"\[").replace("]", r"\]").replace("^", r"\^")
+            made, rest = f"{made}[{'^' if bracket[1] else ''}{inside}]", rest[bracket.end() :]
+        else:
+            made += {"*": "[^/]*", "?": "[^/]"}.get(rest[0], re.escape(rest[0]))
+            rest = rest[1:]
+    return re.compile(made, re.IGNORECASE | re.DOTALL)
+
+
+def problem_of(pattern: str) -> str:
+    """Why a pattern cannot be used, "" when it can."""
+    if not pattern.strip(" /"):
+        return "a pattern is empty"
+    try:
+        _compiled(pattern)
+    except re.error as error:
+        return f"{pattern!r} is no pattern: {error}"
+    return ""

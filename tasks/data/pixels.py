@@ -1,0 +1,164 @@
+"""From a decoded picture of any allowed mode to 8-bit RGB, with a look at what each conversion leaves.
+
+A conversion that leaves one flat colour where there was a picture has read the file wrongly: an alpha channel that
+nobody filled, 10-bit values in a 16-bit file, white drawn on nothing. Then the colours are taken where that is sure,
+and the picture is refused where it is not.
+"""
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Gray16 = Literal["full", "bits", "stretch"]
+#: Modes that become RGB without a guess; 16-bit grey comes in the byte order of the file.
+MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I;16B", "I;16L", "I;16N"})
+#: Formats whose mode I is 16-bit grey too; a TIFF's is 32-bit.
+WIDE_GREY = frozenset({"PNG", "PPM", "JPEG2000"})
+_FLAT, _VISIBLE = 8, 32  # ranges of 8-bit values that are no picture, and surely one
+_FEW = 0.001  # share of pixels that do not count
+_LEVELS = 17  # fewer grey levels than these are left of 12 bits in a 16-bit file
+_LOOKED_AT = 65536  # pixels
+
+
+class FlatError(Exception):
+    """A conversion would leave nothing of a picture, and what was meant is not sure."""
+
+
+def to_rgb(image: "Image", background: tuple[int, int, int], gray16: Gray16, fixes: list[str]) -> np.ndarray:
+    """The picture as uint8 RGB [H, W, 3], stored orientation; what was done is added to ``fixes``.
+
+    Raises:
+        FlatError: A conversion would leave one flat colour; the text says which, and the setting that helps.
+    """
+    if image.mode.startswith("I"):
+        return _grey(np.asarray(image).astype(np.int32), gray16, fixes)
+    if image.mode == "CMYK":
+        fixes.append("cmyk")
+        pixels = np.asarray(image.convert("RGB"))
+        if not _varies(pixels) and _varies(np.asarray(image), _VISIBLE):
+            raise FlatError("its CMYK values would become one flat colour; save it as RGB")
+        return pixels
+    if image.has_transparency_data:
+        return _over(image.convert("RGBA"), background, fixes)
+    return np.asarray(image.convert("RGB"))
+
+
+def check_depth(pixels: np.ndarray, bits: int) -> None:
+    """Refuse colours of more than 8 bits of which a decoder has kept the upper 8, and these are nearly unused.
+
+    Args:
+        pixels: What the decoder gave, uint8.
+        bits: Of a channel in the file.
+
+    Raises:
+        FlatError: They are.
+    """
+    if bits > 8 and int(pixels.max(initial=0)) < _LEVELS:
+        raise FlatError(f"its {bits}-bit colours use low values only and would be nearly black; save it with 8 bits")
+
+
+def bits_of(image: "Image", data: bytes) -> int:
+    """Bits of a colour channel in the file, where a decoder keeps 8 of them; 8 where that is not known."""
+    if image.format == "PNG" and image.mode in ("RGB", "RGBA", "LA"):
+        return data[24]
+    if image.format == "TIFF" and image.mode in ("RGB", "RGBA", "CMYK"):
+        bits = getattr(image, "tag_v2", {}).get(258, 8)
+        return int(bits[0] if isinstance(bits, tuple) else bits)
+    return 8
+
+
+def only_picture(image: "Image", pages: int) -> int | None:
+    """The page of a TIFF that is its one picture, the others being reduced copies or masks; ``None``: several are.
+
+    A page says so itself (SubfileType), or is at most half as wide and high as the first, in the same proportion.
+    """
+    sizes, marked = [], []
+    for page in range(pages):
+        image.seek(page)
+        tags = getattr(image, "tag_v2", {})
+        sizes.append(image.size)
+        marked.append(bool(int(tags.get(254, 0)) & 0b101) or tags.get(255) == 2)
+    whole = [page for page in range(pages) if not marked[page]]
+    if len(whole) > 1:
+        width, height = sizes[whole[0]]
+        whole = [page for page in whole if page == whole[0] or not _smaller(sizes[page], width, height)]
+    return whole[0] if len(whole) == 1 else None
+
+
+def _smaller(size: tuple[int, int], width: int, height: int) -> bool:
+    """Whether a page is a reduced copy of the picture of this width and height, its sides rounded."""
+    scale = max(size[0] / width, size[1] / height)
+    return scale <= 0.5 and abs(size[0] - width * scale) <= 1.5 and abs(size[1] - height * scale) <= 1.5
+
+
+def few_colours(pixels: np.ndarray) -> bool:
+    """Whether a picture [H, W, 3] has the few colours of a mask: up to 32, or three that fill nine tenths of it."""
+    sample = _sample(pixels).reshape(-1, 3).astype(np.uint32)
+    codes = sample[:, 0] << 16 | sample[:, 1] << 8 | sample[:, 2]
+    if len(np.unique(codes)) <= 32:
+        return True
+    coarse = np.bincount(sample[:, 0] >> 4 << 8 | sample[:, 1] >> 4 << 4 | sample[:, 2] >> 4)
+    return int(np.sort(coarse)[-3:].sum()) >= 0.9 * len(sample)
+
+
+def _grey(values: np.ndarray, how: Gray16, fixes: list[str]) -> np.ndarray:
+    """16-bit grey [H, W] as RGB. Pillow's own conversion clips at 255 and leaves a white picture."""
+    least, most = int(values.min(initial=65535)), int(values.max(initial=0))
+    if not 0 <= least <= most <= 65535:
+        raise FlatError(f"its grey values go from {least} to {most}, beyond 16 bits; save it with 8 or 16 bits")
+    white, black = 65535, 0
+    if how == "stretch":
+        black, white = least, most
+    elif how == "bits":
+        white = next(2**bits - 1 for bits in (8, 10, 12, 14, 16) if most < 2**bits)
+    elif least < most <= 255:
+        fixes.append("gray16_low")
+        white = 255
+    elif least < most and (most - least) // 257 + 1 < _LEVELS:
+        raise FlatError(
+            f"its 16-bit values go from {least} to {most} and would be nearly one grey: ingest.gray16=bits or stretch"
+        )
+    if white != 255:
+        fixes.append("gray16")
+    span = max(white - black, 1)
+    grey = (((values - black) * 255 * 2 + span) // (2 * span)).astype(np.uint8)
+    return np.repeat(grey[:, :, None], 3, axis=2)
+
+
+def _over(layer: "Image", background: tuple[int, int, int], fixes: list[str]) -> np.ndarray:
+    """The RGBA picture laid over the background."""
+    from PIL import Image
+
+    colours = np.asarray(layer)
+    alpha = colours[..., 3]
+    pixels = np.asarray(Image.alpha_composite(Image.new("RGBA", layer.size, (*background, 255)), layer).convert("RGB"))
+    if alpha.min(initial=255) == 255:
+        return pixels
+    if not _varies(pixels):
+        unused = np.mean(alpha > _FLAT) <= _FEW or np.ptp(alpha) == 0  # no shape
+        if unused and _varies(colours[..., :3]):
+            fixes.append("alpha_unused")
+            return np.ascontiguousarray(colours[..., :3])
+        if not unused and _varies(colours, _VISIBLE):
+            shown = ", ".join(map(str, background))
+            raise FlatError(
+                f"laid over the background it would be one flat colour: another ingest.background than {shown}"
+            )
+    fixes.append("alpha")
+    return pixels
+
+
+def _varies(pixels: np.ndarray, by: int = _FLAT) -> bool:
+    """Whether more than a few pixels [H, W, C] differ from the usual one by more than ``by``."""
+    usual = np.median(_sample(pixels).reshape(-1, pixels.shape[-1]), axis=0).astype(np.int16)
+    low, high = np.clip(usual - by, 0, 255).astype(np.uint8), np.clip(usual + by, 0, 255).astype(np.uint8)
+    return bool(((pixels < low) | (pixels > high)).any(axis=-1).mean() > _FEW)
+
+
+def _sample(pixels: np.ndarray) -> np.ndarray:
+    """About ``_LOOKED_AT`` pixels in rows and columns."""
+    step = max(1, int((pixels.shape[0] * pixels.shape[1] / _LOOKED_AT) ** 0.5))
+    return pixels[::step, ::step]
