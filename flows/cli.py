@@ -80,9 +80,11 @@ def run(
     with user_errors(as_json):
         from flows.data import prepare_data
         from flows.federate import federate
+        from flows.find_runs import checked_id
         from flows.progress import Live, counting
 
         settings = settings_of(params, preset, set_)
+        run_id = None if run_id is None else checked_id(run_id)
         with counting(console(as_json), "preparing data") as progress:
             data = prepare_data(settings, progress)
         with Live(console(True), settings.federation.rounds) as live:

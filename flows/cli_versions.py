@@ -1,5 +1,6 @@
 """``fedscene data add``, ``remote``, ``push``, ``pull``, ``versions``, ``version``, ``restore``: versioned data."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,7 +43,7 @@ def add(
             added = raw_data.add(Path.cwd(), path, name, replace, progress)
         changes = write_settings(PARAMS, settings)
         files = [added.pointer, raw_data.IGNORE, *([str(PARAMS)] if changes else [])]
-        commit = f"git add {' '.join(files)} && git commit -m 'data: {added.path}'"
+        commit = f"git add {shlex.join(files)} && git commit -m {shlex.quote(f'data: {added.path}')}"
         if as_json:
             print_json(vars(added) | {"params": changes, "commit": commit})
             return
@@ -183,8 +184,8 @@ def _version_of_run(run: str) -> str:
     from flows.settings import load_settings
     from tasks.tracking import find_data_version
 
-    folder = runs_root() / run
-    settings = read_run(folder) if (folder / "settings.json").is_file() else load_settings()
+    held = {path.parent.name: path.parent for path in runs_root().glob("*/settings.json")}
+    settings = read_run(held[run]) if run in held else load_settings()
     return find_data_version(settings.tracking, runs_root(), run)
 
 

@@ -1,10 +1,32 @@
 """Runs that are there: the one that is meant, and the settings it was made with."""
 
+import re
 from pathlib import Path
 
 from flows.settings import Settings, validate
 from models.errors import UserError
+from tasks.names import is_portable, visible_name
 from tasks.store import Store
+
+_TAKEN = frozenset({"data", "mlartifacts", "audit", "tables"})  # what else lies in the folder of runs
+
+
+def checked_id(run_id: str, where: str = "--run-id") -> str:
+    """A run's id, which is the name of its folder in the folder of runs.
+
+    Raises:
+        UserError: If it is no plain name that every file system takes, or the name of something else there.
+    """
+    taken = run_id.casefold().startswith("mlflow.db") or run_id.casefold() in _TAKEN
+    if not re.fullmatch(r"\w[\w.-]{0,99}", run_id) or not is_portable(run_id) or taken:
+        raise UserError(
+            "not a name for a run",
+            where=where,
+            expected="up to 100 letters, digits, '_', '-' or '.', not beginning with '.' or '-' nor ending with '.'; "
+            f"not {', '.join(sorted(_TAKEN))} or what Windows reserves, such as con",
+            found=visible_name(run_id)[:120],
+        )
+    return run_id
 
 
 def find_run(root: Path, run_id: str | None) -> Path:
@@ -18,7 +40,12 @@ def find_run(root: Path, run_id: str | None) -> Path:
     if not names:
         raise UserError("there is no run yet", where=root, hint="fedscene run --preset tiny")
     if run_id is not None and run_id not in names:
-        raise UserError("there is no such run", where=root, expected=", ".join(reversed(names[-10:])), found=run_id)
+        raise UserError(
+            "there is no such run",
+            where=root,
+            expected=", ".join(reversed(names[-10:])),
+            found=visible_name(run_id)[:120],
+        )
     return root / (run_id or names[-1])
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from flows.agreement import check_clusters
 from flows.environment import runs_root
+from flows.find_runs import checked_id
 from flows.rounds import load_method
 from flows.settings import Settings, as_values
 from models.errors import UserError
@@ -165,7 +165,7 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
     start = _start(settings, data)
     dataset, clients, tables = start.dataset, start.clients, start.tables
     sizes = {client: len(clients.indices[client]) for client in clients.ids}
-    name = _checked_id(run_id) if run_id is not None else start.derived_id(settings)
+    name = checked_id(run_id) if run_id is not None else start.derived_id(settings)
     root, store = runs_root() / name, Store(runs_root() / name)
     with locked(root):
         _refuse_other(store, start.fingerprint)
@@ -221,17 +221,6 @@ def _file_digest(path: Path | None) -> str | None:
         return None
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _checked_id(run_id: str) -> str:
-    if not re.fullmatch(r"[\w][\w.-]{0,99}", run_id) or run_id in ("data", "mlartifacts"):
-        raise UserError(
-            "not a name for a run",
-            where="--run-id",
-            expected="up to 100 letters, digits, '_', '-' or '.', not beginning with '.' or '-'; not 'data'",
-            found=run_id[:120],
-        )
-    return run_id
 
 
 def _refuse_other(store: Store, print_: str) -> None:

@@ -11,7 +11,7 @@ from flows.data import require_data
 from flows.environment import runs_root
 from flows.federate import Summary, federate
 from flows.federation import Progress
-from flows.find_runs import read_run
+from flows.find_runs import checked_id, read_run
 from flows.runs import locked
 from flows.settings import Settings, load_settings
 from models.errors import UserError
@@ -36,7 +36,7 @@ def report_stage(settings: Settings) -> list[RoundRecord]:
         UserError: If the run's folder is gone.
     """
     run_id = Store(FEDERATION, linked_files=True).read_json("model/model.json")["run_id"]
-    root = runs_root() / run_id
+    root = runs_root() / checked_id(str(run_id), f"{FEDERATION}/model/model.json")
     if not root.is_dir():
         raise UserError(
             "the run's folder is not here, so there is nothing to report from",

@@ -1,6 +1,7 @@
 """Bringing a version of the data back, without losing what is there."""
 
 import contextlib
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def _check_committed(root: Path, paths: list[str]) -> None:
     """Every file as it is now must be in some commit."""
     lost = [path for path in paths if not _in_a_commit(root, path)]
     if lost:
-        hint = f"git add {' '.join(lost)} && git commit, or git checkout of what is not wanted"
+        hint = f"git add {shlex.join(lost)} && git commit, or git checkout of what is not wanted"
         raise UserError("Changes that no commit has would be lost", found=", ".join(lost), hint=hint)
 
 
@@ -87,7 +88,9 @@ def _check_held(root: Path) -> None:
     if lost:
         raw = [path for path in lost if Path(path).parent == RAW]
         hint = (
-            f"fedscene data add {raw[0]}, and commit" if raw else "dvc repro, dvc commit, or delete what is not wanted"
+            f"fedscene data add {shlex.quote(raw[0])}, and commit"
+            if raw
+            else "dvc repro, dvc commit, or delete what is not wanted"
         )
         found = ", ".join(f"{path} ({state})" for path, state in lost.items())
         raise UserError("Data that DVC does not hold would be lost", found=found, hint=hint)

@@ -78,6 +78,14 @@ def visible_lines(text: object) -> str:
     return "\n".join(map(visible, str(text).split("\n")))
 
 
+def is_portable(name: str) -> bool:
+    """Whether a name of one's own fits every usual file system; for names that are refused, not escaped."""
+    stem = unicodedata.normalize("NFKC", name.split(".")[0]).casefold().strip()
+    fits = 0 < len(name.encode("utf-8", "surrogatepass")) <= 200 and name.isprintable()
+    odd = set(name) & set('<>:"/\\|?*') or name[:1] in (".", " ") or name[-1:] in (".", " ")
+    return fits and not odd and not _RESERVED.fullmatch(stem)
+
+
 def _is_plain(text: str) -> bool:
     """Whether the text can be a file's name as it is, and is not what another text becomes."""
     if not text or len(text.encode("utf-8", "surrogatepass")) > _PLAIN_BYTES or _ESCAPED.fullmatch(text):

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from models.errors import UserError
+from tasks.names import is_portable, visible_name
 from tasks.versioning import check_repository, run_dvc, write_params
 
 RAW = Path("data/raw")
@@ -72,7 +74,9 @@ def add(
     name, source = _names(root, source, name)
     target, pointer = root / RAW / name, root / RAW / f"{name}.dvc"
     if target.is_symlink():
-        raise UserError("A link cannot be versioned", where=target, hint=f"fedscene data add {source}")
+        raise UserError(
+            "A link cannot be versioned", where=target, hint=f"fedscene data add {shlex.quote(str(source))}"
+        )
     before, in_place = _md5(pointer), source == target.absolute()
     files = list(_files(source))
     _check_readable(files, source)
@@ -109,13 +113,18 @@ def _names(root: Path, source: Path, name: str | None) -> tuple[str, Path]:
         raise UserError("This folder contains data/raw itself", where=source, expected="a folder of images")
     if raw in source.parents and source.parent != raw:
         whole = RAW / source.relative_to(raw).parts[0]
-        raise UserError("This is a part of raw data", where=source, hint=f"fedscene data add {whole}")
+        raise UserError("This is a part of raw data", where=source, hint=f"fedscene data add {shlex.quote(str(whole))}")
     if source.parent == raw and name not in (None, source.name):
         raise UserError("These data have a name already", where=source, found=f"--name {name}")
     name = name or source.name
-    if not re.fullmatch(r"\w[\w .+()-]{0,99}", name) or name.endswith(".dvc") or name == "README.md":
+    if (
+        not re.fullmatch(r"\w[\w .+()-]{0,99}", name)
+        or name.endswith(".dvc")
+        or name.casefold() == "readme.md"
+        or not is_portable(name)
+    ):
         expected = "up to 100 letters, digits or any of _ . + - ( ), not ending in .dvc"
-        raise UserError("Not a name for raw data", where="--name", expected=expected, found=name)
+        raise UserError("Not a name for raw data", where="--name", expected=expected, found=visible_name(name))
     return name, source
 
 
@@ -162,7 +171,7 @@ def _check_replaceable(root: Path, name: str, origin: str, replace: bool) -> Non
     target, pointer = root / RAW / name, root / RAW / f"{name}.dvc"
     if not pointer.is_file():
         if os.path.lexists(target):
-            hint = f"fedscene data add {RAW / name} adds that, or give another --name"
+            hint = f"fedscene data add {shlex.quote(str(RAW / name))} adds that, or give another --name"
             raise UserError("There are other data of this name", where=target, hint=hint)
         return
     known = _pointer(pointer).get("meta", {}).get("origin")
@@ -172,7 +181,7 @@ def _check_replaceable(root: Path, name: str, origin: str, replace: bool) -> Non
         raise UserError("There are other data of this name", where=target, found=found, hint=hint)
     state = changed_outs(root, [str(RAW / f"{name}.dvc")]).get((RAW / name).as_posix())
     if state not in (None, "deleted"):
-        hint = f"fedscene data add {RAW / name} makes a version of what is there now; then add again"
+        hint = f"fedscene data add {shlex.quote(str(RAW / name))} makes a version of what is there now; then add again"
         raise UserError("What is there would be lost", where=target, found=f"{state}, says DVC", hint=hint)
 
 

@@ -258,8 +258,8 @@ def find_data_version(settings: TrackingSettings, runs_root: Path, run_id: str) 
     """The version of the data that a run (MLflow's id or ours) was trained on; a UserError if no run has one."""
     uri = resolve_uri(settings, runs_root)
     with user_errors(uri, hint=None):
-        client, query = client_of(uri), f"tags.`{own.RUN_TAG}` = '{run_id.replace(chr(39), '')}'"
-        experiment = client.get_experiment_by_name(settings.experiment)
+        client, query = client_of(uri), f"tags.`{own.RUN_TAG}` = '{run_id}'"
+        experiment = client.get_experiment_by_name(settings.experiment) if "'" not in run_id else None  # no id of ours
         found = client.search_runs([experiment.experiment_id], query, max_results=1) if experiment else []
         tags = (found[0] if found else client.get_run(run_id)).data.tags
     if own.DATA_TAG not in tags:

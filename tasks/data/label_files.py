@@ -1,6 +1,7 @@
 """Label lists and alias tables in files of their own, for the command line; settings hold them in the end."""
 
 import csv
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ def read_aliases(path: Path, where: str, encoding: str | None = None) -> dict[st
             raise UserError("the file holds no mapping of labels", where=f"{where}: {path}", expected="{found: meant}")
         pairs = [(_label(key, path, where), _label(value, path, where)) for key, value in found.items()]
     else:
-        rows = [[normal(cell) for cell in row] for row in csv.reader(text.splitlines()) if any(map(str.strip, row))]
+        lines = csv.reader(io.StringIO(text, newline=""))  # a label may hold a line break
+        rows = [[normal(cell) for cell in row] for row in lines if any(map(str.strip, row))]
         odd = [",".join(row) for row in rows if len(row) != 2 or not all(row)]
         if odd:
             expected = "two columns: label as found, declared label"

@@ -1,6 +1,7 @@
 """Rules that name an image's site, or the group that must not be divided, by where the image lies."""
 
 import csv
+import io
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -105,13 +106,15 @@ def _field(column: str, path: str, fields: Mapping[str, str], where: str) -> str
 
 def _table(path: Path, where: str, encoding: str | None) -> dict[str, str]:
     """The names in the rule's CSV, by path."""
-    rows = list(csv.reader(read_text(path, f"{where}.table", encoding, f"{where}.encoding").splitlines()))
-    head = [normal(cell).casefold() for cell in rows[0]] if rows else []
+    text = read_text(path, f"{where}.table", encoding, f"{where}.encoding")
+    reader = csv.reader(io.StringIO(text, newline=""))  # a name may hold a line break
+    head = [normal(cell).casefold() for cell in next(reader, [])]
     if "path" not in head or "name" not in head:
         raise UserError("the table lacks a column", where=path, expected="columns path, name", found=", ".join(head))
     key, value = head.index("path"), head.index("name")
     names: dict[str, str] = {}
-    for number, row in enumerate(rows[1:], 2):
+    for row in reader:
+        number = reader.line_num
         if not any(cell.strip() for cell in row):
             continue
         if len(row) <= max(key, value):

@@ -54,8 +54,12 @@ class Encodings:
 
 
 def normal(text: str) -> str:
-    """Without blanks around it and in Unicode's composed form; upper and lower case stay different."""
-    return unicodedata.normalize("NFC", text.strip())
+    """Without blanks around it and in Unicode's composed form; upper and lower case stay different.
+
+    What no table can hold, NUL and halves of surrogate pairs, becomes an escape: two names stay two.
+    """
+    kept = text.strip().replace("\0", r"\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+    return unicodedata.normalize("NFC", kept)
 
 
 def decode_text(

@@ -7,6 +7,7 @@ from tasks.data.partition.deal import deal
 from tasks.data.partition.plans import cut
 from tasks.data.partition.settings import LocalSettings
 from tasks.data.split import stratified_split
+from tasks.names import visible_name
 from tasks.randomness import address
 
 
@@ -46,7 +47,8 @@ def local_splits(
             raise UserError(
                 "a client has no image left to train or to test on",
                 where="partition.local",
-                found=f"{name}: {held.sum()} images, {len(np.unique(unit[rows]))} that no other client has a copy of",
+                found=f"{visible_name(name)}: {held.sum()} images, {len(np.unique(unit[rows]))} that no other client "
+                "has a copy of",
                 hint="raise partition.min_size, change the shares, or set partition.local.scheme to global or matched",
             )
     return splits

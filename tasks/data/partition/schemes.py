@@ -13,6 +13,7 @@ from tasks.data.partition import plans
 from tasks.data.partition.deal import deal, fill_up, move, plan_of, settle
 from tasks.data.partition.iterative import iterative
 from tasks.data.partition.settings import PartitionSettings
+from tasks.names import visible_name
 from tasks.randomness import address, numpy_generator
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _natural(images: Images, settings: PartitionSettings) -> Owners:
     small = {str(site): int(n) for site, n in zip(sites, counts, strict=True) if n < settings.min_size}
     names = sites[counts >= settings.min_size]
     if not len(names) or (small and settings.natural.small == "refuse"):
-        shown = [f"{site}: {size}" for site, size in small.items()] or ["no training image"]
+        shown = [f"{visible_name(site)}: {size}" for site, size in small.items()] or ["no training image"]
         raise UserError(
             "clients have too few training images",
             where="partition.min_size",
