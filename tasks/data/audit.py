@@ -13,6 +13,7 @@ from typing import Any
 from models.errors import UserError
 from tasks.data.collector import Collector, unknown_labels
 from tasks.data.formats import FORMATS, reader
+from tasks.data.formats.foreign import foreign_file, foreign_set
 from tasks.data.formats.tree import scan
 from tasks.data.ingest_settings import IngestSettings
 from tasks.data.manifest import COUNTED_BAD, reason_counts
@@ -24,6 +25,7 @@ from tasks.data.sample import STATUSES
 Row = dict[str, Any]
 #: The format of pictures that nothing labels; what is no other format is looked at as this.
 PICTURES_ONLY = "images"
+_BY_NAME_ONLY = ("folder", PICTURES_ONLY)  # formats that no file's content speaks for
 
 
 def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[str, str]:
@@ -53,11 +55,34 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
             layouts.append(f"\n    {name}: {module.LAYOUT}")
             why = module.recognise(path, names)
             if why:
-                return name, why
+                return name, why + (_foreign_beside(path, names, len(tree.images)) if name in _BY_NAME_ONLY else "")
     if not folder:
+        kind = foreign_file(path)
         hint = "name its format with --format; pictures are looked at by the folder"
-        raise UserError("this file is of no known format", where=path, expected="".join(layouts), hint=hint)
-    return PICTURES_ONLY, "nothing in it looks like a known format"
+        raise UserError("this file is of no known format", where=path, expected="".join(layouts), found=kind, hint=hint)
+    beside = _foreign_beside(path, names, len(tree.images))
+    return PICTURES_ONLY, f"nothing in it looks like a known format{beside}"
+
+
+def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
+    """A remark on annotations that no reader understands, "" when there are none.
+
+    Raises:
+        UserError: They are those of most images.
+    """
+    found = foreign_set(path, names, images)
+    if found is None:
+        return ""
+    shown = ", ".join(found.names)
+    if found.beside_images:
+        raise UserError(
+            f"the annotations are those of another tool: {found.kind.tool}",
+            where=path,
+            found=shown,
+            expected=f"a format that is read: {', '.join(FORMATS)}",
+            hint=f"{found.kind.way}; or --format folder or images, to leave them out of account",
+        )
+    return f"; {shown} is {found.kind}"
 
 
 @dataclass(frozen=True)

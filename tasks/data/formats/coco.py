@@ -17,6 +17,7 @@ from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.coco_json import Listing, load_listing, looks_like_coco
 from tasks.data.formats.coco_records import Record, Rules
+from tasks.data.formats.foreign import foreign_file
 from tasks.data.formats.listed import Finder, Mention, Wanted, listed_image, parts_of
 from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, image_row, left_over, scan
 from tasks.data.rules import Namer, namer
@@ -156,7 +157,11 @@ def _listings(root: Path, own: Settings, tree: Tree, told: str | None) -> list[L
         entries = [entry for entry in entries if PurePosixPath(entry.name).name.startswith(_OBJECTS)] or entries
     if not entries:
         found = ", ".join(list(by_name)[:6]) or "no .json file"
-        raise UserError("there is no COCO JSON", where=folder, expected=LAYOUT, found=found)
+        kind = next(filter(None, (foreign_file(entry.path) for entry in list(by_name.values())[:6])), None)
+        found += f": {kind.tool}" if kind else ""
+        raise UserError(
+            "there is no COCO JSON", where=folder, expected=LAYOUT, found=found, hint=kind.way if kind else None
+        )
     encodings = shared_encodings((entry.path for entry in entries), told)
     return [load_listing(entry, own.rules, encodings) for entry in entries]
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import UserError
-from tasks.data.formats.coco_categories import Categories
+from tasks.data.formats.coco_categories import Categories, plain
 from tasks.data.formats.coco_records import Json, Record, Rules, join, remark
+from tasks.data.formats.foreign import foreign_json
 from tasks.data.formats.tree import Entry, split_of
 from tasks.data.text import Encodings, TextError, decode_text
 
@@ -92,14 +93,21 @@ def _load(entry: Entry, encodings: Encodings | None) -> tuple[Json, str]:
         raise UserError("cannot read the COCO JSON", where=entry.path, found=error) from error
     except RecursionError as error:
         raise UserError("cannot read the COCO JSON", where=entry.path, found="nested without end") from error
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or not {"images", "categories"} <= set(data):
+        kind = foreign_json(data)
         raise UserError(
             "the JSON is no COCO JSON",
             where=entry.path,
             expected='an object with "images", "annotations" and "categories"',
-            found=f"a {type(data).__name__}",
+            found=kind.tool if kind else _shape(data),
+            hint=kind.way if kind else None,
         )
     return data, encoding
+
+
+def _shape(data: Any) -> str:
+    keys = ", ".join(map(plain, list(data)[:8])) if isinstance(data, dict) else ""
+    return f"an object with {keys or 'nothing in it'}" if isinstance(data, dict) else f"a {type(data).__name__}"
 
 
 def _without_outlines(found: Json) -> Json:

@@ -47,8 +47,12 @@ def pair_row(group: Group, parse: Parser, split: str | None) -> RawSample:
 def _annotation_row(entry: Entry, found: Annotation | AnnotationError) -> RawSample:
     if isinstance(found, AnnotationError):
         return file_row(entry, "quarantined", found.reason, found.detail)
-    row = file_row(entry, "fixed" if found.encoding else "ok", "encoding" if found.encoding else "annotation")
-    return replace(row, detail=found.encoding, labels=found.labels, boxes=found.boxes)
+    reason = "encoding" if found.encoding else "erased" if found.erased else "annotation"
+    row = file_row(entry, "ok" if reason == "annotation" else "fixed", reason)
+    erased = f"{found.erased} object(s) marked deleted, not counted" if found.erased else ""
+    return replace(
+        row, detail="; ".join(filter(None, (found.encoding, erased))), labels=found.labels, boxes=found.boxes
+    )
 
 
 def _parsed(entry: Entry, parse: Parser) -> Annotation | AnnotationError:

@@ -7,6 +7,7 @@ are listed in ``ImageSets/Main``, the lists are read too.
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +16,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.data.formats.foreign import foreign_file
 from tasks.data.formats.listed import parts_of
 from tasks.data.formats.pairing import annotation_names, misfits, near_text, pair
 from tasks.data.formats.pairs import pair_row
@@ -47,6 +49,11 @@ class Settings(Section):
         description="Objects marked difficult: their label counts as any other, or only easier objects give labels "
         "(as in C-Tran's and FedLGT's VOC 2007).",
     )
+    ignored: Literal["ask", "count", "leave_out"] = Field(
+        "ask",
+        description="Objects marked ignore: their label counts or not; ask: an image whose labels depend on it is "
+        "unusable. Objects marked deleted never count, occluded and truncated ones do.",
+    )
 
 
 def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> None:
@@ -73,11 +80,14 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     encodings = shared_encodings((entry.path for entry in tree.annotations), ingest.encoding)
     yield from left_over(tree, splits.used)
     yield from splits.rows
-    parse = partial(parse_annotation, difficult=own.difficult == "count", encodings=encodings)
+    parse = partial(parse_annotation, difficult=own.difficult == "count", encodings=encodings, ignored=own.ignored)
     for group in pair(tree):
         enough = len(group.annotations) == 1 or (group.annotations and own.several_annotations == "join")
         if enough and len(group.images) == 1 and group.images[0].site != NO_SITE:
             yield pair_row(group, parse, splits.of(group.images[0]))
+        elif not group.images:
+            kind = foreign_file(group.annotations[0].path)
+            yield from misfits(replace(group, hint=f"it is {kind}") if kind else group)
         else:
             yield from misfits(group)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from models.base_settings import Section
+from tasks.data.formats.foreign import foreign_text
 from tasks.data.formats.pairing import Group, annotation_names, misfits, pair
 from tasks.data.formats.pairs import pair_row
 from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, left_over, scan, split_of
@@ -105,6 +106,9 @@ def parse_labels(data: bytes, names: Mapping[int, str]) -> Annotation:
         index, *values = line.split() or [""]
         if not index:
             continue
+        kind = foreign_text(line) if number == 1 else None
+        if kind is not None:
+            raise AnnotationError("bad_text", f"it is {kind}")
         if not (index.isascii() and index.isdigit()):
             raise AnnotationError("bad_text", f"line {number}: {index[:40]!r} is no class index")
         if int(index[:9]) not in names or len(index) > 9:
