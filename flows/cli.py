@@ -82,9 +82,11 @@ def run(
         from flows.federate import federate
         from flows.find_runs import checked_id
         from flows.progress import Live, counting
+        from flows.runs import require_weights
 
         settings = settings_of(params, preset, set_)
         run_id = None if run_id is None else checked_id(run_id)
+        require_weights(settings)  # known before any image is read
         with counting(console(as_json), "preparing data") as progress:
             data = prepare_data(settings, progress)
         with Live(console(True), settings.federation.rounds) as live:

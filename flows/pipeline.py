@@ -19,6 +19,7 @@ from flows.federate import Summary  # noqa: E402
 from flows.federation import Progress  # noqa: E402
 from flows.params_file import write_settings  # noqa: E402
 from flows.progress import Quiet  # noqa: E402
+from flows.runs import require_weights  # noqa: E402
 from flows.settings import Settings, load_settings  # noqa: E402
 from flows.stages import federate_stage, report_stage  # noqa: E402
 from tasks import versioning  # noqa: E402
@@ -55,6 +56,7 @@ def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> S
     """
     versioning.check_repository(root)
     check_enough(settings)
+    require_weights(settings)
     engine = PrefectEngine()
     for stage in ("ingest", "partition"):
         progress.stage(0, f"{stage} (dvc)", 0)

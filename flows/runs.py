@@ -112,19 +112,31 @@ class _Start:
         return f"{settings.method.name}-{settings.model.name}-{self.fingerprint[:10]}"
 
 
+def require_weights(settings: Settings, image_size: int | None = None) -> None:
+    """Refuses weights to start from that do not fit the network, and images that it does not cover.
+
+    Args:
+        settings: The run's.
+        image_size: Of the data, pixels; default: what they will be ingested with.
+
+    Raises:
+        UserError: If something does not fit.
+    """
+    from models.initialise import check_weights
+
+    size = settings.ingest.image_size if image_size is None else image_size
+    if settings.model.name in FAMILIES:
+        check_image_size(settings.model.name, settings.model.timm, size)
+    check_weights(settings.model, size)
+
+
 def _start(settings: Settings, data: DataPaths) -> _Start:
     """Reads and checks the data, and names the run. Writes nothing."""
     dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
     require_match(clients, dataset)
     clients.require_labels()
     _check_groups(settings, len(clients.ids), data)
-    for path in settings.model.weight_files:
-        if not path.is_file():
-            raise UserError(
-                "the weights to start from are not there", where=path, expected="a file", found="no such file"
-            )
-    if settings.model.name in FAMILIES:
-        check_image_size(settings.model.name, settings.model.timm, int(dataset.images.shape[-1]))
+    require_weights(settings, int(dataset.images.shape[-1]))
     device, tables = device_of(settings), fixed_tables(settings.model, dataset.classes)
     print_ = fingerprint(
         settings=what_decides(settings),

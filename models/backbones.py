@@ -17,6 +17,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 # What reading somebody's weight file raises: its readers take for granted what a damaged or foreign one lacks
 NO_STATE_DICT = (LookupError, AttributeError, TypeError, StopIteration)
 UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, AssertionError, pickle.UnpicklingError, *NO_STATE_DICT)
+PUBLISHED_SIZE = "width 1.0, stem imagenet (model.timm: width 1.0, depth 1.0, the variant's own patch)"
 RESNET18 = (2, 2, 2, 2)  # basic blocks of each stage
 Triple = tuple[float, float, float]
 
@@ -30,7 +31,8 @@ class Backbone(nn.Module):
 
     Attributes:
         width: D, length of the vector.
-        title: The published network whose weight files fit.
+        title: The published network whose weight files fit, where the size is its own.
+        made: The size that the network was made in, for messages.
         classifier: Prefix of the tensors in such a file that are not the backbone's.
     """
 
@@ -38,6 +40,7 @@ class Backbone(nn.Module):
     std: Tensor
     width: int
     title: str
+    made: str
     classifier: str
 
     def __init__(self, mean: Triple = IMAGENET_MEAN, std: Triple = IMAGENET_STD) -> None:
@@ -88,6 +91,7 @@ class ResNetTokens(Backbone):
         channels = settings.channels
         self.width = channels[-1] * block.expansion
         self.title = "ResNet-50" if bottleneck else "ResNet-18"
+        self.made = f"width {settings.width:g}, stem {settings.stem}, {'-'.join(map(str, blocks))} blocks"
         self.small = settings.stem == "small"
         kernel = 3 if self.small else 7
         self.conv1 = nn.Conv2d(3, channels[0], kernel_size=kernel, stride=2, padding=kernel // 2, bias=False)
@@ -116,15 +120,23 @@ class ResNetTokens(Backbone):
 
 
 def load_backbone_weights(backbone: Backbone, path: Path) -> None:
-    """Load a published network of the backbone's variant into it; the published classifier is left out.
+    """Load the tensors of a file into a backbone: a published network, or a backbone of the same size.
+
+    A published network's classifier is left out; of a whole model of this program, such as a finished round's, the
+    tensors under ``backbone.`` are taken.
 
     Raises:
-        UserError: The file is missing, damaged, of another network (the message names the first tensors that don't
-            fit), or a tensor in it is not a plain one of finite real numbers.
+        UserError: The file is missing, damaged, of another network or size (the message names the first tensors that
+            don't fit, with both shapes), or a tensor in it is not a plain one of finite real numbers.
     """
-    title, target = backbone.title, backbone.published
-    tensors = _read_tensors(path, title)
-    state = {name: tensor for name, tensor in tensors.items() if not name.startswith(backbone.classifier)}
+    target = backbone.published
+    tensors = _read_tensors(path, backbone.title)
+    within = next(name for name, module in backbone.named_modules() if module is target)
+    whole = f"backbone.{within}." if within else "backbone."
+    if any(name.startswith(whole) for name in tensors):
+        state = {name.removeprefix(whole): tensor for name, tensor in tensors.items() if name.startswith(whole)}
+    else:
+        state = {name: tensor for name, tensor in tensors.items() if not name.startswith(backbone.classifier)}
     state, own = backbone.adapt(state), target.state_dict()
     # Files of early PyTorch versions lack the batch counters; training restarts them anyway.
     missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
@@ -135,13 +147,14 @@ def load_backbone_weights(backbone: Backbone, path: Path) -> None:
         if name in state and state[name].shape != own[name].shape
     ]
     if missing or unknown or shapes:
-        parts = [("missing", missing), (f"not in a {title}", unknown), ("other shape", shapes)]
-        found = "; ".join(f"{kind}: {', '.join(names[:3])} ({len(names)})" for kind, names in parts if names)
+        parts = [("missing", missing), (f"not in a {backbone.title}", unknown), ("other shape", shapes)]
         raise UserError(
-            "These weights are not those of the backbone.",
+            "These weights do not fit the backbone.",
             where=path,
-            expected=f"the state dict of a torchvision or timm {title}",
-            found=found,
+            expected=f"the tensors of a {backbone.title} made with {backbone.made}",
+            found="; ".join(f"{kind}: {', '.join(names[:3])} ({len(names)})" for kind, names in parts if names),
+            hint=f"published files fit {PUBLISHED_SIZE}; another size can start from a file of that very size, such as "
+            "the model of a finished run (rounds/NNNN/model.safetensors), or without weights",
         )
     _check_values(state, path)
     target.load_state_dict(state, strict=False)

@@ -7,6 +7,7 @@ from models.backbones import Backbone, load_backbone_weights
 from models.registry import Problem, build_model
 from models.settings import ModelSettings
 from models.start_values import StartValues, he_fan_out, uniform_fan_in
+from models.timm_settings import FAMILIES
 
 DEFAULT = StartValues(conv=he_fan_out, linear=uniform_fan_in)
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d)
@@ -68,6 +69,30 @@ def _initialise_module(module: nn.Module, rules: StartValues, generator: torch.G
     return {name for name, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
 
 
+def check_weights(settings: ModelSettings, image_size: int) -> None:
+    """Refuse a weight file that does not fit, before any image is read.
+
+    Args:
+        settings: The model section.
+        image_size: Side of the square images, pixels.
+
+    Raises:
+        UserError: As ``models.backbones.load_backbone_weights``.
+    """
+    if not settings.weight_files:
+        return
+    plain = settings.name if settings.name in FAMILIES else "resnet18"
+    model = build_model(settings.model_copy(update={"name": plain}), Problem(("any",), image_size))
+    _load(model, settings)
+
+
+def _load(model: nn.Module, settings: ModelSettings) -> None:
+    for path in settings.weight_files:
+        backbone = model.get_submodule("backbone")
+        assert isinstance(backbone, Backbone), f"{settings.name} has no backbone to load weights into"
+        load_backbone_weights(backbone, path)
+
+
 def new_model(settings: ModelSettings, problem: Problem, generator: torch.Generator) -> nn.Module:
     """Build, initialise and, where the settings name a file for it, load the backbone: the round-0 model.
 
@@ -76,8 +101,5 @@ def new_model(settings: ModelSettings, problem: Problem, generator: torch.Genera
     """
     model = build_model(settings, problem)
     initialise(model, generator)
-    for path in settings.weight_files:
-        backbone = model.get_submodule("backbone")
-        assert isinstance(backbone, Backbone), f"{settings.name} has no backbone to load weights into"
-        load_backbone_weights(backbone, path)
+    _load(model, settings)
     return model

@@ -28,8 +28,9 @@ class BackboneSettings(Section):
     )
     weights: Path | None = Field(
         default=None,
-        description="Local file of a torchvision or timm ResNet-18 (.safetensors, .pth, .pt) to start from; "
-        "only at width 1.0 with stem imagenet. Empty: random weights.",
+        description="Local file (.safetensors, .pth, .pt) to start from: a torchvision or timm ResNet-18 at width 1.0 "
+        "with stem imagenet; at any width a backbone of the same width and stem, or the model of a run that has one "
+        "(its rounds/NNNN/model.safetensors). Empty: random weights.",
     )
 
     @property
@@ -42,15 +43,6 @@ class BackboneSettings(Section):
     def dim(self) -> int:
         """Channels D of the last map: the token width d of networks that put tokens on top."""
         return self.channels[-1]
-
-    @model_validator(mode="after")
-    def _weights_fit(self) -> "BackboneSettings":
-        if self.weights is not None and (self.width != 1.0 or self.stem != "imagenet"):
-            raise ValueError(
-                f"weights of a ResNet-18 fit width 1.0 and stem imagenet only, here are {self.width} and {self.stem}; "
-                "set them so, or leave backbone.weights empty"
-            )
-        return self
 
 
 class LabelSettings(Section):

@@ -126,6 +126,7 @@ class TimmBackbone(Backbone):
         check_image_size(family, options, image_size)
         self.family, size = family, options.scaled(family)
         self.title, _ = options.chosen(family)
+        self.made = f"width {options.width:g}, depth {options.depth:g}, patches of {size.patch or 'no'} pixels"
         self.width = size.dims[-1]
         if family == "poolformer":
             self.classifier = "head.fc."  # its head also holds the last norm

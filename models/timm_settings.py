@@ -80,9 +80,10 @@ class TimmSettings(Section):
     )
     weights: Path | None = Field(
         default=None,
-        description="Local file of timm's weights of the variant (.safetensors, .pth, .pt) to start from, without its "
-        "classifier; only at width 1.0, depth 1.0 and the variant's own patch. The images are normalised with the mean "
-        "and deviation of timm's default weights. Empty: random weights.",
+        description="Local file (.safetensors, .pth, .pt) to start from: timm's weights of the variant, without its "
+        "classifier, at width 1.0, depth 1.0 and the variant's own patch; in any size a backbone of that very size, or "
+        "the model of a run that has one. The images are normalised with the mean and deviation of timm's default "
+        "weights. Empty: random weights.",
     )
 
     @field_validator("variant")
@@ -103,15 +104,6 @@ class TimmSettings(Section):
         own = self.chosen(network)[1].patch
         if self.patch is not None and not own:
             raise ValueError(f"timm.patch is {self.patch}, but {network} has no patches; leave it empty")
-        if self.weights is None:
-            return
-        found = {"timm.width": (self.width, 1.0), "timm.depth": (self.depth, 1.0), "timm.patch": (self.patch, own)}
-        wrong = [f"{key} is {value}" for key, (value, right) in found.items() if value not in (None, right)]
-        if wrong:
-            raise ValueError(
-                f"timm.weights fit width 1.0, depth 1.0 and the variant's own patch only, here {' and '.join(wrong)}; "
-                "leave those as they are, or leave timm.weights empty"
-            )
 
     def chosen(self, network: str) -> tuple[str, Variant]:
         """Name of the variant in timm, and its numbers as published."""

@@ -6,9 +6,11 @@ from safetensors.torch import save_file
 
 from models.backbones import IMAGENET_MEAN, IMAGENET_STD, ResNetTokens, load_backbone_weights
 from models.errors import UserError
-from models.initialise import new_model
+from models.initialise import check_weights, new_model
 from models.registry import Problem
 from models.settings import BackboneSettings, ModelSettings
+
+PROBLEM = Problem(("a", "b"), 64)
 
 
 def generator(seed=0):
@@ -134,3 +136,42 @@ def test_a_new_model_starts_from_the_file_in_its_backbone_only(full, tmp_path):
     assert torch.equal(loaded.backbone.conv1.weight, full.conv1.weight)
     assert torch.equal(loaded.backbone.bn1.running_var, full.bn1.running_var)
     assert torch.equal(loaded.readout.weight, plain.readout.weight)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_narrow_network_starts_from_a_backbone_of_its_own_size(tmp_path, whole):
+    narrow = {"width": 0.125, "stem": "small"}
+    trained = new_model(ModelSettings(name="resnet18", backbone=narrow), PROBLEM, generator(1))
+    state = trained.state_dict() if whole else trained.backbone.state_dict()
+    save_file(state, tmp_path / "model.safetensors")  # a finished round's model, or its backbone alone
+    settings = ModelSettings(name="ctran", backbone=narrow | {"weights": tmp_path / "model.safetensors"})
+    model = new_model(settings, PROBLEM, generator(2))
+    assert all(torch.equal(t, model.backbone.state_dict()[n]) for n, t in trained.backbone.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("size", "found"),
+    [
+        ({"width": 0.125}, r"conv1.weight \(64, 3, 7, 7\) instead of \(8, 3, 7, 7\)"),
+        ({"width": 1.0, "stem": "small"}, r"conv1.weight \(64, 3, 7, 7\) instead of \(64, 3, 3, 3\)"),
+    ],
+)
+def test_published_weights_at_another_size_say_what_fits(full, tmp_path, size, found):
+    save_file(full.state_dict(), tmp_path / "imagenet.safetensors")
+    settings = ModelSettings(name="fmman", backbone=size | {"weights": tmp_path / "imagenet.safetensors"})
+    with pytest.raises(UserError, match=found) as refused:
+        check_weights(settings, 64)
+    text = str(refused.value)
+    assert f"made with width {size['width']:g}, stem {size.get('stem', 'imagenet')}" in text
+    assert "width 1.0, stem imagenet" in text and "rounds/NNNN/model.safetensors" in text
+
+
+def test_a_run_is_refused_before_any_image_is_read(full, tmp_path):
+    from typer.testing import CliRunner
+
+    from flows.cli import app
+
+    save_file(full.state_dict(), tmp_path / "imagenet.safetensors")
+    sets = [f"model.backbone.weights={tmp_path / 'imagenet.safetensors'}", "ingest.source=voc", "ingest.path=/nowhere"]
+    done = CliRunner().invoke(app, ["run", "--preset", "tiny", *(w for text in sets for w in ("--set", text))])
+    assert done.exit_code == 2 and "do not fit the backbone" in done.stderr and "/nowhere" not in done.stderr

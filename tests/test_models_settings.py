@@ -33,7 +33,6 @@ def test_channels_are_multiples_of_eight(width, channels):
 @pytest.mark.parametrize(
     ("section", "values", "words"),
     [
-        (BackboneSettings, {"width": 0.5, "weights": "resnet18.pth"}, "width 1.0"),
         (BackboneSettings, {"widht": 0.5}, "Extra inputs"),
         (LabelSettings, {"source": "file"}, "labels.file must name"),
         (LabelSettings, {"prompt": "A photo."}, "{label}"),

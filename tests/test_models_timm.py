@@ -9,7 +9,7 @@ from timm.models import get_pretrained_cfg
 
 from models.backbones import load_backbone_weights
 from models.errors import UserError
-from models.initialise import new_model
+from models.initialise import check_weights, new_model
 from models.registry import Problem, build_model
 from models.settings import ModelSettings
 from models.timm_classifiers import draws_globally, resampled
@@ -141,14 +141,26 @@ def test_other_sizes_than_the_networks_own_are_refused(name):
         ("resnet18", {"variant": "vit_huge"}, "there are resnet50, vit_tiny_patch16_224, mixer_s16_224"),
         ("poolformer", {"patch": 4}, "timm.patch is 4, but poolformer has no patches"),
         ("resnet50", {"patch": 4}, "timm.patch is 4, but resnet50 has no patches"),
-        ("vit_tiny", {"weights": "w.pth", "width": 0.5}, "timm.width is 0.5"),
-        ("resnet50", {"weights": "w.pth", "depth": 0.5}, "timm.depth is 0.5"),
-        ("convmixer", {"weights": "w.pth", "patch": 8}, "timm.patch is 8"),
     ],
 )
 def test_options_that_do_not_fit_the_network_are_refused(name, options, words):
     with pytest.raises(ValidationError, match=words):
         ModelSettings(name=name, timm=options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("vit_tiny", {"depth": 0.25}), ("resnet50", {"depth": 0.5}), ("convmixer", {"patch": 8})]
+)
+def test_weights_of_the_very_size_fit_at_any_size_and_others_say_which_would(name, options, tmp_path):
+    made = {"width": 0.125, "depth": 0.125} | options
+    model = new_model(ModelSettings(name=name, timm=made), problem(48), generator(1))
+    save_file(model.state_dict(), tmp_path / "run.safetensors")  # as a finished round keeps it
+    settings = ModelSettings(name=name, timm=made | {"weights": tmp_path / "run.safetensors"})
+    again = new_model(settings, problem(48), generator(2)).backbone.state_dict()
+    assert all(torch.equal(tensor, again[key]) for key, tensor in model.backbone.state_dict().items())
+    other = settings.model_copy(update={"timm": settings.timm.model_copy(update={"width": 0.25})})
+    with pytest.raises(UserError, match=r"made with width 0\.25[\s\S]* instead of [\s\S]*of that very size"):
+        check_weights(other, 48)
 
 
 def test_weights_of_the_own_patch_fit_and_those_of_other_networks_are_not_read():
