@@ -18,7 +18,7 @@ PROJECTION_SEED = 20250503  # of the one fixed projection from w to d; changing 
 LEXICAL_WIDTH = 4096  # hash buckets for letter groups
 LEXICAL_GRAMS = (2, 4)  # letters in a group
 STATE_WORDS = ("negative", "positive")  # absent, present (FedLGT's own table has them the other way round)
-SAME = 1e-6  # largest difference in a number of unit rows that are the same
+SAME = 1e-6  # two labels whose cosine is within this of 1 have one embedding
 LONGEST_WAIT = 5.0  # seconds to find out that the model hub cannot be reached
 
 
@@ -44,14 +44,12 @@ def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> T
         assert settings.file is not None, "LabelSettings checks that"
         rows = _from_file(settings.file, classes)
     rows = _unit(rows, settings, classes)
-    if len(rows) > 1 and (rows - rows[0]).abs().max() < SAME:
-        where, found = f"model.labels (source {settings.source})", f"one direction for all {len(rows)} labels"
-        expected = "an embedding of its own for each label"
-        raise UserError("The labels cannot be told apart.", where=where, expected=expected, found=found)
+    _check_different(rows, settings, classes)
     if settings.center:
         rows = _unit(rows - rows.mean(0), settings, classes)
     if rows.shape[1] != dim:
         rows = _unit(rows @ _projection(rows.shape[1], dim), settings, classes)
+    _check_different(rows, settings, classes)
     return rows.to(torch.float32).contiguous()
 
 
@@ -76,7 +74,7 @@ def embed_state_words(settings: LabelSettings, dim: int) -> Tensor:
             "The label file does not give the two state words that the network is built around.",
             where=error.where,
             expected=f"rows named {' and '.join(STATE_WORDS)} (absent, present) besides those of the labels",
-            found=error.found,
+            found=f"{error.what} {error.found}",
             hint="Add the embeddings of the two words to the file, or set model.labels.source to clip or lexical.",
         ) from error
 
@@ -104,6 +102,23 @@ def _unit(rows: Tensor, settings: LabelSettings, classes: Sequence[str]) -> Tens
             hint="Set model.labels.center to false." if settings.center else None,
         )
     return rows / lengths
+
+
+def _check_different(rows: Tensor, settings: LabelSettings, classes: Sequence[str]) -> None:
+    """Refuse unit rows [C, w] of which two are one: a network would give both labels the same output for ever."""
+    alike = (rows @ rows.T).triu(diagonal=1) > 1.0 - SAME
+    pairs = [f"{classes[i]} and {classes[k]}" for i, k in alike.nonzero()[:3].tolist()]
+    if not pairs:
+        return
+    more = int(alike.sum()) - len(pairs)
+    own = f"a row of its own for each in {settings.file}" if settings.source == "file" else None
+    raise UserError(
+        "Two labels have one embedding, so they cannot be told apart.",
+        where=f"model.labels (source {settings.source})",
+        expected="an embedding of its own for each label",
+        found=", ".join(pairs) + (f" and {more} more pairs" if more else ""),
+        hint=own or "Give each its own words in model.labels.prompt_names.",
+    )
 
 
 def _projection(width: int, dim: int) -> Tensor:
@@ -139,13 +154,22 @@ def _words(settings: LabelSettings, classes: Sequence[str]) -> list[str]:
 
 
 def _lexical(words: Sequence[str]) -> Tensor:
-    """Counts of hashed letter groups inside words, [C, LEXICAL_WIDTH]: labels that share words or stems are close."""
+    """Counts of hashed features [C, LEXICAL_WIDTH]: labels that share words or stems are close, no two are one.
+
+    The features are the letter groups inside words, each word with its place, and the text as a whole: with letter
+    groups alone ``red`` and ``red red`` would be one direction, and ``door open`` and ``open door`` one row.
+    """
     from sklearn.feature_extraction.text import HashingVectorizer
 
+    groups = HashingVectorizer(analyzer="char_wb", ngram_range=LEXICAL_GRAMS).build_analyzer()
+
+    def features(text: str) -> list[str]:
+        text = text.lower()
+        places = [f"{place}|{word}" for place, word in enumerate(text.split())]
+        return [*groups(text), *places, f"={text}"]
+
     # Signed buckets would let two groups that meet in one bucket cancel to a zero row.
-    hashing = HashingVectorizer(
-        analyzer="char_wb", ngram_range=LEXICAL_GRAMS, n_features=LEXICAL_WIDTH, norm="l2", alternate_sign=False
-    )
+    hashing = HashingVectorizer(analyzer=features, n_features=LEXICAL_WIDTH, norm="l2", alternate_sign=False)
     return torch.from_numpy(hashing.transform(list(words)).toarray())
 
 
