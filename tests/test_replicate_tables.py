@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from test_docs import commands
@@ -11,7 +12,11 @@ from flows.cli import app
 from flows.fidelity.claims import FMMAN_CLAIMS
 from flows.fidelity.run import TABLES as FIDELITY_TABLES
 from flows.replicate.tables import data_folder, jobs, load_table, shipped
+from flows.settings import load_settings
 from models.errors import UserError
+from models.label_embeddings import embed_labels
+from models.settings import LabelSettings
+from tasks.data.rendered.registry import rendered_set
 
 TABLES = [f"fmman-table{number}" for number in range(1, 7)]
 CLAIMS = [f"fmman-claims-{data}" for data in ("cabinet", "defects")]
@@ -159,3 +164,33 @@ def test_the_claims_of_the_fidelity_report_name_rows_of_its_tables():
         assert len(table.scale("small").seeds) >= 3
         assert {"FMMAN", "FedLGT", "FL-C_Tran", "AvgFL-ResNet-18", "FMMAN_without"} <= set(table.rows)
     assert {row for claim in FMMAN_CLAIMS for row in (claim.winner, claim.loser)} <= named
+
+
+@pytest.mark.parametrize("name", [*TABLES, *CLAIMS])
+def test_labels_that_are_codes_have_words(name, tmp_path):
+    """Label embeddings are made of words; those of codes have nothing to do with which labels occur together."""
+    for scale in load_table(name).scales:
+        settings = jobs(load_table(name), scale, tmp_path)[0].settings
+        classes, words = settings.ingest.classes, settings.model.labels.prompt_names
+        if settings.ingest.source == "rendered":
+            classes = rendered_set(settings.ingest.rendered.set).CLASSES
+        codes = [label for label in classes or () if "_" in label or label in ("bjdsyc", "xmbhyc", "wcaqm", "gbps")]
+        assert set(codes) <= set(words), (name, scale)
+
+
+def test_the_words_of_the_drawn_defects_follow_their_planted_co_occurrence():
+    settings = jobs(load_table("fmman-table3"), "small", None)[0].settings
+    drawn = rendered_set("defects")
+    assert (
+        settings.model.labels.prompt_names
+        == drawn.PROMPT_NAMES
+        == load_settings(None, ["tiny", "defects"]).model.labels.prompt_names
+    )
+    planted, pairs = drawn.strength_matrix(settings.ingest.rendered, "site-1"), np.triu_indices(17, 1)
+
+    def follows(labels):
+        rows = embed_labels(labels, drawn.CLASSES, 64)
+        return np.corrcoef((rows @ rows.T).numpy()[pairs], planted[pairs])[0, 1]
+
+    codes = follows(LabelSettings())
+    assert follows(settings.model.labels) > 0.3 > 0.2 > codes
