@@ -13,6 +13,7 @@ from models.registry import Problem
 from models.settings import ModelSettings
 from tasks.client.objectives import Guide, Scene, load_objective
 from tasks.client.objectives.fmman import Settings, guides_needed, make
+from tasks.client.objectives.fmman_losses import mean_pair_cosine
 from tasks.client.objectives.states import draw_known_states, mask_uncertain, related_labels
 
 CLASSES = 5
@@ -250,3 +251,23 @@ def test_another_network_is_refused():
         make(scene(network(1, name="resnet18")))
     with pytest.raises(UserError, match="no such objective"):
         load_objective("nothing")
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_collapse_figure_is_that_of_the_features_without_noise(residual):
+    def cosine(model):
+        step = make(scene(model, use_uncertainty=False))
+        total, weight = step(*data()).sums["feature_cosine"]
+        return float(total) / weight
+
+    model = network(1, gae_residual=residual)
+    at_test = cosine(model.eval())
+    for seed in (1, 2):  # in training the features themselves are drawn anew
+        use_generator(model.train(), generator(seed))
+        assert cosine(model) == pytest.approx(at_test, abs=1e-6)
+    if residual:
+        return
+    states = torch.full((3, CLASSES), 1)
+    noisy = model.head(model.encode_image(data()[0]), states).features
+    calm = model.eval().head(model.encode_image(data()[0]), states).features
+    assert (mean_pair_cosine(calm) - mean_pair_cosine(noisy)).mean() > 0.1  # what the figure left out

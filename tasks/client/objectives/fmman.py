@@ -182,9 +182,14 @@ class _FmmanStep:
             return scale * loss.total, loss.sums
         autoencoder, images = (loss.copies * self._autoencoder(loss.output)).sum(), float(batch * loss.masks)
         with torch.no_grad():
-            cosine = (loss.copies * mean_pair_cosine(loss.output.features)).sum()
+            cosine = (loss.copies * mean_pair_cosine(self._without_noise(loss.output))).sum()
         sums = loss.sums | {"autoencoder": (autoencoder.detach(), images), "feature_cosine": (cosine, images)}
         return scale * (loss.total + autoencoder), sums
+
+    def _without_noise(self, output: "HeadOutput") -> "Tensor":
+        """F [B, C, d] as the network has it at test. The noise of eq 7 is as large as the mean and hides a collapse."""
+        assert output.mean is not None
+        return output.mean + output.masked_labels if self.model.options.gae_residual else output.mean
 
     def _autoencoder(self, output: "HeadOutput") -> "Tensor":
         """Eq 8 per image [B]; with ``paper_sum`` sums over labels and pairs instead of means."""
