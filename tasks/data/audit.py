@@ -18,7 +18,7 @@ from tasks.data.formats.tree import scan
 from tasks.data.ingest_settings import IngestSettings
 from tasks.data.manifest import COUNTED_BAD, reason_counts
 from tasks.data.parts import Decoding
-from tasks.data.reading import Progress, Source, collect, open_source, refuse
+from tasks.data.reading import Progress, Source, collect, open_source, refuse, settle
 from tasks.data.rules import NameRule
 from tasks.data.sample import STATUSES
 
@@ -120,7 +120,8 @@ def audit(
     source = open_source(settings)
     how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None)
     collector = collect(source, settings, seed, how, progress, workers)
-    return judge(source, settings, collector, collector.settle(), why)
+    source, kept = settle(source, settings, collector)
+    return judge(source, settings, collector, kept, why)
 
 
 def judge(source: Source, settings: IngestSettings, collector: Collector, kept: Sequence[Row], why: str = "") -> Audit:

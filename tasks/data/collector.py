@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from tasks.data.companions import Companions, Pair, companions
 from tasks.data.parts import Result
 from tasks.data.rules import Namer
 from tasks.data.sample import Boxes, RawSample
@@ -19,16 +20,24 @@ class Collector:
         aliases: Label as found -> declared label.
         keep_negatives: Whether images without any label stay.
         group_of: The rule that names an image's group.
+        masks: What becomes of masks beside their photographs.
     """
 
     def __init__(
-        self, classes: list[str] | None, aliases: dict[str, str], keep_negatives: bool, group_of: Namer
+        self,
+        classes: list[str] | None,
+        aliases: dict[str, str],
+        keep_negatives: bool,
+        group_of: Namer,
+        masks: Companions = "ask",
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self.alias_counts: Counter[str] = Counter(dict.fromkeys(aliases, 0))
         self.unknown: dict[str, list[str]] = defaultdict(list)  # label -> paths of its images
         self._classes, self._aliases = set(classes) if classes is not None else None, aliases
         self._keep_negatives, self._group_of = keep_negatives, group_of
+        self.companions: list[Pair] = []  # known after ``settle``
+        self._masks = masks
         self._first: dict[str, dict[str, Any]] = {}  # hash -> the row that holds it
         self._conflicts: set[str] = set()
 
@@ -50,6 +59,13 @@ class Collector:
 
     def settle(self) -> list[dict[str, Any]]:
         """Decide what only all rows together show; returns the rows of the images that stay, in order."""
+        self.companions = companions(self.rows)
+        for pair in self.companions:
+            row, remark = pair.row, f"{'mask of' if pair.mask else 'same name as'} {pair.photograph['path']}"
+            row["detail"] = "; ".join(filter(None, (row["detail"], remark)))
+            unlabelled = row["labels"] is None and row["reason"] in ("no_annotation", "flat", "bad_mode")
+            if pair.mask and (self._masks == "drop" or (unlabelled and self._masks == "ask")):
+                row["status"], row["reason"], row["place"] = "ignored", "mask", None
         for row in self.rows:
             if row["sha256"] in self._conflicts and (row["place"] is not None or row["reason"] == "duplicate"):
                 first = self._first[row["sha256"]]
@@ -60,7 +76,7 @@ class Collector:
         return [row for row in self.rows if row["place"] is not None]
 
     def _decoded(self, row: dict[str, Any], sample: RawSample, result: Result) -> None:
-        row |= {"sha256": result.sha256, "width": result.width, "height": result.height}
+        row |= {"sha256": result.sha256, "width": result.width, "height": result.height, "few": result.few}
         remarks = [sample.detail, result.detail]
         if result.status == "quarantined":  # a fault of the picture itself comes before one of its annotation
             row["status"], row["reason"] = result.status, result.reason
@@ -101,7 +117,8 @@ class Collector:
         if sample.labels is not None:
             labels = sorted({self._aliases.get(label, label) for label in map(normal, sample.labels)})
         return row | {
-            "labels": labels, "width": 0, "height": 0, "place": None, "pixels": "", "phash": "", "group": ""
+            "labels": labels, "width": 0, "height": 0, "place": None, "pixels": "", "phash": "", "group": "",
+            "few": "",
         }  # fmt: skip
 
 

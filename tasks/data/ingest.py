@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from models.errors import UserError
 from tasks.data.audit import judge
 from tasks.data.audit_report import AUDIT, write_audit
 from tasks.data.collector import Collector, group_names
+from tasks.data.companions import Pair, links
 from tasks.data.dataset import (
     CLASSES,
     IMAGES,
@@ -30,7 +32,7 @@ from tasks.data.ingest_settings import IngestSettings, alias_problem
 from tasks.data.manifest import FILE as MANIFEST
 from tasks.data.manifest import reason_counts, write_manifest
 from tasks.data.parts import Decoding
-from tasks.data.reading import Progress, collect, open_source, refuse
+from tasks.data.reading import Progress, collect, open_source, refuse, settle
 from tasks.data.split import SplitSettings, given_split, stratified_split
 
 __all__ = ["IngestSettings", "ingest"]
@@ -65,12 +67,12 @@ def ingest(
         parts.mkdir(exist_ok=True)
         how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, parts)
         collector = collect(source, settings, seed, how, progress, workers)
-        kept = collector.settle()
+        source, kept = settle(source, settings, collector)
         write_audit(judge(source, settings, collector, kept), folder / AUDIT)
         try:
             refuse(collector, kept, settings, source)
             classes = source.classes or _found_classes(kept, settings.label_aliases)
-            _group(kept, settings)
+            _group(kept, settings, collector.companions)
             _split(kept, classes, settings.split, seed, source.where, folder)
         except UserError as error:
             write_manifest(collector.rows, rejected)
@@ -95,13 +97,13 @@ def _found_classes(kept: list[dict[str, Any]], aliases: dict[str, str]) -> list[
     return classes
 
 
-def _group(kept: list[dict[str, Any]], settings: IngestSettings) -> None:
+def _group(kept: list[dict[str, Any]], settings: IngestSettings, pairs: Sequence[Pair]) -> None:
     """Set ``group`` in the rows."""
-    near: list[tuple[int, int]] = []
+    near = links(pairs, kept)
     if settings.near_duplicates is not None:
         from tasks.data.near import near_pairs
 
-        near = near_pairs([row["phash"] for row in kept], settings.near_duplicates)
+        near += near_pairs([row["phash"] for row in kept], settings.near_duplicates)
     for row, name in zip(kept, group_names(kept, near), strict=True):
         row["group"] = name
 

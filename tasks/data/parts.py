@@ -23,6 +23,7 @@ import numpy as np
 from models.errors import UserError
 from tasks.context import DATA_CODE, code_digest
 from tasks.data.decode import DecodeError, Limits, resize
+from tasks.data.pixels import few_colours
 from tasks.data.sample import RawSample
 from tasks.data.source import Picture
 
@@ -43,6 +44,7 @@ class Result:
         sha256: Hash of the file's bytes.
         turned: Whether turning upright swapped width and height.
         pixels: Hash of the resized pixels, ``""`` when there are none.
+        few: Whether it has few colours, as a mask has: ``exact``, ``nearly`` or ``""``.
         phash: Perceptual hash, 16 hex digits, ``""`` when not asked for.
         part: Name of the part that holds the pixels.
         row: Row of the pixels in the part, -1 when there are none.
@@ -57,6 +59,7 @@ class Result:
     turned: bool = False
     pixels: str = ""
     phash: str = ""
+    few: str = ""
     part: str = ""
     row: int = -1
 
@@ -224,7 +227,8 @@ def _load(picture: Picture, how: Decoding) -> tuple[Result, np.ndarray | None]:
     pixels = pixels_digest(small)
     status = "fixed" if found.reason else "ok"
     size = (found.width, found.height)
-    return Result(status, found.reason, found.detail, *size, found.sha256, found.turned, pixels, phash), small
+    few = few_colours(found.image)
+    return Result(status, found.reason, found.detail, *size, found.sha256, found.turned, pixels, phash, few), small
 
 
 def _put(path: Path, array: np.ndarray) -> None:

@@ -50,6 +50,11 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(made, re.IGNORECASE | re.DOTALL)
 
 
+def literal(text: str) -> str:
+    """A pattern that fits this text alone."""
+    return re.sub(r"([*?\[])", r"[\1]", text)
+
+
 def problem_of(pattern: str) -> str:
     """Why a pattern cannot be used, "" when it can."""
     if not pattern.strip(" /"):

@@ -20,7 +20,6 @@ WIDE_GREY = frozenset({"PNG", "PPM", "JPEG2000"})
 _FLAT, _VISIBLE = 8, 32  # ranges of 8-bit values that are no picture, and surely one
 _FEW = 0.001  # share of pixels that do not count
 _LEVELS = 17  # fewer grey levels than these are left of 12 bits in a 16-bit file
-_LOOKED_AT = 65536  # pixels
 
 
 class FlatError(Exception):
@@ -94,14 +93,17 @@ def _smaller(size: tuple[int, int], width: int, height: int) -> bool:
     return scale <= 0.5 and abs(size[0] - width * scale) <= 1.5 and abs(size[1] - height * scale) <= 1.5
 
 
-def few_colours(pixels: np.ndarray) -> bool:
-    """Whether a picture [H, W, 3] has the few colours of a mask: up to 32, or three that fill nine tenths of it."""
-    sample = _sample(pixels).reshape(-1, 3).astype(np.uint32)
-    codes = sample[:, 0] << 16 | sample[:, 1] << 8 | sample[:, 2]
-    if len(np.unique(codes)) <= 32:
-        return True
+def few_colours(pixels: np.ndarray) -> str:
+    """Whether a picture [H, W, 3] has few colours, as a mask has.
+
+    Returns:
+        ``exact``: up to 32; ``nearly``: three, coarsely, fill nine tenths of it (a mask saved as JPEG); else "".
+    """
+    sample = _sample(pixels, 10_000).reshape(-1, 3).astype(np.uint32)
+    if len(np.unique(sample[:, 0] << 16 | sample[:, 1] << 8 | sample[:, 2])) <= 32:
+        return "exact"
     coarse = np.bincount(sample[:, 0] >> 4 << 8 | sample[:, 1] >> 4 << 4 | sample[:, 2] >> 4)
-    return int(np.sort(coarse)[-3:].sum()) >= 0.9 * len(sample)
+    return "nearly" if int(np.sort(coarse)[-3:].sum()) >= 0.9 * len(sample) else ""
 
 
 def _grey(values: np.ndarray, how: Gray16, fixes: list[str]) -> np.ndarray:
@@ -158,7 +160,7 @@ def _varies(pixels: np.ndarray, by: int = _FLAT) -> bool:
     return bool(((pixels < low) | (pixels > high)).any(axis=-1).mean() > _FEW)
 
 
-def _sample(pixels: np.ndarray) -> np.ndarray:
-    """About ``_LOOKED_AT`` pixels in rows and columns."""
-    step = max(1, int((pixels.shape[0] * pixels.shape[1] / _LOOKED_AT) ** 0.5))
+def _sample(pixels: np.ndarray, count: int = 65536) -> np.ndarray:
+    """About so many pixels in rows and columns."""
+    step = max(1, int((pixels.shape[0] * pixels.shape[1] / count) ** 0.5))
     return pixels[::step, ::step]

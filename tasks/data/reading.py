@@ -3,13 +3,14 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
 from models.errors import UserError
 from tasks.data.collector import Collector, unknown_labels
+from tasks.data.companions import refuse_masks, way_out
 from tasks.data.formats import reader
 from tasks.data.image_kinds import NOT_READ
 from tasks.data.ingest_settings import IngestSettings, alias_problem
@@ -89,7 +90,9 @@ def collect(
         UserError: The source as a whole cannot be read.
     """
     group_of = namer(settings.group, "ingest.group")
-    collector = Collector(source.classes, settings.label_aliases, settings.keep_negatives, group_of)
+    collector = Collector(
+        source.classes, settings.label_aliases, settings.keep_negatives, group_of, settings.companions
+    )
     for number, (sample, result) in enumerate(decoded(source.read(settings, seed), how, workers), 1):
         collector.add(sample, result)
         if progress and number % 50 == 0:
@@ -99,6 +102,16 @@ def collect(
     return collector
 
 
+def settle(source: Source, settings: IngestSettings, collector: Collector) -> tuple[Source, list[dict[str, Any]]]:
+    """Decide what only all rows together show: the images that stay, and the source without classes of masks alone."""
+    kept = collector.settle()
+    masks = {label for row in collector.rows if row["reason"] == "mask" for label in row["labels"] or ()}
+    masks -= {label for row in collector.rows if row["reason"] != "mask" for label in row["labels"] or ()}
+    if masks and source.classes is not None and settings.classes is None:
+        source = replace(source, classes=[name for name in source.classes if name not in masks])
+    return source, kept
+
+
 def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSettings, source: Source) -> None:
     """Refuse a source that holds nothing to use, or too much that cannot be used.
 
@@ -106,6 +119,8 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
         UserError: No images, too many bad inputs, unknown labels, or no labels at all.
     """
     rows = collector.rows
+    if settings.companions == "ask":
+        refuse_masks(collector.companions, rows, source.where)
     bad = [row for row in rows if row["reason"] in COUNTED_BAD]
     if collector.unknown:
         assert source.classes is not None
@@ -129,7 +144,7 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
             where=source.where,
             expected=f"a share of at most ingest.max_bad_share = {settings.max_bad_share:g}",
             found=f"{share:.3f}, the first:{first}",
-            hint=_way_out(bad),
+            hint=_way_out(bad, collector),
         )
     if pictures:
         hint = "fedscene data check looks at them; to train, put labels beside them (docs/your-images.md)"
@@ -149,10 +164,14 @@ def _others(rows: list[dict[str, Any]]) -> str:
     return f"{len(rows)} other files" + (f" ({'; '.join([*filter(None, [shown]), *more])})" if shown or more else "")
 
 
-def _way_out(bad: list[dict[str, Any]]) -> str:
+def _way_out(bad: list[dict[str, Any]], collector: Collector) -> str:
     """What to do about the inputs that cannot be used."""
-    unread = [row for row in bad if NOT_READ in row["detail"]]
     general = "mend or remove the files, or raise ingest.max_bad_share"
+    paths = {row["path"] for row in bad}
+    masks = [pair for pair in collector.companions if pair.mask and pair.row["path"] in paths]
+    if masks:
+        return f"{len(masks)} of them look like masks of photographs: {way_out(masks, collector.rows)}; or {general}"
+    unread = [row for row in bad if NOT_READ in row["detail"]]
     if not unread:
         return general
     suffixes = Counter(PurePosixPath(row["path"]).suffix.lower() or "no suffix" for row in unread)
