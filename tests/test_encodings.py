@@ -1,5 +1,7 @@
 """Which encoding a text from outside is read in: the one that says something, and a question where two do."""
 
+import time
+
 import pytest
 from format_rows import reasons, rows_of
 from voc_trees import encoded, picture, put, voc_xml
@@ -163,3 +165,10 @@ def test_the_same_rule_for_tables_lists_names_and_sites(tmp_path):
     rows = rows_of("yolo", tmp_path / "y")
     assert rows["images/a.png"].labels == ["Türgriff"]
     assert reasons(rows)["data.yaml"] == ("fixed", "encoding")
+
+
+def test_one_long_word_takes_no_longer_than_many(tmp_path):
+    begun = time.monotonic()
+    text, _ = decode_text(f"{'a' * 400_000}\nÖlspur é'{'b' * 400_000}\n".encode("cp1252"), ask=False)
+    assert "Ölspur" in text
+    assert time.monotonic() - begun < 20  # hours, when every letter begins anew

@@ -20,8 +20,9 @@ CANDIDATES = {
 }  # fmt: skip
 _MOST_PIECES = 2000
 _EXPECTED = 0.5  # what it adds when all words are expected
-_PIECE = re.compile(rb"[0-9@-\x7f]*[\x80-\xff][0-9@-\xff]*")
-_WORD = re.compile(r"[A-Za-z'’]*[^\x00-\x7f][^\x00-\x40\x5b-\x60\x7b-\x7f]*")
+# Each stretch is looked at once: a pattern that begins anew at every letter takes hours for one long word.
+_STRETCH = re.compile(rb"[0-9@-\xff]+")
+_WORD = re.compile(r"(?:(?<![A-Za-z'’])[A-Za-z'’]*)?[^\x00-\x7f][^\x00-\x40\x5b-\x60\x7b-\x7f]*")
 # Signs that stand at the edge of words and numbers in any language.
 _PLAIN_SIGNS = frozenset("°µ±²³×€§©®–—…“”„’Øø")
 _SIGNS = _PLAIN_SIGNS | frozenset("°µ±²³×÷€£§©®™«»„“”‘’‚‹›–—…·•¡¿№ºª½¼¾、。，；：！？（）《》【】「」・～　")
@@ -86,7 +87,7 @@ def pieces(data: bytes) -> tuple[bytes, ...]:
     They are divided at signs and control characters below ``@``, which are no part of a longer character in any
     encoding that is tried; what an ASCII text holds besides plays no part.
     """
-    return tuple(dict.fromkeys(_PIECE.findall(data)))
+    return tuple(dict.fromkeys(piece for piece in _STRETCH.findall(data) if not piece.isascii()))
 
 
 def readings(

@@ -1,0 +1,90 @@
+"""A small folder with one damaged file in it, read to the end: as rows of a manifest, or refused as a whole."""
+
+import io
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from models.errors import UserError
+from tasks.data.audit import guess_format
+from tasks.data.collector import Collector
+from tasks.data.ingest_settings import IngestSettings
+from tasks.data.manifest import COUNTED_BAD, reason_counts, write_manifest
+from tasks.data.parts import Result
+from tasks.data.reading import open_source, refuse
+
+_SIDES = (40, 30)
+
+
+@cache
+def scratch() -> Path:
+    """A folder that is removed at the end of the process."""
+    folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+    _KEPT.append(folder)
+    return Path(folder.name)
+
+
+_KEPT: list[tempfile.TemporaryDirectory] = []
+
+
+@cache
+def picture(seed: int) -> bytes:
+    """A sound PNG."""
+    width, height = _SIDES
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def tree(kind: str, files: dict[str, bytes]) -> Path:
+    """The kind's folder with these files; those that hold the same already are left."""
+    root = scratch() / kind
+    for name, data in files.items():
+        path = root / name
+        if not path.is_file() or path.read_bytes() != data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    return root
+
+
+def read_all(source: str, root: Path, own: dict[str, Any], damaged: str) -> str:
+    """Read the folder and judge it; a word for what came of the damaged file."""
+    try:
+        guess_format(root)
+    except UserError as error:
+        _sensible(error)
+    settings = IngestSettings.model_validate({"source": source, "path": root, source: own})
+    try:
+        opened = open_source(settings)
+        collector = Collector(opened.classes, {}, True, lambda _path, _fields: "")
+        for number, sample in enumerate(opened.read(settings, 0)):
+            collector.add(sample, _decoded(number) if sample.picture is not None else None)
+    except UserError as error:
+        return _sensible(error)
+    kept = collector.settle()
+    write_manifest(collector.rows, root.parent / f"{source}.parquet")
+    assert len({row["path"] for row in collector.rows}) == len(collector.rows), "a path has two rows"
+    try:
+        refuse(collector, kept, settings, opened)
+    except UserError as error:
+        _sensible(error)
+    reasons = [row["reason"] for row in collector.rows if row["path"] == damaged]
+    bad = sum(count for name, count in reason_counts(collector.rows).items() if name in COUNTED_BAD)
+    return ", ".join([*(reason or "ok" for reason in reasons), *(["bad rows"] if bad else [])])
+
+
+def _sensible(error: UserError) -> str:
+    text = str(error)
+    assert len(text) < 20_000, f"a message of {len(text)} characters"
+    text.encode()
+    return "refused"
+
+
+def _decoded(number: int) -> Result:
+    width, height = _SIDES
+    return Result("ok", width=width, height=height, sha256=f"{number:064x}", pixels=f"{number}", part="x", row=number)
