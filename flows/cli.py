@@ -13,7 +13,7 @@ from flows import cli_check, cli_versions  # noqa: E402, F401 - they register th
 from flows.cli_data import data_app  # noqa: E402
 from flows.cli_fidelity import fidelity  # noqa: E402
 from flows.cli_replicate import replicate  # noqa: E402
-from flows.output import Json, Overrides, Params, Presets, console, print_json, user_errors  # noqa: E402
+from flows.output import Json, Overrides, Params, Presets, console, print_json, say, user_errors  # noqa: E402
 
 app = typer.Typer(
     name="fedscene",
@@ -88,7 +88,7 @@ def run(
         run_id = None if run_id is None else checked_id(run_id)
         require_weights(settings)  # known before any image is read
         with counting(console(as_json), "preparing data") as progress:
-            data = prepare_data(settings, progress)
+            data = prepare_data(settings, progress, say)
         with Live(console(True), settings.federation.rounds) as live:
             summary = federate(settings, data, run_id=run_id, progress=live)
         show_summary(summary, as_json)

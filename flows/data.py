@@ -1,8 +1,14 @@
-"""The data stages: ingest and partition, into DVC's ``data/`` or into a folder of the runs."""
+"""The data stages: ingest and partition, into DVC's ``data/`` or into a folder of the runs.
 
-from collections.abc import Callable
+A folder of the runs is named by the settings that decide the images; when its source changes, a new one is made beside
+it (``<name>-2``, ...), so that earlier runs keep theirs. Its partitions lie in ``clients`` and ``clients-<digest>``.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flows.enough import check_enough
 from flows.environment import runs_root
@@ -10,8 +16,14 @@ from flows.runs import DataPaths
 from flows.settings import Settings
 from models.errors import UserError
 from tasks.store import Store, digest_of
+from tasks.waiting import one_at_a_time
+
+if TYPE_CHECKING:
+    from tasks.data.ingest_settings import IngestSettings
+    from tasks.data.source_state import Look
 
 ProgressCall = Callable[[int, "int | None"], None]
+Tell = Callable[[str], None]
 
 
 def ingest_stage(
@@ -20,7 +32,7 @@ def ingest_stage(
     """Ingests into ``root/dataset`` and writes the counts per reason to ``root/ingest.json``, a DVC metric."""
     from tasks.data.ingest import ingest
 
-    summary = ingest(settings.ingest, root / "dataset", settings.seed, progress, workers)
+    summary = ingest(settings.ingest, root / "dataset", settings.seed, progress, workers, _memory())
     counts = {key: summary[key] for key in ("images", "reasons", "splits")}
     Store(root).write_json("ingest.json", counts)
     return summary
@@ -35,28 +47,49 @@ def partition_stage(settings: Settings, root: Path) -> dict[str, Any]:
     return summary
 
 
-def prepare_data(settings: Settings, progress: ProgressCall | None = None) -> DataPaths:
-    """Data for these settings: ``data/`` if it was made with them, else a folder of the runs, made once.
+def prepare_data(settings: Settings, progress: ProgressCall | None = None, tell: Tell | None = None) -> DataPaths:
+    """Data for these settings and their source: ``data/`` if it is that, else a folder of the runs, made once.
+
+    One process prepares; another one that needs the same data waits for it.
+
+    Args:
+        settings: Effective settings.
+        progress: Called with (files read, total or ``None``) now and then.
+        tell: Takes a line about a source that has changed or is not there; default: a warning of the log.
 
     Raises:
         UserError: If the source is not usable.
     """
-    if (found := find_data(settings)) is not None:
-        return found
-    root = _own_folder(settings)
-    if not _same(root / "dataset" / "dataset.json", settings.ingest, settings.seed):
-        check_enough(settings)
-        ingest_stage(settings, root, progress)
-    partition_stage(settings, root)
-    return DataPaths(root / "dataset", root / "clients")
+    from tasks.data.formats.tree import RUNS_MARKER
+    from tasks.data.partition.stage import partition
+    from tasks.data.source_state import look_at
+
+    tell = tell or logging.getLogger(__name__).warning
+    found = _find(settings, look_at(settings.ingest))
+    if found.clients is None:
+        place = _own_folder(settings)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (runs_root() / RUNS_MARKER).touch()  # a source that contains the runs is read without them
+        with one_at_a_time(place, "prepares data"):
+            found = _find(settings, look_at(settings.ingest))
+            if found.root is None:
+                found = _ingested(settings, found, progress, tell)
+            if found.clients is None:
+                clients = _clients_folder(settings, found.dataset)
+                partition(found.dataset, settings.partition, clients, settings.seed)
+                found = _Found(found.root, clients, found.note)
+    if found.note:
+        tell(found.note)
+    assert found.clients is not None
+    return DataPaths(found.dataset, found.clients)
 
 
 def find_data(settings: Settings) -> DataPaths | None:
-    """Data that were made with these settings: ``data/``, or the folder of the runs; ``None`` if there are none."""
-    for root in (Path("data"), _own_folder(settings)):
-        if _made_with(root, settings):
-            return DataPaths(root / "dataset", root / "clients")
-    return None
+    """Data that were made with these settings from their source as it is: ``None`` if there are none."""
+    from tasks.data.source_state import look_at
+
+    found = _find(settings, look_at(settings.ingest))
+    return None if found.clients is None else DataPaths(found.dataset, found.clients)
 
 
 def require_data(settings: Settings, root: Path = Path("data")) -> DataPaths:
@@ -76,22 +109,127 @@ def require_data(settings: Settings, root: Path = Path("data")) -> DataPaths:
     return DataPaths(root / "dataset", root / "clients")
 
 
-def _own_folder(settings: Settings) -> Path:
-    """The data's folder under the runs, named by all that decides them, the code included."""
+def source_change(settings: "IngestSettings", root: Path = Path("data")) -> str:
+    """How the source differs from what ``root/dataset`` was made from, in one line; "" if it does not, or is gone."""
+    from tasks.data.file_hashes import Memory
+    from tasks.data.source_state import change_since, look_at
+
+    look = look_at(settings)
+    if look.drawn or look.gone or not (root / "dataset").is_dir():
+        return ""
+    return change_since(root / "dataset", look, Memory(_memory(), look.where))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What there is: the folder of the data set, the partition's, and a line about the source."""
+
+    root: Path | None
+    clients: Path | None = None
+    note: str = ""
+
+    @property
+    def dataset(self) -> Path:
+        assert self.root is not None
+        return self.root / "dataset"
+
+
+def _find(settings: Settings, look: "Look") -> _Found:
+    """The data set made with these settings from this source; the newest one when the source is gone."""
+    from tasks.data.file_hashes import Memory
+    from tasks.data.source_state import change_since
+
+    note, memory = "", Memory(_memory(), look.where)
+    for root in _made(settings):
+        if look.gone:
+            note = f"the source is not there now ({look.where}): what was prepared from it is used, {root}"
+        elif not look.drawn and (change := change_since(root / "dataset", look, memory)):
+            note = note or f"the source has changed since {root} was made: {change}"
+            continue
+        else:
+            note = ""
+        return _Found(root, _clients(settings, root), note)
+    return _Found(None, None, note)
+
+
+def _ingested(settings: Settings, found: _Found, progress: ProgressCall | None, tell: Tell) -> _Found:
+    """A data set in a folder that has none yet."""
+    root = next(folder for folder in _folders(settings) if not (folder / "dataset" / "dataset.json").exists())
+    if found.note:
+        tell(f"{found.note}; preparing again, into {root}")
+    check_enough(settings)
+    ingest_stage(settings, root, progress)
+    return _Found(root, _clients(settings, root))
+
+
+def _folders(settings: Settings) -> Iterator[Path]:
+    """The runs' folders for data of these settings, the first one first, without end."""
+    first, number = _own_folder(settings), 1
+    while True:
+        yield first if number == 1 else first.with_name(f"{first.name}-{number}")
+        number += 1
+
+
+def _made(settings: Settings) -> list[Path]:
+    """Folders with a data set of these settings: ``data/``, then the runs', the newest first."""
+    own = []
+    for folder in _folders(settings):
+        if not folder.is_dir():
+            break
+        if (folder / "dataset" / "dataset.json").exists():
+            own.append(folder)
+    common = Path("data")
+    made = [common] if _same(common / "dataset" / "dataset.json", settings.ingest, settings.seed) else []
+    return made + own[::-1]
+
+
+def _clients(settings: Settings, root: Path) -> Path | None:
+    """The partition of these settings of the data set in ``root``, if it was made."""
+    digest = _read(root / "dataset" / "dataset.json").get("digest")
+    for folder in (root / "clients", _clients_folder(settings, root / "dataset")):
+        file = folder / "clients.json"
+        if _same(file, settings.partition, settings.seed) and _read(file).get("dataset_digest") == digest:
+            return folder
+    return None
+
+
+def _clients_folder(settings: Settings, dataset: Path) -> Path:
+    """Where the runs' partition of these settings of a data set lies: beside it, unless that is DVC's.
+
+    The first one is called ``clients``, as in ``data/``.
+    """
     from tasks.context import DATA_CODE, code_digest
 
-    parts = settings.ingest.model_dump(mode="json"), settings.partition.model_dump(mode="json")
-    return runs_root() / "data" / digest_of(*parts, settings.seed, code_digest(DATA_CODE))[:12]
+    digest = _read(dataset / "dataset.json").get("digest")
+    values = settings.partition.model_dump(mode="json")
+    name = f"clients-{digest_of(values, settings.seed, digest, code_digest(DATA_CODE))[:12]}"
+    if dataset.parent == Path("data"):
+        return _own_folder(settings) / name
+    return dataset.parent / (name if (dataset.parent / "clients").exists() else "clients")
 
 
-def _made_with(root: Path, settings: Settings) -> bool:
-    dataset = _same(root / "dataset" / "dataset.json", settings.ingest, settings.seed)
-    return dataset and _same(root / "clients" / "clients.json", settings.partition, settings.seed)
+def _own_folder(settings: Settings) -> Path:
+    """The data's first folder under the runs, named by all that decides the images but the source's content."""
+    from tasks.context import DATA_CODE, code_digest
+    from tasks.data.source_state import source_path
+
+    values = settings.ingest.model_dump(mode="json") | {"path": str(source_path(settings.ingest))}
+    return runs_root() / "data" / digest_of(values, settings.seed, code_digest(DATA_CODE))[:12]
+
+
+def _memory() -> Path:
+    """Where the hashes of the sources' files are remembered."""
+    return runs_root() / "data" / ".sources"
 
 
 def _same(file: Path, section: Any, seed: int) -> bool:
     """Whether a stage's summary names these settings and this seed."""
     if not file.exists():
         return False
-    summary = Store(file.parent, linked_files=True).read_json(file.name)
+    summary = _read(file)
     return summary.get("settings") == section.model_dump(mode="json") and summary.get("seed") == seed
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A stage's summary; DVC may have linked it."""
+    return Store(file.parent, linked_files=True).read_json(file.name)

@@ -42,6 +42,11 @@ def console(as_json: bool) -> Console:
     return made
 
 
+def say(line: str) -> None:
+    """A line on stderr as it is: names from outside are no markup."""
+    console(True).print(line, markup=False, emoji=False, soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
     """One JSON object on stdout; NaN becomes null, which JSON has no word for."""
     print(json.dumps(plain(value), indent=1, default=str))

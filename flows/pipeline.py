@@ -13,6 +13,7 @@ prepare()
 
 from prefect import flow  # noqa: E402 - the environment comes first
 
+from flows.data import source_change  # noqa: E402
 from flows.engines import PrefectEngine, in_flow  # noqa: E402
 from flows.enough import check_enough  # noqa: E402
 from flows.federate import Summary  # noqa: E402
@@ -62,6 +63,10 @@ def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> S
         progress.stage(0, f"{stage} (dvc)", 0)
         # With what it depends on, so that raw data changed in place become a new version too.
         engine.run("dvc-stage", stage, root, stage, stage != "ingest")
+        # DVC looks at data/raw only; images may lie elsewhere.
+        if stage == "ingest" and (change := source_change(settings.ingest, root / "data")):
+            progress.note(f"the source has changed since data/dataset was made: {change}; ingesting again")
+            engine.run("dvc-stage", "ingest again", root, stage, True, None, versioning.LOCK_WAIT_S, True)
     summary = federate_stage(settings, progress)
     report_stage(settings)
     engine.run("dvc-record", "record federate and report", root, ["federate", "report"])

@@ -27,14 +27,16 @@ def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> d
     """Counts the data set in ``root`` and writes sheets and the sites' figures to ``sheets``.
 
     Args:
-        root: Folder of ``dataset/`` and, if it was partitioned, ``clients/``.
+        root: Folder of ``dataset/`` and, if it was partitioned, ``clients/``; or a partition's folder beside the
+            data set, where there are several.
         sheets: Folder to write to; files of the same names are replaced.
         per_site: Pictures on a sheet.
         only: Sites that get a sheet; default: the 20 with the most images.
 
     Returns:
         ``sites``: ``tasks.data.heterogeneity.statistics`` by site, all splits; ``partition``: what ``clients.json``
-        holds, or ``None``; ``sheets``: site -> file; ``figures``: folder of the sites' pictures and tables.
+        holds, or ``None``; ``sheets``: site -> file; ``figures``: folder of the sites' pictures and tables;
+        ``source_change``: how the source differs from what the data set was made from, "" if it does not.
 
     Raises:
         UserError: The data are missing or damaged, do not belong together, or have no such site.
@@ -44,8 +46,11 @@ def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> d
     from tasks.data.figures import FIGURES, write_partition_figures
     from tasks.data.sheets import sample_sheet
 
+    folder = root / "clients"
+    if (root / "clients.json").is_file():
+        root, folder = root.parent, root
     dataset = load_dataset(root / "dataset")
-    clients = load_clients(root / "clients") if (root / "clients").exists() else None
+    clients = load_clients(folder) if folder.exists() else None
     if clients is not None:
         require_match(clients, dataset)
     sizes = Counter(dataset.sites.tolist())
@@ -70,12 +75,30 @@ def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> d
         "partition": None if clients is None else clients.summary,
         "sheets": {site: str(path) for site, path in written.items()},
         "figures": str(figures),
+        "source_change": _source_change(root / "dataset"),
     }
+
+
+def _source_change(dataset: Path) -> str:
+    """By the settings that the data set was made with; settings of another release say nothing."""
+    from pydantic import ValidationError
+
+    from flows.data import source_change
+    from tasks.data.dataset import SUMMARY, read_json
+    from tasks.data.ingest_settings import IngestSettings
+
+    try:
+        made_with = IngestSettings.model_validate(read_json(dataset / SUMMARY, "").get("settings"))
+    except ValidationError:
+        return ""
+    return source_change(made_with, dataset.parent)
 
 
 def print_look(found: dict[str, Any], out: Console) -> None:
     """Tables by client when there is a partition, and by site; then what was written."""
     partition, sites = found["partition"], found["sites"]
+    if found["source_change"]:
+        _say(out, f"note: the source has changed since these data were made: {found['source_change']}")
     if partition is not None:
         show_differences(partition, "client", out)
     if partition is None or partition["scheme"] != "natural":

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from pathlib import Path
 
-from flows.data import require_data
+from flows.data import require_data, source_change
 from flows.environment import runs_root
 from flows.federate import Summary, federate
 from flows.federation import Progress
@@ -25,8 +25,15 @@ REPORT = Path("data/report")
 
 
 def federate_stage(settings: Settings, progress: Progress) -> Summary:
-    """Rounds from the data that DVC's stages made; the small outputs go to ``data/federation``."""
-    return federate(settings, require_data(settings), out=FEDERATION, progress=progress)
+    """Rounds from the data that DVC's stages made; the small outputs go to ``data/federation``.
+
+    A source that has changed since is said only: the data of an earlier version may have been brought back.
+    """
+    data = require_data(settings)
+    if change := source_change(settings.ingest):
+        how = "fedscene pipeline makes it again, and so does dvc repro --force --single-item ingest"
+        progress.note(f"warning: the source has changed since {data.dataset} was made: {change}; {how}")
+    return federate(settings, data, out=FEDERATION, progress=progress)
 
 
 def report_stage(settings: Settings) -> list[RoundRecord]:

@@ -37,6 +37,7 @@ def repro(
     single: bool = True,
     echo: Callable[[str], None] | None = None,
     wait: float = LOCK_WAIT_S,
+    force: bool = False,
 ) -> bool:
     """Runs a stage if its dependencies, parameters or outputs changed: ``dvc repro``.
 
@@ -46,6 +47,7 @@ def repro(
         single: Only this stage; otherwise also what it depends on.
         echo: Called with every line that DVC and the stage print, as it comes.
         wait: Seconds to wait for another DVC call of this repository.
+        force: Whether it runs although DVC sees no change, as of a source outside the repository.
 
     Returns:
         Whether what ``dvc.lock`` records of the pipeline changed: the stage ran, or its outputs came from DVC's cache.
@@ -54,7 +56,8 @@ def repro(
         UserError: If the folder is no DVC repository, the stage fails, or another call does not end in time.
     """
     before = _locked_stages(root)
-    run_dvc(root, ["repro", *(["--single-item"] if single else []), stage], echo, wait)
+    options = [*(["--single-item"] if single else []), *(["--force"] if force else [])]
+    run_dvc(root, ["repro", *options, stage], echo, wait)
     return _locked_stages(root) != before
 
 

@@ -1,23 +1,25 @@
 """One process at a time at one place: the others wait, say for what, and then find what the first one made."""
 
 import contextlib
+import errno
+import fcntl
 import logging
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from models.errors import UserError
+
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextlib.contextmanager
 def one_at_a_time(place: Path, what: str, nested: str = "") -> Iterator[bool]:
     """Holds ``place`` for the duration; another process that asks for it waits until this one ends, however it ends.
 
-    The lock is the operating system's, on the file ``.<name>.lock`` beside the place, so that what a dead process
-    left is no obstacle. ``.<name>.holder`` says who has it, for the message of those that wait.
+    The lock is the operating system's, on the file ``.<name>.lock`` beside the place: what a dead process left is no
+    obstacle. The file says who holds it, for the message of those that wait, and is removed at the end.
 
     Args:
         place: The file or folder; it need not exist.
@@ -32,24 +34,45 @@ def one_at_a_time(place: Path, what: str, nested: str = "") -> Iterator[bool]:
         UserError: With ``nested``, if this process holds the place.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    lock, holder = (place.with_name(f".{place.name}.{kind}") for kind in ("lock", "holder"))
-    held = FileLock(lock)
-    try:
-        held.acquire(timeout=0)
-        waited = False
-    except Timeout:
-        found = _holder(holder)
+    lock = place.with_name(f".{place.name}.lock")
+    held, waited = _lock(lock, wait=False), False
+    if held is None:
+        found = _holder(lock)
         if nested and found.startswith(f"process {os.getpid()} "):
-            raise UserError(nested, where=place, hint="wait for it") from None
+            raise UserError(nested, where=place, hint="wait for it")
         logging.getLogger(__name__).warning("waiting for %s: %s; its result will be used", found, place)
-        held.acquire()
-        waited = True
+        held, waited = _lock(lock, wait=True), True
+    assert held is not None
     try:
-        holder.write_text(f"process {os.getpid()} that {what} since {time.strftime('%H:%M:%S')}", encoding="utf-8")
+        os.ftruncate(held, 0)
+        os.pwrite(held, f"process {os.getpid()} that {what} since {time.strftime('%H:%M:%S')}".encode(), 0)
         yield waited
     finally:
-        holder.unlink(missing_ok=True)
-        held.release()
+        lock.unlink(missing_ok=True)  # while it is held: who waits for this file sees that it is gone, and makes anew
+        os.close(held)
+
+
+def _lock(path: Path, wait: bool) -> int | None:
+    """An open file that is locked, ``None`` when another one holds it and this shall not wait."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(file)
+            return None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(file)
+                raise
+            logging.getLogger(__name__).warning("no locks in %s: start nothing twice at once there", path.parent)
+            return file
+        except BaseException:  # an interrupt while waiting
+            os.close(file)
+            raise
+        if os.fstat(file).st_nlink:
+            return file
+        os.close(file)  # its holder has removed it
 
 
 def _holder(file: Path) -> str:

@@ -22,30 +22,41 @@ from tasks.data.dataset import (
     SUMMARY,
     content_digest,
     labels_digest,
+    read_json,
     replacing,
     targets_of,
     write_json,
     write_samples,
 )
+from tasks.data.file_hashes import Memory
 from tasks.data.images import write_images
 from tasks.data.ingest_settings import IngestSettings, alias_problem
 from tasks.data.manifest import FILE as MANIFEST
 from tasks.data.manifest import reason_counts, write_manifest
 from tasks.data.parts import Decoding
 from tasks.data.reading import Progress, collect, open_source, refuse, settle
+from tasks.data.source_state import FILE as CONTENTS
+from tasks.data.source_state import change_since, contents_digest, contents_read, look_at, write_contents
 from tasks.data.split import SplitSettings, given_split, stratified_split
+from tasks.waiting import one_at_a_time
 
 __all__ = ["IngestSettings", "ingest"]
 
 
 def ingest(
-    settings: IngestSettings, out: Path, seed: int, progress: Progress | None = None, workers: int | None = None
+    settings: IngestSettings,
+    out: Path,
+    seed: int,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    memory: Path | None = None,
 ) -> dict[str, Any]:
     """Read the source and write a data set; images stream through, memory does not grow with their size.
 
     The result takes the place of ``out`` in one step at the end. When the source is refused, an earlier data set
     stays, and the manifest of what was found is left at ``<out>.rejected-manifest.parquet``. Decoded parts lie in
-    ``.<out>.parts`` until the data set is complete, so that an ingest that was stopped goes on where it was.
+    ``.<out>.parts`` until the data set is complete, so that an ingest that was stopped goes on where it was. When
+    another process makes the same data set meanwhile, this one waits and takes that.
 
     Args:
         settings: What and how.
@@ -53,6 +64,7 @@ def ingest(
         seed: The run's seed; decides the split and, for drawn sets, the pictures.
         progress: Called with (files read, total or ``None``) now and then.
         workers: Decoding processes, ``None``: one for each core.
+        memory: Folder that remembers the files' hashes for the next look at the source.
 
     Returns:
         What ``dataset.json`` holds.
@@ -61,8 +73,36 @@ def ingest(
         UserError: The source is missing, empty or too bad, holds unknown labels, or ``out`` is something else.
     """
     out = Path(os.path.abspath(out))  # noqa: PTH100  keeps links
+    with one_at_a_time(out, "ingests") as waited:
+        if waited and (made := _made_meanwhile(out, settings, seed, memory)) is not None:
+            return made
+        return _ingest(settings, out, seed, progress, workers, memory)
+
+
+def _made_meanwhile(out: Path, settings: IngestSettings, seed: int, memory: Path | None) -> dict[str, Any] | None:
+    """The summary of a data set that another process has just made from this source with these settings, if it did."""
+    if not (out / SUMMARY).is_file():
+        return None
+    summary: dict[str, Any] = read_json(out / SUMMARY, "fedscene data ingest")
+    if (summary.get("settings"), summary.get("seed")) != (settings.model_dump(mode="json"), seed):
+        return None
+    look = look_at(settings)
+    same = look.drawn or not change_since(out, look, Memory(memory, look.where))
+    return summary if same else None
+
+
+def _ingest(
+    settings: IngestSettings,
+    out: Path,
+    seed: int,
+    progress: Progress | None,
+    workers: int | None,
+    memory: Path | None,
+) -> dict[str, Any]:
     rejected, parts = out.with_name(f"{out.name}.rejected-manifest.parquet"), out.with_name(f".{out.name}.parts")
     source = open_source(settings)
+    look = look_at(settings)  # before anything is read: what changes meanwhile is then seen as changed
+    known = Memory(memory, look.where)
     with replacing(out, SUMMARY) as folder:
         parts.mkdir(exist_ok=True)
         how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, parts)
@@ -78,7 +118,9 @@ def ingest(
             write_manifest(collector.rows, rejected)
             raise _pointing_to(rejected, error) from error
         write_images(kept, parts, folder / IMAGES, settings.image_size)
-        summary = _write(folder, collector, kept, classes, settings, seed)
+        contents = contents_read(look, collector.rows, known)
+        summary = _write(folder, collector, kept, classes, settings, seed, contents)
+    known.save()
     rejected.unlink(missing_ok=True)
     shutil.rmtree(parts)
     return summary
@@ -151,13 +193,16 @@ def _write(
     classes: list[str],
     settings: IngestSettings,
     seed: int,
+    contents: dict[str, str],
 ) -> dict[str, Any]:
-    """Write everything but the pixels."""
+    """Write everything but the pixels; the summary, by which a data set is known, last."""
     samples = [row | {"sample_id": row["sha256"][:16], "source": row["path"]} for row in kept]
     assert len({sample["sample_id"] for sample in samples}) == len(samples), "two hashes share 64 bits"
     write_samples(samples, folder / SAMPLES)
     write_manifest(collector.rows, folder / MANIFEST)
     write_json(classes, folder / CLASSES)
+    if contents:
+        write_contents(contents, folder / CONTENTS)
     labels = Counter(label for row in kept for label in row["labels"])
     splits = Counter(row["split"] for row in kept)
     summary = {
@@ -173,10 +218,12 @@ def _write(
         "aliases": dict(sorted(collector.alias_counts.items())),
         "files": len(collector.rows),
         "reasons": reason_counts(collector.rows),
+        "unusable": reason_counts(row for row in collector.rows if row["status"] == "quarantined"),
         "groups": len({row["group"] for row in kept} - {""}),
         "groups_across_splits": _divided(kept),
         "seed": seed,
         "settings": settings.model_dump(mode="json"),
+        "source_digest": contents_digest(contents) if contents else None,
     }
     write_json(summary, folder / SUMMARY)
     return summary

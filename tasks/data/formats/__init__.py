@@ -9,6 +9,7 @@ A reader module offers
 - ``recognise(root: Path, names: Sequence[str]) -> str``: given the relative names of the files below ``root``, one line
   that says why this looks like the format ("30 XML files with the names of images"), "" when it does not,
 - ``LAYOUT: str``: the expected layout in one line, for error messages,
+- optionally ``tree_root(root) -> Path``: the folder that is searched when ``ingest.path`` is a file; else its own,
 - ``KIND: str``: what ``ingest.path`` is: ``folder``, ``file``, ``either`` or ``none``.
 
 Light modules: they are imported whenever settings are read.

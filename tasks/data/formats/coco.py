@@ -133,6 +133,9 @@ def _folder(root: Path) -> Path:
     return root.parent.parent if root.parent.name.lower() in _JSON_FOLDERS else root.parent
 
 
+tree_root = _folder  # for whoever lists the source's files
+
+
 def _listings(root: Path, own: Settings, tree: Tree, told: str | None) -> list[Listing]:
     """The JSON files that count, read.
 

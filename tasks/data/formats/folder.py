@@ -16,7 +16,7 @@ from pydantic import Field
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.litter import litter_in
-from tasks.data.formats.tree import NO_SITE, ROLE_FOLDERS, Entry, image_row, left_over, scan, split_of
+from tasks.data.formats.tree import NO_SITE, ROLE_FOLDERS, Entry, image_row, is_own_output, left_over, scan, split_of
 from tasks.data.image_kinds import SUFFIXES
 from tasks.data.rules import NameRule
 from tasks.data.sample import RawSample
@@ -119,7 +119,10 @@ def _split(entry: Entry, path: tuple[str, ...]) -> str | None:
 
 def _class_folders(root: Path, level: _Level) -> Iterator[tuple[str, ...]]:
     """The folders that stand where a class folder stands."""
-    for folder, folders, _ in os.walk(root):
+    for folder, folders, files in os.walk(root):
+        if is_own_output(files):
+            folders.clear()
+            continue
         folders[:] = [name for name in folders if not name.startswith(".") and not litter_in((name, ""))]
         relative = os.fsencode(Path(folder).relative_to(root).as_posix()).decode("utf-8", "backslashreplace")
         parts = PurePosixPath(relative).parts

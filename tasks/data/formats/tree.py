@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 ROLE_FOLDERS = frozenset(
     {"annotations", "annotation", "xml", "xmls", "labels", "label", "jpegimages", "images", "image", "imgs", "img"}
 )
+#: Files by which folders are known that this program has written; nobody's images are in them.
+RUNS_MARKER = ".fedscene-runs"
+_OWN_OUTPUTS = (
+    frozenset({RUNS_MARKER}), frozenset({"dataset.json", "samples.parquet"}),
+    frozenset({"clients.json", "clients.parquet"}),
+)  # fmt: skip
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini"})
 # Not opened to see whether they are images; there may be very many of them.
 _NEVER_IMAGES = frozenset(
@@ -211,12 +217,20 @@ def _files(root: Path) -> Iterator[tuple[Path, str]]:
             folders.clear()
             continue
         seen.add(real)
+        if is_own_output(files):
+            folders.clear()
+            continue
         folders.sort()
         relative = Path(folder).relative_to(root).as_posix()
         prefix = "" if relative == "." else f"{relative}/"
         for file in files:
             # Names that are not UTF-8 (GBK out of an old zip file) cannot go into Parquet as they are.
             yield Path(folder, file), os.fsencode(prefix + file).decode("utf-8", "backslashreplace")
+
+
+def is_own_output(files: Collection[str]) -> bool:
+    """Whether a folder with these files is one that this program has written: runs, a data set, a partition."""
+    return any(own.issubset(files) for own in _OWN_OUTPUTS)
 
 
 def _is_special(path: Path) -> bool:

@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from tasks.data.clients import SUMMARY, TABLE, clients_digest, write_clients_table
-from tasks.data.dataset import SPLITS, Dataset, load_dataset, replacing, write_json
+from tasks.data.clients import HINT, SUMMARY, TABLE, clients_digest, write_clients_table
+from tasks.data.dataset import SPLITS, Dataset, load_dataset, read_json, replacing, write_json
 from tasks.data.participation import absent_sites_line
 from tasks.data.partition.division import Division, divide
 from tasks.data.partition.settings import PartitionSettings
 from tasks.data.partition.skew import client_features
+from tasks.waiting import one_at_a_time
 
 
 def partition(dataset_dir: Path, settings: PartitionSettings, out: Path, seed: int) -> dict[str, Any]:
     """Divide a data set among clients and write the result to ``out`` in one step.
+
+    When another process makes the same division meanwhile, this one waits and takes that.
 
     Returns:
         What ``clients.json`` holds.
@@ -23,12 +26,23 @@ def partition(dataset_dir: Path, settings: PartitionSettings, out: Path, seed: i
     Raises:
         UserError: The data set is missing or damaged, or cannot be divided as ``settings`` ask.
     """
+    out = Path(os.path.abspath(out))  # noqa: PTH100  keeps links
+    with one_at_a_time(out, "partitions") as waited:
+        dataset = load_dataset(dataset_dir)
+        if waited and (out / SUMMARY).is_file():
+            made: dict[str, Any] = read_json(out / SUMMARY, HINT)
+            same = (dataset.digest, settings.model_dump(mode="json"), seed)
+            if (made.get("dataset_digest"), made.get("settings"), made.get("seed")) == same:
+                return made
+        return _partition(dataset, settings, out, seed)
+
+
+def _partition(dataset: Dataset, settings: PartitionSettings, out: Path, seed: int) -> dict[str, Any]:
     from tasks.data.figures import write_partition_figures
 
-    dataset = load_dataset(dataset_dir)
     division = divide(dataset, settings, seed)
     summary = _summary(dataset, settings, division, seed)
-    with replacing(Path(os.path.abspath(out)), SUMMARY) as folder:  # noqa: PTH100  keeps links
+    with replacing(out, SUMMARY) as folder:
         write_clients_table(dataset, division.rows, division.server, folder / TABLE)
         note = absent_sites_line(summary["sites_without_training_images"], len(set(dataset.sites.tolist())))
         ids = sorted(division.rows)

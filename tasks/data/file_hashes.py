@@ -1,0 +1,101 @@
+"""The hashes of files, remembered by size and times, so that what has not been touched is not read again."""
+
+import hashlib
+import json
+import os
+import stat
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+UNREADABLE = "unreadable"  # in place of a sha256
+_SETTLED_NS = 2_000_000_000  # a file written later than so long before a look may change again with the same times
+_READERS = 4
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the file system says of a file: where it is, and what changes when it is written."""
+
+    path: Path
+    size: int
+    times: tuple[int, int]
+    regular: bool
+
+
+def status_of(path: Path) -> Status | None:
+    """The status, ``None`` when there is no such file; a dangling link has one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return Status(path, 0, (0, 0), False) if path.is_symlink() else None
+    return Status(path, found.st_size, (found.st_mtime_ns, found.st_ctime_ns), stat.S_ISREG(found.st_mode))
+
+
+class Memory:
+    """The hashes of files by size and times, in one JSON file for a source.
+
+    Args:
+        folder: Where such files lie, ``None`` to remember nothing.
+        where: The source's path.
+    """
+
+    def __init__(self, folder: Path | None, where: str) -> None:
+        name = hashlib.sha256(where.encode(errors="surrogateescape")).hexdigest()[:16]
+        self._file = folder and folder / f"{name}.json"
+        self._began, self._new = time.time_ns(), False
+        self._known: dict[str, list[Any]] = {}
+        if self._file is not None and self._file.is_file():
+            try:
+                known = json.loads(self._file.read_text(encoding="utf-8"))
+                self._known = known if isinstance(known, dict) else {}
+            except (OSError, ValueError):
+                self._known = {}
+
+    def get(self, status: Status) -> str | None:
+        """The file's hash, if it is known and the file has not been touched since."""
+        match self._known.get(str(status.path)):
+            case [int() as size, int() as modified, int() as changed, str() as digest]:
+                return digest if (size, (modified, changed)) == (status.size, status.times) else None
+        return None
+
+    def put(self, status: Status, digest: str) -> None:
+        """Remembers a hash of the file as it was when it was looked at."""
+        if max(status.times) < self._began - _SETTLED_NS and self.get(status) != digest:
+            self._known[str(status.path)] = [status.size, *status.times, digest]
+            self._new = True
+
+    def save(self) -> None:
+        """Writes what is new; without a folder to write to, nothing."""
+        if self._file is None or not self._new or not self._file.parent.parent.is_dir():
+            return
+        beside = self._file.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            self._file.parent.mkdir(exist_ok=True)
+            beside.write_text(json.dumps(self._known), encoding="utf-8")
+            beside.replace(self._file)
+        except (OSError, ValueError):
+            beside.unlink(missing_ok=True)  # a memory only
+
+
+def hashed(files: Mapping[str, Status], memory: Memory) -> dict[str, str]:
+    """Name -> sha256, or ``UNREADABLE``; what is known is not read."""
+
+    def digest(status: Status) -> str:
+        if (known := memory.get(status)) is not None:
+            return known
+        try:
+            if not status.regular:  # reading a pipe would never end
+                return UNREADABLE
+            with status.path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            return UNREADABLE
+        memory.put(status, found)
+        return found
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return dict(zip(files, pool.map(digest, files.values()), strict=True))

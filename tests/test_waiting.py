@@ -1,0 +1,64 @@
+"""Two processes that need the same thing: one makes it, the other waits and uses it."""
+
+import subprocess
+import sys
+
+import pytest
+
+SMALL = (
+    "ingest.image_size=32",
+    "ingest.rendered.images=40",
+    "ingest.rendered.sites=2",
+    "partition.scheme=iid",
+    "partition.clients=2",
+    "partition.min_size=2",
+)
+TWO = """
+import sys, logging, time
+from pathlib import Path
+from flows.data import prepare_data
+from flows.settings import load_settings
+import tasks.data.ingest as module
+collect = module.collect
+def slow(*args, **more):
+    found = collect(*args, **more)
+    Path("reads").open("a").write("read\\n")
+    time.sleep(1)
+    return found
+module.collect = slow
+if sys.argv[1] == "prepare":
+    print(prepare_data(load_settings(None, ["tiny"], sys.argv[2:])))
+else:
+    from flows.data import ingest_stage
+    print(ingest_stage(load_settings(None, ["tiny"], sys.argv[2:]), Path("data"))["digest"])
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("what", ["prepare", "ingest"])
+def test_of_two_at_once_the_second_waits_and_takes_what_the_first_made(tmp_path, monkeypatch, what):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
+    (tmp_path / "two.py").write_text(TWO)
+    command = [sys.executable, "two.py", what, *SMALL]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    outs = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outs
+    assert outs[0][0] == outs[1][0] and (tmp_path / "reads").read_text() == "read\n"
+    (said,) = [err for _, err in outs if "waiting for process" in err]
+    assert str(both[0].pid) in said or str(both[1].pid) in said
+    assert not list(tmp_path.rglob("*.lock"))
+
+
+@pytest.mark.integration
+def test_a_dead_process_is_no_obstacle(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = "import os, sys\nfrom pathlib import Path\nfrom tasks.waiting import one_at_a_time\n"
+    script += "with one_at_a_time(Path('place'), 'works'):\n    os._exit(9)\n"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
+    assert (tmp_path / ".place.lock").exists()
+    from tasks.waiting import one_at_a_time
+
+    with one_at_a_time(tmp_path / "place", "works") as waited:
+        assert not waited
+    assert not (tmp_path / ".place.lock").exists()
