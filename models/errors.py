@@ -3,6 +3,14 @@
 from collections.abc import Sequence
 
 PREFIX = "error: "  # of the line that the command line begins an error with
+_LONGEST, _MOST = 600, 40  # letters of a line, and lines: a message fits a screen
+
+
+def shortened(value: object) -> str:
+    """A value as a message shows it: a cell of a table may hold a picture, a list thousands of names."""
+    lines = str(value).split("\n")
+    kept = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ... ({len(line)} letters)" for line in lines[:_MOST]]
+    return "\n".join(kept + [f"    ... and {len(lines) - _MOST} lines more"] * (len(lines) > _MOST))
 
 
 class UserError(Exception):
@@ -29,7 +37,7 @@ class UserError(Exception):
         parts = [str(what)]
         for name, value in (("where", where), ("expected", expected), ("found", found), ("hint", hint)):
             if value is not None:
-                parts.append(f"  {name}: {value}")
+                parts.append(f"  {name}: {value if name == 'hint' else shortened(value)}")
         super().__init__("\n".join(parts))
 
     @classmethod

@@ -26,6 +26,7 @@ Row = dict[str, Any]
 #: The format of pictures that nothing labels; what is no other format is looked at as this.
 PICTURES_ONLY = "images"
 _BY_NAME_ONLY = ("folder", PICTURES_ONLY)  # formats that no file's content speaks for
+_MOST_NEAR = 8  # lines about files that nearly are of a format
 
 
 def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[str, str]:
@@ -48,6 +49,7 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
     if folder:
         tree = scan(path, (settings or IngestSettings()).model_copy(update={"site": NameRule.model_validate({})}))
         names = sorted(entry.name for entry in tree.images + tree.others)
+    near: list[str] = []
     layouts = []
     for name in FORMATS:
         module = reader(name)
@@ -55,13 +57,18 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
             layouts.append(f"\n    {name}: {module.LAYOUT}")
             why = module.recognise(path, names)
             if why:
-                return name, why + (_foreign_beside(path, names, len(tree.images)) if name in _BY_NAME_ONLY else "")
+                beside = _foreign_beside(path, names, len(tree.images)) if name in _BY_NAME_ONLY else ""
+                return name, why + beside + (_nearly(near) if name == PICTURES_ONLY else "")
+            near += module.nearly(path, names) if hasattr(module, "nearly") else []
     if not folder:
         kind = foreign_file(path)
         hint = "name its format with --format; pictures are looked at by the folder"
-        raise UserError("this file is of no known format", where=path, expected="".join(layouts), found=kind, hint=hint)
+        found = kind or "".join(f"\n    {line}" for line in near[:_MOST_NEAR]) or None
+        raise UserError(
+            "this file is of no known format", where=path, expected="".join(layouts), found=found, hint=hint
+        )
     beside = _foreign_beside(path, names, len(tree.images))
-    return PICTURES_ONLY, f"nothing in it looks like a known format{beside}"
+    return PICTURES_ONLY, f"nothing in it looks like a known format{beside}{_nearly(near)}"
 
 
 def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
@@ -83,6 +90,11 @@ def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
             hint=f"{found.kind.way}; or --format folder or images, to leave them out of account",
         )
     return f"; {shown} is {found.kind}"
+
+
+def _nearly(near: Sequence[str]) -> str:
+    """What nearly names labels, for the line that says why nothing does."""
+    return "; what nearly does:" + "".join(f"\n    {line}" for line in near[:_MOST_NEAR]) if near else ""
 
 
 @dataclass(frozen=True)

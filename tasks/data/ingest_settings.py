@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, create_model, field_validator, model_validator
 
@@ -64,6 +64,11 @@ class IngestSettings(_Formats):
         ge=0,
         le=10,
         description="Pictures whose 64-bit perceptual hashes differ in so few bits stay in one split; null: off.",
+    )
+    unlisted: Literal["refuse", "ignore"] = Field(
+        "refuse",
+        description="Images of a folder that its table, COCO JSON or FLAIR JSON does not list: they count as unusable, "
+        "or are left out. With the table or JSON itself as ingest.path, only what it lists is looked at.",
     )
     keep_negatives: bool = Field(True, description="Keep images that are annotated as holding no label.")
     max_bad_share: float = Field(

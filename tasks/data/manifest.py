@@ -33,6 +33,7 @@ REASONS: dict[str, str] = {
     "erased": "annotation with objects that are marked deleted: those do not count",
     "odd_box": "a box is missing a side, inverted, of zero area or outside the image; its label was kept",
     "near_name": "listed, or annotated, under a name that differs in case, %20 or the like: the only file it can mean",
+    "label_list": "labels written as a program's list, as ['a', 'b']: read as its items",
     "repeated": "listed more than once with the same content: merged",
     # quarantined
     "unreadable": "the file cannot be opened (rights, dangling link, disk)",
@@ -64,6 +65,7 @@ REASONS: dict[str, str] = {
     "excluded": "left out by ingest.include or ingest.exclude, or the annotation of such an image",
     "mask": "mask beside a photograph of its name, left out (ingest.companions)",
     "copy": "image of a format that is not read, beside one of the same name that is",
+    "not_listed": "image that no list names, left out because ingest.unlisted is ignore",
     "other": "a kind of file that the reader does not use",
     "negative": "image without any label, left out because keep_negatives is off",
 }

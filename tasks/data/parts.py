@@ -28,6 +28,7 @@ from tasks.data.sample import RawSample
 from tasks.data.source import Picture
 
 CHUNK = 64  # pictures
+_HEAVIEST = 2**24  # bytes that the pictures of a chunk may hold in memory
 _WORTH_PROCESSES = 4 * CHUNK  # starting them takes as long as some hundred pictures
 
 
@@ -244,13 +245,14 @@ def _one_thread() -> None:
 
 def _chunked(samples: Iterable[RawSample]) -> Iterator[list[RawSample]]:
     chunk: list[RawSample] = []
-    pictures = 0
+    pictures = weight = 0
     for sample in samples:
         chunk.append(sample)
         pictures += sample.picture is not None
-        if pictures == CHUNK or len(chunk) == 16 * CHUNK:
+        weight += getattr(sample.picture, "weight", 0)
+        if pictures == CHUNK or weight > _HEAVIEST or len(chunk) == 16 * CHUNK:
             yield chunk
-            chunk, pictures = [], 0
+            chunk, pictures, weight = [], 0, 0
     if chunk:
         yield chunk
 

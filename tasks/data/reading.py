@@ -12,6 +12,7 @@ from models.errors import UserError
 from tasks.data.collector import Collector, unknown_labels
 from tasks.data.companions import refuse_masks, way_out
 from tasks.data.formats import reader
+from tasks.data.formats.listed import NOT_LISTED
 from tasks.data.image_kinds import NOT_READ
 from tasks.data.ingest_settings import IngestSettings, alias_problem
 from tasks.data.manifest import COUNTED_BAD
@@ -112,6 +113,17 @@ def settle(source: Source, settings: IngestSettings, collector: Collector) -> tu
     return source, kept
 
 
+def _remedy(bad: list[dict[str, Any]], settings: IngestSettings, collector: Collector) -> str:
+    """What to do about inputs that cannot be used; if most are images that no list names, there is a setting."""
+    unlisted = sum(row["reason"] == "no_annotation" and row["detail"].startswith(NOT_LISTED) for row in bad)
+    if 2 * unlisted <= len(bad):
+        return _way_out(bad, collector)
+    return (
+        f"{unlisted} images are in no list: set ingest.unlisted=ignore to use listed images only, "
+        f"or ingest.path to the {'table' if settings.source == 'table' else 'JSON'} itself"
+    )
+
+
 def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSettings, source: Source) -> None:
     """Refuse a source that holds nothing to use, or too much that cannot be used.
 
@@ -144,7 +156,7 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
             where=source.where,
             expected=f"a share of at most ingest.max_bad_share = {settings.max_bad_share:g}",
             found=f"{share:.3f}, the first:{first}",
-            hint=_way_out(bad, collector),
+            hint=_remedy(bad, settings, collector),
         )
     if pictures:
         hint = "fedscene data check looks at them; to train, put labels beside them (docs/your-images.md)"

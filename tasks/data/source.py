@@ -1,13 +1,13 @@
 """Where pixels come from: small records that travel to a decoding process and are loaded there."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from tasks.data.decode import Decoded, DecodeError, Limits, decode
+from tasks.data.decode import Decoded, DecodeError, Limits, decode, decode_bytes
 
 
 class Picture(Protocol):
@@ -41,6 +41,34 @@ class FilePicture:
     def load(self, limits: Limits) -> Decoded:
         """The decoded file."""
         return decode(self.path, limits)
+
+
+@dataclass(frozen=True)
+class BytesPicture:
+    """An image file that is a cell of a table.
+
+    Attributes:
+        data: The file's bytes.
+        suffix: That of its name, "" when it has none.
+    """
+
+    data: bytes = field(repr=False)
+    suffix: str = ""
+
+    @property
+    def weight(self) -> int:
+        """Bytes that wait in memory until it is decoded."""
+        return len(self.data)
+
+    def stamp(self) -> str:
+        """The bytes' hash."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    def load(self, limits: Limits) -> Decoded:
+        """The decoded bytes."""
+        if len(self.data) > limits.max_bytes:
+            raise DecodeError("too_large", f"{len(self.data)} bytes, allowed {limits.max_bytes}", self.stamp())
+        return decode_bytes(self.data, self.suffix, limits)
 
 
 @dataclass(frozen=True, eq=False)

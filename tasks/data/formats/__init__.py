@@ -8,6 +8,8 @@ A reader module offers
 - ``default_classes(root, own, ingest) -> list[str] | None``: the labels that the source itself declares, if it does,
 - ``recognise(root: Path, names: Sequence[str]) -> str``: given the relative names of the files below ``root``, one line
   that says why this looks like the format ("30 XML files with the names of images"), "" when it does not,
+- ``nearly(root, names) -> list[str]``, if it can tell: for each file that nearly is of the format, one line that says
+  what it lacks ("labels.csv has no column of labels ...; ingest.table.labels names it"),
 - ``LAYOUT: str``: the expected layout in one line, for error messages,
 - optionally ``tree_root(root) -> Path``: the folder that is searched when ``ingest.path`` is a file; else its own,
 - ``KIND: str``: what ``ingest.path`` is: ``folder``, ``file``, ``either`` or ``none``.

@@ -18,8 +18,8 @@ from models.errors import UserError
 from tasks.data.formats.coco_json import Listing, load_listing, looks_like_coco
 from tasks.data.formats.coco_records import Record, Rules
 from tasks.data.formats.foreign import foreign_file
-from tasks.data.formats.listed import Finder, Mention, Wanted, listed_image, parts_of
-from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, image_row, left_over, scan
+from tasks.data.formats.listed import Finder, Mention, Wanted, listed_image, parts_of, unlisted_row
+from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, left_over, scan
 from tasks.data.rules import Namer, namer
 from tasks.data.sample import RawSample
 from tasks.data.shared_text import shared_encodings
@@ -121,7 +121,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
         if entry.name in uses:
             yield _listed(entry, uses[entry.name], site_of)
         elif whole:
-            yield image_row(entry, *_unlisted(entry))
+            yield unlisted_row(entry, "a JSON", ingest.unlisted)
     for listed, detail in sorted(missing.items()):
         yield RawSample(listed, NO_SITE, None, "quarantined", "no_image", detail=detail)
 
@@ -183,7 +183,8 @@ def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Us
     A path is looked for below the JSON's folder, the root and ``images``, then anywhere.
     """
     second = (entry.name for entry in tree.excluded + tree.copies)
-    finder = Finder((entry.name for entry in tree.images + tree.others), second)
+    images = (entry.name for entry in tree.images)
+    finder = Finder((entry.name for entry in tree.images + tree.others), second, images)
     records = [(listing, record) for listing in listings for record in listing.records]
     wanted = []
     for listing, record in records:
@@ -209,9 +210,3 @@ def _listed(entry: Entry, uses: Sequence[Use], site_of: Namer | None) -> RawSamp
     if row.reason == "ambiguous_pair" and len({listing.entry.name for listing, _, _ in uses}) > 1:
         return replace(row, detail=f"{row.detail}; name the files that count in ingest.coco.annotations")
     return row
-
-
-def _unlisted(entry: Entry) -> tuple[str, str]:
-    if entry.site == NO_SITE:
-        return "no_site", "ingest.site names no site for it"
-    return "no_annotation", "no JSON lists it"

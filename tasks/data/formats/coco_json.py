@@ -10,7 +10,7 @@ from models.errors import UserError
 from tasks.data.formats.coco_categories import Categories, plain
 from tasks.data.formats.coco_records import Json, Record, Rules, join, remark
 from tasks.data.formats.foreign import foreign_json
-from tasks.data.formats.tree import Entry, split_of
+from tasks.data.formats.tree import Entry, split_of_name
 from tasks.data.text import Encodings, TextError, decode_text
 
 
@@ -75,7 +75,7 @@ def load_listing(entry: Entry, rules: Rules, encodings: Encodings | None = None)
         remarks.append(f"category 0, {categories.names[head]}, has no annotation and only heads the others: no label")
     return Listing(
         entry,
-        _split(entry.name),
+        split_of_name(entry.name),
         tuple(dict.fromkeys(names.values())),
         categories.names[head] if head is not None else "",
         joined.records,
@@ -145,13 +145,3 @@ def _refuse_dialects(images: Sequence[Any], marks: Sequence[Any], entry: Entry) 
             hint="name the instances_*.json in ingest.coco.annotations, or convert it (panopticapi's "
             "panoptic2detection_coco_format.py)",
         )
-
-
-def _split(name: str) -> str | None:
-    """The split in a name such as ``instances_train2017.json``, else that of its folder."""
-    stem = name.rsplit("/", 1)[-1].lower()
-    for token in stem.replace(".", "_").replace("-", "_").split("_"):
-        split = split_of(f"{token}/image")
-        if split is not None:
-            return split
-    return split_of(name)

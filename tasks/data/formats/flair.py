@@ -16,6 +16,7 @@ from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.flair_hdf5 import SUFFIXES, holds_images, read_records
 from tasks.data.formats.flair_records import PARTITIONS, Record, load_json
+from tasks.data.formats.listed import unlisted_row
 from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, image_row, left_over, scan
 from tasks.data.rules import Namer, namer
 from tasks.data.sample import RawSample
@@ -69,7 +70,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     yield from left_over(tree, {entry.name for entry in [*jsons, *hdf5]})
     yield from (file_row(entry, "ok", "metadata") for entry in hdf5)
     for entry in jsons:
-        yield from _listed(entry, tree, own.key, site_of, ingest.encoding)
+        yield from _listed(entry, tree, own.key, site_of, ingest.encoding, ingest.unlisted)
     if not jsons:
         yield from (image_row(entry, "no_annotation", "beside HDF5 files") for entry in tree.images)
     for entry in hdf5:
@@ -91,7 +92,9 @@ def _sources(root: Path, tree: Tree) -> tuple[list[Entry], list[Entry]]:
     return jsons, hdf5
 
 
-def _listed(listing: Entry, tree: Tree, key: str, site_of: Namer | None, encoding: str | None) -> Iterator[RawSample]:
+def _listed(
+    listing: Entry, tree: Tree, key: str, site_of: Namer | None, encoding: str | None, unlisted: str
+) -> Iterator[RawSample]:
     """The rows of the JSON, of every image, and of what is listed but missing."""
     records, repaired = load_json(listing, key, encoding)
     yield file_row(listing, *(("fixed", "encoding") if repaired else ("ok", "metadata")), repaired)
@@ -110,7 +113,7 @@ def _listed(listing: Entry, tree: Tree, key: str, site_of: Namer | None, encodin
         # The down-sized images may lie beside the raw ones.
         small = [file for file in same if _SMALL in PurePosixPath(file.name).parts] or same
         if entry.stem not in by_id:
-            yield image_row(entry, "no_annotation", f"not in {listing.name}")
+            yield unlisted_row(entry, listing.name, unlisted)
         elif len(small) > 1:
             yield image_row(entry, "ambiguous_pair", ", ".join(file.name for file in small))
         elif entry is small[0]:

@@ -4,12 +4,17 @@ import unicodedata
 import urllib.parse
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
-from tasks.data.formats.tree import NO_SITE, Entry, split_of
+from tasks.data.formats.tree import NO_SITE, Entry, file_row, image_row, split_of
+from tasks.data.image_kinds import SUFFIXES
 from tasks.data.rules import Namer
 from tasks.data.sample import Boxes, RawSample
 from tasks.data.source import FilePicture
+
+#: How the detail of an image that no list names begins.
+NOT_LISTED = "not listed"
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,7 @@ class Mention:
         fields: Its columns.
         boxes: Its boxes.
         loose: How its name was read when no file is called exactly so, else "".
+        repair: Code of a repair of its labels, else "".
     """
 
     labels: tuple[str, ...] | None
@@ -35,6 +41,7 @@ class Mention:
     fields: Mapping[str, str] = field(default_factory=dict)
     boxes: Boxes = field(default_factory=Boxes)
     loose: str = ""
+    repair: str = ""
 
 
 def listed_image(entry: Entry, mentions: Sequence[Mention], site_of: Namer | None) -> RawSample:
@@ -62,6 +69,8 @@ def listed_image(entry: Entry, mentions: Sequence[Mention], site_of: Namer | Non
         status, reason = "quarantined", first.reason
     elif loose:
         status, reason, detail = "fixed", "near_name", loose
+    elif first.repair:
+        status, reason = "fixed", first.repair
     elif len(mentions) > 1:
         status, reason, detail = "fixed", "repeated", f"listed {len(mentions)} times: {places}"
     return RawSample(
@@ -76,6 +85,26 @@ def listed_image(entry: Entry, mentions: Sequence[Mention], site_of: Namer | Non
         boxes=first.boxes,
         fields=first.fields,
     )
+
+
+def joined(mentions: Sequence[Mention]) -> Sequence[Mention]:
+    """Rows of one image that each name some of its labels as one; rows that cannot be used stay as they are."""
+    first = mentions[0]
+    if len(mentions) == 1 or any(each.labels is None or each.split != first.split for each in mentions):
+        return mentions
+    labels = tuple(dict.fromkeys(label for each in mentions for label in each.labels or ()))
+    sides = tuple(side for each in mentions for side in each.boxes.sides)
+    repair = next((each.repair for each in mentions if each.repair), "")
+    return [replace(first, labels=labels, boxes=replace(first.boxes, sides=sides), repair=repair)]
+
+
+def unlisted_row(entry: Entry, listing: str, unlisted: str) -> RawSample:
+    """The row of an image that no list names: unlabelled, or left out where ``ingest.unlisted`` says so."""
+    if entry.site == NO_SITE:
+        return image_row(entry, "no_site", "ingest.site names no site for it")
+    if unlisted == "ignore":
+        return file_row(entry, "ignored", "not_listed")
+    return image_row(entry, "no_annotation", f"{NOT_LISTED} in {listing}")
 
 
 def _contradiction(mentions: Sequence[Mention], places: str) -> str:
@@ -125,10 +154,15 @@ class Finder:
     Args:
         names: The files' paths relative to the tree's root.
         second: More of them (what is left out, copies), which are meant only by their whole path.
+        images: Those of them that may be listed by their stem or under another suffix.
     """
 
-    def __init__(self, names: Iterable[str], second: Iterable[str] = ()) -> None:
+    def __init__(self, names: Iterable[str], second: Iterable[str] = (), images: Iterable[str] = ()) -> None:
         self._second = frozenset(second)
+        self._by_stem: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+        for name in images:
+            parts = parts_of(name)
+            self._by_stem[PurePosixPath(parts[-1]).stem].append(((*parts[:-1], PurePosixPath(parts[-1]).stem), name))
         self._by_base: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         self._by_near: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for name in (*names, *self._second):
@@ -156,8 +190,18 @@ class Finder:
         found = _whole(self._by_near, parts, [near_parts(folder) for folder in folders], split)
         return [name for name in found if name not in taken] or _base(self._by_near, parts, split, taken)
 
+    def stem(
+        self, listed: str, folders: Sequence[str] = (), split: str | None = None, taken: Collection[str] = ()
+    ) -> list[str]:
+        """The images, but for those ``taken``, of that name without a suffix, or with another one."""
+        parts, taken = parts_of(listed), self._second.union(taken)
+        last = PurePosixPath(parts[-1])
+        bare = last.stem if last.suffix.lower() in SUFFIXES else last.name
+        found = _whole(self._by_stem, (*parts[:-1], bare), [parts_of(folder) for folder in folders], split)
+        return [name for name in found if name not in taken] or _base(self._by_stem, (bare,), split, taken)
+
     def match(self, wanted: Sequence[Wanted]) -> list[Found]:
-        """What each path means: first by all of it, then by its bare name, then by what differs between systems.
+        """What each path means: first by all of it, then by bare name, by what differs between systems, by stem.
 
         A name that is not there as written is given only a file that no other entry means, and only when there is one
         such file: many paths are those of another machine, but none is to be guessed.
@@ -171,20 +215,20 @@ class Finder:
             else:
                 rest.append(number)
         taken = {one.file for one in found if one is not None and one.file is not None}
-        for near in (False, True):
+        for how in ("base", "near", "stem"):
             claims: dict[str, list[int]] = defaultdict(list)
             for number in rest:
                 one = wanted[number]
-                files = self._loosely(one, taken, near)
+                files = self._loosely(one, taken, how)
                 if len(files) == 1:
                     claims[files[0]].append(number)
                 elif files:
-                    found[number] = Found(None, _several(one, files, near))
+                    found[number] = Found(None, _several(one, files, how))
             for file, numbers in claims.items():
                 same = len({parts_of(wanted[number].listed) for number in numbers}) == 1
                 for number in numbers:
                     found[number] = (
-                        Found(file, _read_as(wanted[number]) if near else "")
+                        Found(file, _read_as(wanted[number], how))
                         if same
                         else Found(None, f"listed in {wanted[number].place}; {file} may be it, or another")
                     )
@@ -194,9 +238,11 @@ class Finder:
             found[number] = Found(None, self._missing(wanted[number]))
         return [one for one in found if one is not None]
 
-    def _loosely(self, one: Wanted, taken: Collection[str], near: bool) -> list[str]:
-        if near:
+    def _loosely(self, one: Wanted, taken: Collection[str], how: str) -> list[str]:
+        if how == "near":
             return self.near(one.listed, one.folders, one.split, taken)
+        if how == "stem":
+            return self.stem(one.listed, one.folders, one.split, taken)
         return self.base(one.listed, one.split, taken)
 
     def _missing(self, one: Wanted) -> str:
@@ -206,12 +252,17 @@ class Finder:
         return f"listed in {one.place}{hint}"
 
 
-def _several(one: Wanted, files: Sequence[str], near: bool) -> str:
-    what = "have nearly its name (upper and lower case, %20, blanks)" if near else "have its name"
-    return f"listed in {one.place}; several files {what}: {', '.join(files[:3])}"
+def _several(one: Wanted, files: Sequence[str], how: str) -> str:
+    what = {"near": "have nearly its name (upper and lower case, %20, blanks)", "stem": "have its stem"}
+    return f"listed in {one.place}; several files {what.get(how, 'have its name')}: {', '.join(files[:3])}"
 
 
-def _read_as(one: Wanted) -> str:
+def _read_as(one: Wanted, how: str) -> str:
+    suffix = PurePosixPath(one.listed).suffix.lower()
+    if how == "base" or (how == "stem" and suffix not in SUFFIXES):
+        return ""  # a name without its suffix is as good as with it
+    if how == "stem":
+        return f"listed as {one.listed} in {one.place}; the only image of that stem"
     return f"listed as {one.listed} in {one.place}; the only file that is nearly called so"
 
 

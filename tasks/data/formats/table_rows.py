@@ -2,7 +2,9 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ from models.errors import UserError
 from tasks.data.text import Encodings, TextError, decode_text, normal
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
-_DELIMITERS = ",;\t"
-_BATCH = 4096
+_DELIMITERS = ",;\t|"
+_EXCEL = re.compile(r"\s*\"?sep=(.)\"?[,;\t|]*\s*")  # a first line that tells Excel the delimiter
+_BATCH, _PICTURE_BATCH = 4096, 16
+_PICTURE = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp|gif)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -24,21 +28,33 @@ class TableRow:
         cells: Column -> text, blanks around it removed; "" for an empty cell.
         lists: Columns whose cells are lists (Parquet), with their items.
         fault: What is wrong with the row as a whole, "" when nothing is.
+        pictures: Columns whose cells are bytes (Parquet), with them.
     """
 
     place: str
     cells: dict[str, str]
     lists: dict[str, list[str]] = field(default_factory=dict)
     fault: str = ""
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A table that was opened: its columns, its rows, and the encoding when that needed a repair."""
+    """A table that was opened.
+
+    Attributes:
+        columns: Its columns.
+        rows: Its rows, read one after another.
+        encoding: The encoding when that needed a repair, else "".
+        pictures: Columns of bytes, as data sets on hubs hold their images.
+        names: Columns of numbers whose names the file gives, with these.
+    """
 
     columns: list[str]
     rows: Iterator[TableRow]
     encoding: str = ""
+    pictures: tuple[str, ...] = ()
+    names: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 def open_table(path: Path, told: str | None = None, ask: bool = True) -> OpenTable:
@@ -63,62 +79,126 @@ def _csv(path: Path, told: str | None, ask: bool) -> OpenTable:
         raise UserError("cannot read the table", where=path, found=error) from error
     if "\0" in text:
         raise UserError("the table holds NUL bytes, so it is no CSV file", where=path)
-    first = text.split("\n", 1)[0]
-    delimiter = max(_DELIMITERS, key=first.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    columns = _columns(next(_guarded(reader, path), []), path)
-    return OpenTable(columns, _csv_rows(reader, columns, path), encoding)
+    stream = io.StringIO(text, newline="")
+    first = stream.readline()
+    told_by_excel = _EXCEL.fullmatch(first)
+    if told_by_excel:
+        delimiter = told_by_excel.group(1)
+    else:
+        delimiter = max(_DELIMITERS, key=first.split("\r", 1)[0].count)
+        stream.seek(0)
+    reader = csv.reader(stream, delimiter=delimiter, strict=True)
+    skipped = 1 if told_by_excel else 0
+    columns = _columns(next(_guarded(reader, path, skipped), []), path)
+    return OpenTable(columns, _csv_rows(reader, columns, path, skipped), encoding)
 
 
-def _csv_rows(reader: Any, columns: Sequence[str], path: Path) -> Iterator[TableRow]:
-    for cells in _guarded(reader, path):
+def _csv_rows(reader: Any, columns: Sequence[str], path: Path, skipped: int) -> Iterator[TableRow]:
+    for cells in _guarded(reader, path, skipped):
         if not any(cell.strip() for cell in cells):
             continue
         wrong = len(cells) != len(columns)
-        fault = f"{len(cells)} cells in line {reader.line_num}, {len(columns)} columns" if wrong else ""
+        line = reader.line_num + skipped
+        fault = f"{len(cells)} cells in line {line}, {len(columns)} columns" if wrong else ""
         texts = dict(zip(columns, map(normal, cells), strict=False))
-        yield TableRow(f"line {reader.line_num}", texts, fault=fault)
+        yield TableRow(f"line {line}", texts, fault=fault)
 
 
-def _guarded(reader: Any, path: Path) -> Iterator[list[str]]:
+def _guarded(reader: Any, path: Path, skipped: int) -> Iterator[list[str]]:
     while True:
         try:
             yield next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            raise UserError("the table is no CSV file", where=f"{path}, line {reader.line_num}", found=error) from error
+            where = f"{path}, line {reader.line_num + skipped}"
+            raise UserError("the table is no CSV file", where=where, found=error) from error
 
 
 def _parquet(path: Path) -> OpenTable:
+    import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow.lib import ArrowException
 
     try:
         file = pq.ParquetFile(path)
-    except (OSError, ArrowException) as error:
+        schema = file.schema_arrow
+    except (OSError, ArrowException, ValueError) as error:
         raise UserError("cannot read the table", where=path, found=error) from error
-    return OpenTable(_columns(file.schema_arrow.names, path), _parquet_rows(file, path))
+    columns = _columns(schema.names, path)
+    # A struct of bytes and path is how data sets on hubs hold an image.
+    bytes_of = {"bytes", "path"}
+    pictures = tuple(
+        name
+        for name, kind in zip(columns, schema.types, strict=True)
+        if pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or (pa.types.is_struct(kind) and "bytes" in {f.name for f in kind} <= bytes_of)
+    )
+    names = _class_names(schema.metadata or {}, schema.names, columns)
+    return OpenTable(columns, _parquet_rows(file, path, columns, pictures, names), "", pictures, names)
 
 
-def _parquet_rows(file: Any, path: Path) -> Iterator[TableRow]:
+def _class_names(metadata: Mapping[bytes, bytes], raw: Sequence[str], columns: Sequence[str]) -> dict[str, list[str]]:
+    """The names of numbered classes, as the library ``datasets`` writes them into a Parquet file."""
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        found = {column: _names_in(features.get(name)) for name, column in zip(raw, columns, strict=True)}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+    return {column: [normal(name) for name in names] for column, names in found.items() if names}
+
+
+def _names_in(feature: Any) -> list[str]:
+    while isinstance(feature, dict) and "names" not in feature and "feature" in feature:
+        feature = feature["feature"]  # a list of classes
+    feature = feature[0] if isinstance(feature, list) and feature else feature
+    names = feature.get("names") if isinstance(feature, dict) else None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+
+
+def _parquet_rows(
+    file: Any, path: Path, columns: Sequence[str], pictures: Sequence[str], names: Mapping[str, list[str]]
+) -> Iterator[TableRow]:
     from pyarrow.lib import ArrowException
 
     number = 0
     try:
-        for batch in file.iter_batches(_BATCH):
+        for batch in file.iter_batches(_PICTURE_BATCH if pictures else _BATCH):
             for values in batch.to_pylist():
                 number += 1
-                lists = {name: list(map(_text, value)) for name, value in values.items() if isinstance(value, list)}
-                cells = {name: ";".join(lists[name]) if name in lists else _text(v) for name, v in values.items()}
-                yield TableRow(f"row {number}", cells, lists)
-    except (OSError, ArrowException) as error:
+                yield _parquet_row(f"row {number}", dict(zip(columns, values.values(), strict=True)), pictures, names)
+    except (OSError, ArrowException, ValueError, OverflowError) as error:
         raise UserError("the table is damaged", where=f"{path}, after row {number}", found=error) from error
 
 
-def _text(value: Any) -> str:
+def _parquet_row(
+    place: str, values: dict[str, Any], pictures: Sequence[str], names: Mapping[str, list[str]]
+) -> TableRow:
+    cells: dict[str, str] = {}
+    lists: dict[str, list[str]] = {}
+    found: dict[str, bytes] = {}
+    for name, value in values.items():
+        if name in pictures:
+            data = value.get("bytes") if isinstance(value, dict) else value
+            if isinstance(data, bytes):
+                found[name] = data
+            cells[name] = _text(value.get("path")) if isinstance(value, dict) else ""
+        elif isinstance(value, list):
+            lists[name] = [_text(item, names.get(name)) for item in value]
+            cells[name] = ";".join(lists[name])
+        else:
+            cells[name] = _text(value, names.get(name))
+    return TableRow(place, cells, lists, pictures=found)
+
+
+def _text(value: Any, names: Sequence[str] | None = None) -> str:
     if value is None or value != value:  # NaN, as pandas writes an empty cell
         return ""
+    if isinstance(value, bytes):
+        return f"({len(value)} bytes)"
+    if names and isinstance(value, int) and not isinstance(value, bool):
+        return names[value] if 0 <= value < len(names) else ""  # -1: not known
     whole = isinstance(value, float) and value.is_integer()
     return normal(str(int(value) if whole or isinstance(value, bool) else value))
 
@@ -129,4 +209,11 @@ def _columns(names: Sequence[str], path: Path) -> list[str]:
     if not any(columns) or twice:
         found = f"{', '.join(twice)} twice" if twice else "nothing"
         raise UserError("the table has no usable head", where=path, expected="one name for each column", found=found)
+    if any(_PICTURE.search(name) for name in columns):
+        raise UserError(
+            "the table has no head: its first line names an image",
+            where=path,
+            found=", ".join(columns[:6]),
+            hint="put a line of column names before it, such as image,label",
+        )
     return columns

@@ -208,6 +208,15 @@ def split_of(name: str) -> str | None:
     return None
 
 
+def split_of_name(name: str) -> str | None:
+    """The split in a file's own name, as ``train-00000-of-00002.parquet``, else that of its folder."""
+    stem = name.rsplit("/", 1)[-1].lower()
+    for token in stem.replace(".", "_").replace("-", "_").split("_"):
+        if token in _SPLIT_FOLDERS:
+            return _SPLIT_FOLDERS[token]
+    return split_of(name)
+
+
 def _files(root: Path) -> Iterator[tuple[Path, str]]:
     """Every file below ``root``; linked folders are followed, each real folder once."""
     seen: set[str] = set()
