@@ -14,7 +14,7 @@ from flows.environment import runs_root
 from flows.find_runs import checked_id
 from flows.rounds import load_method
 from flows.settings import Settings, as_values
-from models.errors import UserError
+from models.errors import LabelError, UserError
 from models.files import copy_file
 from models.timm_settings import FAMILIES, check_image_size
 from tasks.context import RunContext, fingerprint
@@ -137,7 +137,7 @@ def _start(settings: Settings, data: DataPaths) -> _Start:
     clients.require_labels()
     _check_groups(settings, len(clients.ids), data)
     require_weights(settings, int(dataset.images.shape[-1]))
-    device, tables = device_of(settings), fixed_tables(settings.model, dataset.classes)
+    device, tables = device_of(settings), _tables(settings, dataset)
     print_ = fingerprint(
         settings=what_decides(settings),
         seed=settings.seed,
@@ -148,6 +148,16 @@ def _start(settings: Settings, data: DataPaths) -> _Start:
         weights=[_file_digest(path) for path in settings.model.weight_files],
     )
     return _Start(dataset, clients, device, tables, print_)
+
+
+def _tables(settings: Settings, dataset: Dataset) -> "dict[str, Tensor]":
+    """What the network is built around; a label that is refused is named with the file that it is from."""
+    try:
+        return fixed_tables(settings.model, dataset.classes)
+    except LabelError as error:
+        from tasks.data.origin import places_of
+
+        raise error.at(places_of(dataset.root, error.labels)) from error
 
 
 def run_of(settings: Settings, data: DataPaths) -> str:

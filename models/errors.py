@@ -63,5 +63,35 @@ class UserError(Exception):
         return (_rebuild, (self.what, self.where, self.expected, self.found, self.hint))
 
 
+class LabelError(UserError):
+    """A label is refused for its name; who knows the data set says which file the label is from.
+
+    Args:
+        what: What is wrong, in one sentence.
+        labels: The labels that it concerns.
+        expected: What would have been right.
+        found: What was there instead.
+        hint: What to do about it.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        labels: Sequence[str],
+        *,
+        expected: object = None,
+        found: object = None,
+        hint: str | None = None,
+    ) -> None:
+        self.labels = tuple(labels)
+        where = f"label{'s' if len(self.labels) > 1 else ''} {' and '.join(self.labels)}"
+        super().__init__(what, where=where, expected=expected, found=found, hint=hint)
+
+    def at(self, places: Sequence[str]) -> UserError:
+        """The same refusal, with the place of each label."""
+        where = "; ".join(f"label {label!r}: {place}" for label, place in zip(self.labels, places, strict=True))
+        return UserError(self.what, where=where, expected=self.expected, found=self.found, hint=self.hint)
+
+
 def _rebuild(what: str, where: object, expected: object, found: object, hint: str | None) -> UserError:
     return UserError(what, where=where, expected=expected, found=found, hint=hint)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from models.backbones import UNREADABLE, unread
-from models.errors import UserError
+from models.errors import LabelError, UserError
 from models.files import replacing_file
 from models.settings import LabelSettings
 
@@ -39,7 +39,7 @@ def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> T
     if settings.source == "lexical":
         rows = _lexical(_words(settings, classes))
     elif settings.source == "clip":
-        rows = _clip(settings, _words(settings, classes))
+        rows = _clip(settings, _words(settings, classes), classes)
     else:
         assert settings.file is not None, "LabelSettings checks that"
         rows = _from_file(settings.file, classes)
@@ -144,11 +144,12 @@ def _words(settings: LabelSettings, classes: Sequence[str]) -> list[str]:
     for name, text in zip(classes, words, strict=True):
         twin = first.setdefault(text.casefold(), name)
         if twin != name or not text:
-            raise UserError(
+            raise LabelError(
                 "A label has no words." if not text else "Two labels have the same words, so the same embedding.",
-                where=name if not text else f"{twin} and {name}",
+                [name] if not text else [twin, name],
                 found=repr(text),
-                hint="Give each its own words in model.labels.prompt_names.",
+                hint="Give each its own words in model.labels.prompt_names, or join or mend them by "
+                "ingest.label_aliases.",
             )
     return words
 
@@ -209,18 +210,18 @@ def _from_file(path: Path, classes: Sequence[str]) -> Tensor:
     return embeddings[[labels.index(name) for name in classes]]
 
 
-def _clip(settings: LabelSettings, words: Sequence[str]) -> Tensor:
+def _clip(settings: LabelSettings, words: Sequence[str], classes: Sequence[str]) -> Tensor:
     """CLIP's text embeddings [C, w] of the prompts; the model is dropped on return."""
     model, tokenizer = _load_clip(settings)
     prompts = [settings.prompt.replace("{label}", text) for text in words]
-    for prompt in prompts:
+    for name, prompt in zip(classes, prompts, strict=True):
         # open_clip cuts silently, and two long prompts could end up the same.
         if hasattr(tokenizer, "encode") and len(tokenizer.encode(prompt)) + 2 > tokenizer.context_length:
-            raise UserError(
+            raise LabelError(
                 "A label's prompt is longer than CLIP reads.",
-                where=prompt,
+                [name],
                 expected=f"at most {tokenizer.context_length - 2} tokens",
-                found=len(tokenizer.encode(prompt)),
+                found=f"{len(tokenizer.encode(prompt))} tokens: {prompt[:200]}",
                 hint="Shorten it in model.labels.prompt_names.",
             )
     with torch.no_grad():
