@@ -1,8 +1,9 @@
 """``fedscene data check``: what a folder or file holds and what is wrong with it, before anything is written."""
 
+import contextlib
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from flows.cli_data import data_app
 from flows.output import Json, Overrides, Params, Presets, console, print_json, user_errors
+from models.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,9 +62,10 @@ def check(
         file = Path(params) if params else None
         name, why = _format(path, format_, given, lambda: load_settings(file, preset or (), given).ingest)
         sets = given + _sets(path, name, classes, aliases, near, given)
-        settings = load_settings(file, preset or (), sets)
-        with counting(console(True), "checking") as progress:
-            found = audit(settings.ingest, settings.seed, why, progress, workers)
+        with _naming({"ingest.classes": classes, "ingest.label_aliases": aliases}):
+            settings = load_settings(file, preset or (), sets)
+            with counting(console(True), "checking") as progress:
+                found = audit(settings.ingest, settings.seed, why, progress, workers)
         folder = out or runs_root() / "audit" / file_name(path.resolve().name or "root")
         with replacing(folder, REPORT) as partial:
             files = [folder / file.name for file in write_audit(found, partial)]
@@ -73,6 +76,21 @@ def check(
             _print(found, files, _next(found, params, preset, sets), console(False))
         if not found.findings["usable"]:
             raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _naming(files: dict[str, Path | None]) -> Iterator[None]:
+    """A refusal that names a setting names the file as well that an option has read it from."""
+    try:
+        yield
+    except UserError as error:
+        given = [
+            f"{key} is read from {path}" for key, path in files.items() if path and key.split(".")[1] in str(error)
+        ]
+        hint = "; ".join(filter(None, (error.hint, *given)))
+        if not given:
+            raise
+        raise UserError(error.what, where=error.where, expected=error.expected, found=error.found, hint=hint) from error
 
 
 def _format(

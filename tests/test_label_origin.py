@@ -4,13 +4,16 @@ import json
 
 import pytest
 from audit_cases import table
+from typer.testing import CliRunner
 from voc_trees import add, encoded, picture, put
 
+from flows.cli import app
 from flows.runs import DataPaths, run_of
 from flows.settings import load_settings
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
 from tasks.data.ingest import IngestSettings, ingest
+from tasks.data.label_files import read_aliases, read_classes
 from tasks.data.origin import places_of
 from tasks.data.partition import PartitionSettings, partition
 
@@ -34,9 +37,8 @@ def as_parquet(root, label):
     import pyarrow.parquet as pq
 
     pictures(root, "a.png", "b.png", "c.png", "d.png")
-    rows = [
-        {"image": f"{name}.png", "labels": labels} for name, labels in zip("abcd", (["x"], ["y"], ["x", label], ["y"]))
-    ]
+    labels = ["x"], ["y"], ["x", label], ["y"]
+    rows = [{"image": f"{name}.png", "labels": own} for name, own in zip("abcd", labels, strict=True)]
     pq.write_table(pa.Table.from_pylist(rows), root / "labels.parquet")
     return "table", f"{root / 'labels.parquet'}, row 3"
 
@@ -106,3 +108,35 @@ def test_of_two_labels_with_the_same_words_each_is_named_with_its_file(tmp_path)
     (root / "Annotations/a.xml").unlink()  # what has gone since leaves the image
     assert places_of(tmp_path / "dataset", ["oil leak"]) == [f"the annotation of {root / 'JPEGImages/a.png'}"]
     assert load_dataset(tmp_path / "dataset").classes == ["oil leak", "oil_leak"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("c.txt", "rust\ncrack\n\nrust\n", "line 4"),
+        ("c.yaml", "names: [rust, crack, rust]\n", "label 3"),
+        ("c.json", '["rust", 3]', "label 2"),
+    ],
+)
+def test_a_label_in_a_file_of_labels_is_refused_with_file_and_place(tmp_path, name, text, place):
+    put(tmp_path / name, text.encode())
+    with pytest.raises(UserError) as caught:
+        read_classes(tmp_path / name, "--classes")
+    assert caught.value.where == f"--classes: {tmp_path / name}, {place}"
+
+
+def test_a_row_of_aliases_is_refused_with_its_line(tmp_path):
+    put(tmp_path / "a.csv", b"rsut,rust\n\ncrakc\n")
+    with pytest.raises(UserError) as caught:
+        read_aliases(tmp_path / "a.csv", "--aliases")
+    assert caught.value.where == f"--aliases: {tmp_path / 'a.csv'}, line 3"
+
+
+def test_aliases_of_an_option_that_do_not_fit_name_their_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
+    as_table(tmp_path / "src", "oil")
+    put(tmp_path / "a.csv", b"rsut,ruts\n")
+    put(tmp_path / "c.txt", b"rust\ncrack\noil\n")
+    options = ["--aliases", str(tmp_path / "a.csv"), "--classes", str(tmp_path / "c.txt")]
+    done = CliRunner().invoke(app, ["data", "check", str(tmp_path / "src"), *options])
+    assert done.exit_code == 2 and f"ingest.label_aliases is read from {tmp_path / 'a.csv'}" in done.output

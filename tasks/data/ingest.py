@@ -111,7 +111,7 @@ def _ingest(
         write_audit(judge(source, settings, collector, kept), folder / AUDIT)
         try:
             refuse(collector, kept, settings, source)
-            classes = source.classes or _found_classes(kept, settings.label_aliases)
+            classes = source.classes or _found_classes(kept, settings.label_aliases, source.where)
             _group(kept, settings, collector.companions)
             _split(kept, classes, settings.split, seed, source.where, folder)
         except UserError as error:
@@ -131,11 +131,11 @@ def _pointing_to(rejected: Path, error: UserError) -> UserError:
     return UserError(error.what, where=error.where, expected=error.expected, found=error.found, hint=hint)
 
 
-def _found_classes(kept: list[dict[str, Any]], aliases: dict[str, str]) -> list[str]:
+def _found_classes(kept: list[dict[str, Any]], aliases: dict[str, str], where: str) -> list[str]:
     classes = sorted({label for row in kept for label in row["labels"]})
     problem = alias_problem(aliases, classes)
     if problem:
-        raise UserError(problem, where="ingest.label_aliases", expected=", ".join(classes))
+        raise UserError(problem, where="ingest.label_aliases", expected=f"{', '.join(classes)} (found in {where})")
     return classes
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,12 @@ def read_classes(path: Path, where: str, encoding: str | None = None) -> list[st
         encoding: Its encoding when it is not UTF-8, if the user says so.
 
     Raises:
-        UserError: It cannot be read or is built otherwise. Whether the labels differ is for the settings to check.
+        UserError: It cannot be read or is built otherwise, or a label stands twice.
     """
     text = read_text(path, where, encoding)
     if path.suffix.lower() not in _STRUCTURED:
-        return [line for line in map(normal, text.splitlines()) if line]
+        lines = enumerate(map(normal, re.split(r"\r\n|\r|\n", text)), 1)  # \x0b and the like begin no line
+        return _different([(line, f"line {number}") for number, line in lines if line], path, where)
     found = _structured(text, path, where)
     for key in _KEYS:
         found = found[key] if isinstance(found, Mapping) and key in found else found
@@ -38,7 +40,20 @@ def read_classes(path: Path, where: str, encoding: str | None = None) -> list[st
     if not isinstance(found, list):
         expected = "a list of labels, or a mapping of indices to labels, plainly or under names"
         raise UserError("the file holds no list of labels", where=f"{where}: {path}", expected=expected)
-    return [_label(item, path, where) for item in found]
+    labels = [(_label(item, path, where, number), f"label {number}") for number, item in enumerate(found, 1)]
+    return _different(labels, path, where)
+
+
+def _different(labels: list[tuple[str, str]], path: Path, where: str) -> list[str]:
+    """The labels, each with its place in the file, when no one stands twice."""
+    first: dict[str, str] = {}
+    for label, place in labels:
+        if label in first:
+            raise UserError(
+                "a label stands twice", where=f"{where}: {path}, {place}", found=f"{label}, as {first[label]}"
+            )
+        first[label] = place
+    return list(first)
 
 
 def read_aliases(path: Path, where: str, encoding: str | None = None) -> dict[str, str]:
@@ -63,11 +78,13 @@ def read_aliases(path: Path, where: str, encoding: str | None = None) -> dict[st
         pairs = [(_label(key, path, where), _label(value, path, where)) for key, value in found.items()]
     else:
         lines = csv.reader(io.StringIO(text, newline=""))  # a label may hold a line break
-        rows = [[normal(cell) for cell in row] for row in lines if any(map(str.strip, row))]
-        odd = [",".join(row) for row in rows if len(row) != 2 or not all(row)]
-        if odd:
-            expected = "two columns: label as found, declared label"
-            raise UserError("a row is no pair of labels", where=f"{where}: {path}", expected=expected, found=odd[0])
+        rows = []
+        for row in (list(map(normal, cells)) for cells in lines):
+            if any(row) and (len(row) != 2 or not all(row)):
+                place = f"{where}: {path}, line {lines.line_num}"
+                expected = "two columns: label as found, declared label"
+                raise UserError("a row is no pair of labels", where=place, expected=expected, found=",".join(row))
+            rows += [row] if any(row) else []
         pairs = [(row[0], row[1]) for row in rows if row != ["found", "meant"]]
     aliases: dict[str, str] = {}
     for key, value in pairs:
@@ -89,9 +106,8 @@ def _structured(text: str, path: Path, where: str) -> Any:
         raise UserError("the file is no valid JSON or YAML", where=f"{where}: {path}", found=error) from error
 
 
-def _label(item: object, path: Path, where: str) -> str:
+def _label(item: object, path: Path, where: str, number: int = 0) -> str:
     if not isinstance(item, str) or not normal(item):
-        raise UserError(
-            "a label is no text", where=f"{where}: {path}", found=repr(item), hint="put numbers and the like in quotes"
-        )
+        place, hint = f"{where}: {path}" + (f", label {number}" if number else ""), "put numbers and the like in quotes"
+        raise UserError("a label is no text", where=place, found=repr(item), hint=hint)
     return normal(item)

@@ -56,7 +56,8 @@ def open_source(settings: IngestSettings) -> Source:
     root = _root(settings, module)
     classes = settings.classes or module.default_classes(root, own, settings)
     if classes is not None and (problem := alias_problem(settings.label_aliases, classes)):
-        raise UserError(problem, where="ingest.label_aliases", expected=", ".join(classes))
+        from_where = "ingest.classes" if settings.classes else root
+        raise UserError(problem, where="ingest.label_aliases", expected=f"{', '.join(classes)} (from {from_where})")
     where = f"rendered.set: {own.set}" if module.KIND == "none" else str(root)
     return Source(module, root, classes, where)
 
