@@ -61,6 +61,7 @@ def test_two_that_fit_are_asked_about(tmp_path, source, images, notes):
         ("images/a b.png", "labels/a%20b"),
         ("images/a.png", "labels/a.jpg"),  # converted after it was annotated
         ("pics/IMG.png", "marks/annotations/img"),
+        ("images/IMG_1.png", "labels/3f2a1b2c-IMG_1"),  # as Label Studio exports it
     ],
 )
 def test_one_that_is_nearly_called_so(tmp_path, source, image, note):

@@ -64,4 +64,5 @@ def _head(found: Sequence[Any], names: dict[str, str]) -> str | None:
 
 def plain(text: str) -> str:
     """A name without blanks around it; halves of characters, which JSON can write, by their numbers."""
-    return normal(text).encode("utf-8", "xmlcharrefreplace").decode("utf-8")
+    # not as normal() writes them, as a backslash divides folders
+    return normal(text.encode("utf-8", "xmlcharrefreplace").decode("utf-8"))

@@ -139,13 +139,19 @@ def _dangling(loose: Sequence[tuple[int, Any]], name: str, most: int) -> dict[st
         found[_reference(mark) or f"annotations[{number}]"].append(number)
     shown = list(found.items())[:most]
     told = {
-        f"{name}#{place}": f"{len(numbers)} annotation(s), the first at position {numbers[0]}: "
-        + ("no listed image has this id" if place.startswith("image_id ") else "image_id names no image")
+        f"{name}#{place}": f"{len(numbers)} annotation(s), the first at position {numbers[0]}: {_what(place)}"
         for place, numbers in shown
     }
     if len(found) > most:
         told[f"{name}#{shown[-1][0]}"] += f"; and {len(found) - most} more like it"
     return told
+
+
+def _what(place: str) -> str:
+    key = place.partition(" ")[0]
+    if key == "image_id":
+        return "no listed image has this id"
+    return "no image_id" + (f", but {key}, which is not read" if key in _OTHER_KEYS else "")
 
 
 def _reference(mark: Any) -> str:

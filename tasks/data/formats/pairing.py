@@ -3,6 +3,7 @@
 ``a.xml`` and ``a.jpg.xml`` are both annotations of ``a.jpg``. The ``filename`` inside an annotation plays no part.
 """
 
+import re
 import unicodedata
 import urllib.parse
 from collections import defaultdict
@@ -32,6 +33,7 @@ class Group:
     hint: str = ""
 
 
+_UPLOADED = re.compile(r"^[0-9a-f]{8}-(?=.)")  # Label Studio's name of an uploaded file
 Place = Callable[[Entry], Hashable]
 Component = tuple[list[Entry], list[Entry]]
 
@@ -41,7 +43,8 @@ def pair(tree: Tree) -> list[Group]:
 
     First within a folder, where folders such as ``Annotations`` and ``JPEGImages`` are as good as their parent. What
     is left is then paired by name alone, within its site, so that any two folder names will do. What still is left is
-    compared without case, ``%20`` and a false image suffix, and paired where one image and one annotation agree.
+    compared without case, ``%20``, a false image suffix and Label Studio's prefix, and paired where one image and one
+    annotation agree.
     """
     groups: list[Group] = []
     images, annotations = list(tree.images), list(tree.annotations)
@@ -110,7 +113,7 @@ def _components(images: Sequence[Entry], annotations: Sequence[Entry], place: Pl
     parent = list(range(len(images)))
     owner: list[tuple[Entry, int]] = []
     for entry in annotations:
-        names = {entry.stem} if exact else {near_text(entry.stem), near_text(_without_image_suffix(entry.stem))}
+        names = {entry.stem} if exact else _near_names(entry.stem)
         where = place(entry)
         numbers = sorted({number for name in names for number in by_key.get((where, name), ())})
         for number in numbers:
@@ -143,9 +146,11 @@ def _file_name(entry: Entry) -> str:
     return unicodedata.normalize("NFC", PurePosixPath(entry.name).name)
 
 
-def _without_image_suffix(stem: str) -> str:
+def _near_names(stem: str) -> set[str]:
+    """What an annotation's image may be called: without another image suffix, or what Label Studio puts first."""
     path = PurePosixPath(stem)
-    return path.stem if path.suffix.lower() in SUFFIXES else stem
+    bare = path.stem if path.suffix.lower() in SUFFIXES else stem
+    return {near_text(name) for name in (stem, bare, _UPLOADED.sub("", bare))}
 
 
 def near_text(text: str) -> str:
