@@ -155,3 +155,8 @@ def test_the_refusal_of_ambiguous_pairs_says_how_to_leave_masks_out(tmp_path):
     assert "4 of them look like masks" in text
     assert """--set 'ingest.exclude=["*.png"]' leaves them out""" in text
     assert ingest(settings_of(root, source="voc", exclude=["*.png"]), tmp_path / "out", seed=0)["images"] == 4
+    for number in range(4):
+        put(root / f"{number}.png", encoded(picture(number)))
+    text = refusal(root, tmp_path / "out", source="voc")
+    assert "4 of them look like second copies" in text
+    assert """--set 'ingest.exclude=["*.png"]' leaves them out""" in text

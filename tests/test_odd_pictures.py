@@ -88,6 +88,12 @@ def test_a_palette_whose_colours_are_all_transparent():
     assert (found.image == np.asarray(image.convert("RGB"))).all()
 
 
+def test_inks_that_would_all_be_black_are_refused():
+    full = np.dstack([PIXELS, np.full(PIXELS.shape[:2], 255, np.uint8)])
+    assert refused(encoded(Image.fromarray(full, "CMYK"), "TIFF")).reason == "flat"
+    assert decoded(encoded(Image.fromarray(np.zeros_like(full), "CMYK"), "TIFF")).reason == "cmyk"
+
+
 def grey(values):
     return encoded(Image.fromarray(values.astype(np.uint16)))
 

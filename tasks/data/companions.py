@@ -139,8 +139,10 @@ def way_out(masks: Sequence[Pair], rows: Sequence[Row]) -> str:
     """The setting that leaves the masks out, and those that decide otherwise."""
     patterns = exact_patterns([pair.row["path"] for pair in masks], [row["path"] for row in rows if row["width"]])
     listed = shlex.quote(f"ingest.exclude={json.dumps(patterns, ensure_ascii=False)}")
-    out = f"--set {listed}" if patterns else "--set ingest.companions=drop"
-    return f"{out} leaves them out; --set ingest.companions=keep trains on them too, in the split of their photograph"
+    out = f"--set {listed}" if patterns else "--set ingest.companions=drop" if masks[0].mask else "ingest.exclude"
+    keep = "--set ingest.companions=keep trains on them too, in the split of their photograph"
+    asked = any(pair.mask and pair.row["labels"] is not None for pair in masks)
+    return f"{out} leaves them out" + (f"; {keep}" if asked else "")
 
 
 def exact_patterns(masks: Sequence[str], pictures: Sequence[str]) -> list[str]:

@@ -181,12 +181,16 @@ def _way_out(bad: list[dict[str, Any]], collector: Collector) -> str:
     """What to do about the inputs that cannot be used."""
     general = "mend or remove the files, or raise ingest.max_bad_share"
     paths = {row["path"] for row in bad}
-    masks = [pair for pair in collector.companions if pair.mask and pair.row["path"] in paths]
-    if masks:
-        return f"{len(masks)} of them look like masks of photographs: {way_out(masks, collector.rows)}; or {general}"
+    twice = [pair for pair in collector.companions if pair.row["path"] in paths]
+    for pairs, what in (
+        ([p for p in twice if p.mask], "masks of photographs"),
+        (twice, "second copies of photographs"),
+    ):
+        if pairs:
+            return f"{len(pairs)} of them look like {what}: {way_out(pairs, collector.rows)}; or {general}"
     unread = [row for row in bad if NOT_READ in row["detail"]]
     if not unread:
         return general
     suffixes = Counter(PurePosixPath(row["path"]).suffix.lower() or "no suffix" for row in unread)
     shown = ", ".join(f"{count} {suffix}" for suffix, count in suffixes.most_common(6))
-    return f"of a format that is not read: {shown}; {unread[0]['detail']}; or {general}"
+    return f"{shown} of a format that is not read ({unread[0]['detail']}); or {general}"
