@@ -82,7 +82,8 @@ def test_labelme_852_background_is_a_category_that_nothing_has(tmp_path):
 
 def test_datumaro_1160_two_categories_of_one_name(tmp_path):
     """A project whose own name is that of a class: id 0 is the project, id 1 the class."""
-    categories = [{"id": 0, "name": "fish", "supercategory": "none"}, {"id": 1, "name": "fish", "supercategory": "fish"},
+    categories = [{"id": 0, "name": "fish", "supercategory": "none"},
+                  {"id": 1, "name": "fish", "supercategory": "fish"},
                   {"id": 2, "name": "trap", "supercategory": "fish"}]  # fmt: skip
     data = coco([{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "b.png"}], categories,
                 [box(1, 1, 1), box(2, 2, 2)])  # fmt: skip
