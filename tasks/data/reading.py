@@ -163,7 +163,14 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
         hint = "fedscene data check looks at them; to train, put labels beside them (docs/your-images.md)"
         raise UserError("the pictures have no labels", where=source.where, found=f"{pictures} pictures", hint=hint)
     if not any(row["labels"] for row in kept):
-        raise UserError("no image has a label", where=source.where, found=f"{len(kept)} images without any object")
+        raise UserError("no image has a label", where=source.where, found=_without_labels(rows, kept))
+
+
+def _without_labels(rows: list[dict[str, Any]], kept: list[dict[str, Any]]) -> str:
+    """How many images have no object, and what became of the others."""
+    reasons = Counter(row["reason"] for row in rows if row["width"] and row["place"] is None and row["reason"])
+    shown = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
+    return f"{len(kept)} images without any object" + (f"; not used: {shown}" if shown else "")
 
 
 def _others(rows: list[dict[str, Any]]) -> str:

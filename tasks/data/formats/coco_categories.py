@@ -10,6 +10,7 @@ from tasks.data.formats.coco_ids import Ids, id_of
 from tasks.data.text import normal
 
 _NO_PARENT = frozenset({"", "none", "null"})
+_BACKGROUND = frozenset({"_background_", "__background__", "__ignore__"})  # as labelme's converter writes them
 
 
 class Categories:
@@ -21,7 +22,9 @@ class Categories:
 
     Attributes:
         names: Id -> name, in the order of the ids when those are numbers.
-        head: Id of a category that only heads the others, as Roboflow writes one; ``None`` without one.
+        head: Id of a category that is no label unless an annotation has it: one that heads the others, as Roboflow
+            writes it, or labelme's ``_background_``; ``None`` without one.
+        heads_others: Whether it is Roboflow's.
 
     Raises:
         UserError: A category lacks its id or name, or two have one id.
@@ -44,7 +47,8 @@ class Categories:
                 raise UserError("two categories have one id", where=path, found=f"id {key[:40]}: {two}")
         if all(key.isascii() and key.isdigit() for key in names):
             names = {key: names[key] for key in sorted(names, key=lambda key: (len(key.lstrip("0")), key))}
-        self.names, self.head = names, _head(found, names)
+        self.heads_others = _heads_others(found, names)
+        self.names, self.head = names, "0" if self.heads_others else _background(names)
         self._ids = Ids(names)
 
     def find(self, value: object) -> str | None:
@@ -52,14 +56,18 @@ class Categories:
         return self._ids.find(value)
 
 
-def _head(found: Sequence[Any], names: dict[str, str]) -> str | None:
-    """Roboflow's first category: id 0, the supercategory of all others, itself without one."""
+def _background(names: dict[str, str]) -> str | None:
+    return next((key for key, name in names.items() if name.lower() in _BACKGROUND), None)
+
+
+def _heads_others(found: Sequence[Any], names: dict[str, str]) -> bool:
+    """Whether there is Roboflow's first category: id 0, the supercategory of all others, itself without one."""
     above = {id_of(one["id"]): one.get("supercategory") for one in found}
     name, own = names.get("0"), above.pop("0", None)
     own_parent = normal(own).lower() if isinstance(own, str) else ""
     if name is None or not above or (own_parent not in _NO_PARENT and own_parent != name.lower()):
-        return None
-    return "0" if all(isinstance(one, str) and normal(one) == name for one in above.values()) else None
+        return False
+    return all(isinstance(one, str) and normal(one) == name for one in above.values())
 
 
 def plain(text: str) -> str:

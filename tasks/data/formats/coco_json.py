@@ -72,7 +72,8 @@ def load_listing(entry: Entry, rules: Rules, encodings: Encodings | None = None)
     unused = [name for key, name in names.items() if key not in used] if marks else []
     remarks += remark(unused, "category or more without an annotation, a label all the same:")
     if head is not None:
-        remarks.append(f"category 0, {categories.names[head]}, has no annotation and only heads the others: no label")
+        what = "only heads the others" if categories.heads_others else "is a background"
+        remarks.append(f"category {head}, {categories.names[head]}, has no annotation and {what}: no label")
     return Listing(
         entry,
         split_of_name(entry.name),

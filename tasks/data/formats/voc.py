@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 LAYOUT = "JPEGImages/NAME.jpg with Annotations/NAME.xml, or any folders in which image and XML share the name"
 KIND = "folder"
 _SPLITS = ("train", "val", "test")
+_OF_CLASS = (*_SPLITS, "trainval")
 
 
 class Settings(Section):
@@ -76,6 +77,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
             annotations' encoding is unclear.
     """
     tree = scan(root, ingest, (".xml",))
+    _refuse_class_lists(tree, root)
     splits = _Splits(tree, own.use_image_sets, Encodings(ingest.encoding))
     encodings = shared_encodings((entry.path for entry in tree.annotations), ingest.encoding)
     yield from left_over(tree, splits.used)
@@ -90,6 +92,25 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
             yield from misfits(replace(group, hint=f"it is {kind}") if kind else group)
         else:
             yield from misfits(group)
+
+
+def _refuse_class_lists(tree: Tree, root: Path) -> None:
+    """Refuse a tree whose labels stand in a list per class (ImageSets/Main/cat_train.txt, 1 or -1) and in no XML."""
+    lists = [
+        entry.name
+        for entry in tree.others
+        if PurePosixPath(entry.name).parts[-3:-1] == ("ImageSets", "Main")
+        and entry.stem.rpartition("_")[2] in _OF_CLASS
+    ]
+    if tree.annotations or not lists:
+        return
+    raise UserError(
+        "the labels stand in a list for each class, which is not read, and there is no XML file",
+        where=root,
+        expected=LAYOUT,
+        found=", ".join(lists[:3]) + (f" and {len(lists) - 3} more" if len(lists) > 3 else ""),
+        hint="make a table of them, a row per image and a column of 1 and 0 per class, for ingest.source=table",
+    )
 
 
 class _Splits:

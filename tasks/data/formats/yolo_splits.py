@@ -1,5 +1,6 @@
 """Which split a YOLO image belongs to: by the YAML's folders and lists, by lists such as train.txt, by its folder."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
@@ -11,6 +12,8 @@ from tasks.data.formats.yolo_names import NamesFile
 from tasks.data.image_kinds import SUFFIXES
 from tasks.data.sample import RawSample
 from tasks.data.text import Encodings, TextError, decode_text
+
+_SUFFIX = re.compile("|".join(re.escape(suffix) for suffix in sorted(SUFFIXES, key=len, reverse=True)), re.IGNORECASE)
 
 
 class Splits:
@@ -67,6 +70,7 @@ class Splits:
         folder = str(PurePosixPath(entry.name).parent)
         missing = []
         for line in names:
+            _refuse_glued(line, entry, folder, finder)
             found = (
                 finder.whole(line, (folder, "")) or finder.base(line, split) or finder.near(line, (folder, ""), split)
             )
@@ -81,6 +85,20 @@ class Splits:
         if split is None:
             remarks.append(f"not used: it is named for {' and '.join(sorted(splits))}")
         self.lists[entry.name] = file_row(entry, "ok", "split_list", ", ".join(remarks))
+
+
+def _refuse_glued(line: str, entry: Entry, folder: str, finder: Finder) -> None:
+    """Refuse a line that holds two names because the line break between them is missing; half of it would be lost."""
+    for match in _SUFFIX.finditer(line):
+        head, tail = line[: match.end()], line[match.end() :].strip()
+        if tail and finder.whole(head, (folder, "")) and finder.whole(tail, (folder, "")):
+            raise UserError(
+                "a line of a split list holds two names",
+                where=entry.path,
+                expected="a name in each line",
+                found=f"{head} and {tail}",
+                hint="put a line break between them",
+            )
 
 
 def _places(files: Sequence[NamesFile], known: set[str]) -> Iterator[tuple[str, str]]:
