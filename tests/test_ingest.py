@@ -87,7 +87,7 @@ def test_one_tree_with_every_oddity(tmp_path):
     for name, (_, reason) in odd.items():
         assert rows[f"JPEGImages/{name}"]["reason"] == reason
     assert rows["JPEGImages/turned.JPEG"]["width"] == 30
-    assert rows["Annotations/cut.xml"]["reason"] == "encoding"
+    assert rows["Annotations/cut.xml"]["reason"] == "annotation", "declared GBK, but plain ASCII: nothing to repair"
     assert summary["images"] == 8
     assert sum(summary["reasons"].values()) == len(rows) == summary["files"]
     assert not (tmp_path / "dataset.rejected-manifest.parquet").exists()
