@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -152,12 +153,17 @@ def load_backbone_weights(backbone: Backbone, path: Path) -> None:
             "These weights do not fit the backbone.",
             where=path,
             expected=f"the tensors of a {backbone.title} made with {backbone.made}",
-            found="; ".join(f"{kind}: {', '.join(names[:3])} ({len(names)})" for kind, names in parts if names),
+            found="; ".join(f"{kind}: {_first(names)} ({len(names)})" for kind, names in parts if names),
             hint=f"published files fit {PUBLISHED_SIZE}; another size can start from a file of that very size, such as "
             "the model of a finished run (rounds/NNNN/model.safetensors), or without weights",
         )
     _check_values(state, path)
     target.load_state_dict(state, strict=False)
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first three, each cut to a length that a message can hold: a foreign file's names are any text."""
+    return ", ".join(name if len(name) <= 120 else f"{name[:117]}..." for name in names[:3])
 
 
 def _check_values(state: dict[str, Tensor], path: Path) -> None:

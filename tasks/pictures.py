@@ -57,11 +57,23 @@ def load_pictures(run_root: Path) -> Pictures | None:
     try:
         with store.local(FILE) as path:
             arrays = load(path.read_bytes())
-        return Pictures(arrays["images"], arrays["truths"], arrays["scores"])
-    except (SafetensorError, KeyError) as error:
+        found = Pictures(arrays["images"], arrays["truths"], arrays["scores"])
+        _check_shapes(found)
+    except (SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:  # what its reader raises
+        wrong = f"{type(error).__name__}: {error}"[:300]
         raise UserError(
-            "a file of the run is damaged", where=store.path(FILE), found=error, hint="remove it"
+            "a file of the run is damaged", where=store.path(FILE), found=wrong, hint="remove it"
         ) from error
+    return found
+
+
+def _check_shapes(found: Pictures) -> None:
+    """Raises a ValueError where the arrays are not those of one set of pictures."""
+    images, truths, scores = found.images.shape, found.truths.shape, found.scores.shape
+    if len(images) != 4 or images[1] != 3 or len(truths) != 2 or truths != scores or images[0] != truths[0]:
+        raise ValueError(f"images {images}, truths {truths} and scores {scores} do not belong together")
+    if found.images.dtype.kind != "u" or found.scores.dtype.kind != "f":
+        raise ValueError(f"images are {found.images.dtype}, scores {found.scores.dtype}")
 
 
 def report_with_pictures(

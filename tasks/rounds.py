@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from models.errors import UserError
+from tasks.record_types import read_record
 from tasks.records import ModelRef, RoundRecord, Update
 from tasks.store import Store
 
@@ -62,10 +63,11 @@ def load_round(store: Store, number: int) -> RoundRecord:
         UserError: If its record is missing or damaged.
     """
     name = f"{folder_of(number)}/round.json"
+    value = store.read_json(name)
     try:
-        return RoundRecord.of(store.read_json(name))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(store, number, f"{name}: {type(error).__name__} {error}") from error
+        return read_record(value, number)
+    except ValueError as error:
+        raise _damaged(store, number, f"{name}: {error}") from error
 
 
 def _damaged(store: Store, number: int, found: str) -> UserError:

@@ -143,8 +143,9 @@ class Store:
             value = json.loads(self.fs.cat_file(where))
         except FileNotFoundError as error:
             raise UserError("a file of the run is missing", where=where) from error
-        except (OSError, ValueError) as error:  # no JSON, no UTF-8, a folder
-            raise UserError("a file of the run is damaged", where=where, found=error, hint="remove it") from error
+        except (OSError, ValueError, RecursionError) as error:  # no JSON, no UTF-8, a folder, brackets without end
+            found = str(error)[:300]
+            raise UserError("a file of the run is damaged", where=where, found=found, hint="remove it") from error
         if not isinstance(value, dict):
             found = type(value).__name__
             raise UserError("a file of the run is damaged", where=where, expected="a mapping", found=found)

@@ -9,6 +9,7 @@ import numpy as np
 
 from models.errors import UserError
 from tasks.names import metric_part, metric_parts
+from tasks.record_types import read_record
 from tasks.records import RoundRecord
 
 KEY_LIMIT = 250  # MLflow's limit on the length of a metric's name
@@ -35,12 +36,15 @@ def load_records(run_root: Path, rounds: int | None = None) -> list[RoundRecord]
 
 def _read_record(path: Path) -> RoundRecord:
     try:
-        return RoundRecord.of(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError(f"a {type(value).__name__} instead of a mapping")
+        return read_record(value, int(path.parent.name))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             "A round's record cannot be read",
             where=path,
-            found=f"{type(error).__name__}: {error}",
+            found=str(error)[:300],
             hint="delete this round's folder and all later ones, then resume the run",
         ) from error
 

@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
+from tasks.names import visible
 from tasks.records import Dropped, ModelRef, Update
 from tasks.store import Store, state_digest
 
@@ -30,7 +31,9 @@ def faults(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]") -> l
     import torch
 
     found = [f"tensor {name} is missing" for name in sorted(template.keys() - state.keys())]
-    found += [f"tensor {name} is not part of the model" for name in sorted(state.keys() - template.keys())]
+    found += [
+        f"tensor {visible(name)[:80]} is not part of the model" for name in sorted(state.keys() - template.keys())
+    ]
     for name in sorted(template.keys() & state.keys()):
         want, got = template[name], state[name]
         if want.shape != got.shape:
