@@ -139,6 +139,22 @@ def test_the_same_photograph_in_a_format_that_is_not_read_is_a_copy(tmp_path):
     assert rows_of(voc, "table")["a.dng"]["reason"] == "not_an_image"  # listed itself
 
 
+def test_backups_and_what_links_lead_to_are_no_second_images(tmp_path):
+    root = classes(tmp_path)
+    for number, name in enumerate(("0.jpg_original", "0.jpg.1", "2.jpg.old", "2.jpg - Copy")):
+        put(root / "crack" / name, encoded(picture(300 + number), "JPEG"))
+    put(root / "blobs/1f0c2d", encoded(picture(310), "JPEG"))
+    (root / "oil/linked.jpg").symlink_to("../blobs/1f0c2d")
+    put(root / "oil/IMG 5", encoded(picture(311), "JPEG"))
+    rows = status(rows_of(root))
+    assert {path for path, row in rows.items() if row == ("ignored", "copy")} == {
+        "crack/0.jpg_original", "crack/0.jpg.1", "crack/2.jpg.old", "crack/2.jpg - Copy", "blobs/1f0c2d"
+    }  # fmt: skip
+    assert (rows["oil/linked.jpg"], rows["oil/IMG 5"]) == (("ok", ""), ("ok", ""))
+    settings = IngestSettings.model_validate({"source": "folder", "path": root})
+    assert open_source(settings).classes == ["crack", "oil"]
+
+
 def test_only_files_of_an_unread_format(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number in range(3):

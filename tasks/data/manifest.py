@@ -64,7 +64,7 @@ REASONS: dict[str, str] = {
     "litter": "thumbnail, bin, index or unfinished copy that a NAS, a desktop or a tool has left",
     "excluded": "left out by ingest.include or ingest.exclude, or the annotation of such an image",
     "mask": "mask beside a photograph of its name, left out (ingest.companions)",
-    "copy": "image of a format that is not read, beside one of the same name that is",
+    "copy": "second copy of an image: in a format that is not read, a backup, or what its link leads to",
     "not_listed": "image that no list names, left out because ingest.unlisted is ignore",
     "other": "a kind of file that the reader does not use",
     "negative": "image without any label, left out because keep_negatives is off",

@@ -67,7 +67,7 @@ def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list
     """The class folders in name order: those with images, and the empty ones."""
     tree, level = scan(root, ingest), _Level.of(own, ingest.site)
     filled = {_class_path(entry.name, level) for entry in tree.images}
-    used = filled | {_class_path(entry.name, level) for entry in tree.others + tree.excluded}
+    used = filled | {_class_path(entry.name, level) for entry in tree.others + tree.excluded + tree.copies}
     found = (filled | {path for path in _class_folders(root, level) if path not in used}) - {()}
     return sorted({normal(path[-1]) for path in found}) or None
 

@@ -31,7 +31,7 @@ _FILES = frozenset(
 _FILE_ENDS = (
     ".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".download", ".opdownload", ".aria2", ".!ut",
     ".!qb", ".!sync", ".bts", ".swp", ".swo", ".bak", ".lnk", ".url", ".webloc", ".thm", ".lrcat", ".xmp.lock",
-    "@synoeastream", "@synoresource", ".ds_store",
+    "@synoeastream", "@synoresource", ".ds_store", ":zone.identifier",
 )  # fmt: skip
 _FILE_BEGINS = ("~$", "~syncthing~", "synophoto_thumb_", "synofile_thumb_", "synophoto_film_", "albumart_{")
 _PATTERNS = re.compile(r"found\.\d{3}|@gmt-[\d.-]+|\.?trash-\d+|backup files \d{4}-.*|thumbs\.db:.*|thumbs \(\d+\)\.db")
@@ -55,4 +55,10 @@ def litter_in(parts: tuple[str, ...]) -> str:
 @lru_cache(maxsize=65536)
 def _litter_folder(folder: str) -> bool:
     name = folder.lower()
-    return name in _FOLDERS or name.endswith(_FOLDER_ENDS) or bool(_PATTERNS.fullmatch(name)) or folder == "RECYCLER"
+    return (
+        name in _FOLDERS
+        or name.startswith("@syno")
+        or name.endswith(_FOLDER_ENDS)
+        or bool(_PATTERNS.fullmatch(name))
+        or folder in ("RECYCLER", "RECYCLED")
+    )

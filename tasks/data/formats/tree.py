@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import stat
 import unicodedata
 from collections.abc import Collection, Iterator
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from models.errors import UserError
 from tasks.data.formats.litter import litter_in
-from tasks.data.image_kinds import HEAD, SUFFIXES, UNREAD, content_kind
+from tasks.data.image_kinds import HEAD, READ, SUFFIXES, UNREAD, content_kind
 from tasks.data.patterns import matcher
 from tasks.data.rules import NO_NAME, namer
 from tasks.data.sample import RawSample
@@ -52,6 +53,7 @@ _NEVER_IMAGES = frozenset(
     | {".npy", ".npz", ".h5", ".hdf5", ".parquet", ".pt", ".pth", ".onnx", ".pkl", ".mat", ".zip", ".gz", ".tar", ".7z"}
     | {".mp4", ".mov", ".avi", ".mkv", ".wav", ".mp3", ".pdf", ".doc", ".docx", ".xls", ".xlsx", ".db", ".cache"}
 )
+_BACKUP = re.compile(r"(.+\.[A-Za-z0-9]{2,5})[._~ -][^/]*", re.DOTALL)  # of a file with a suffix
 NO_SITE = NO_NAME
 ONE_SITE = "all"
 
@@ -89,7 +91,7 @@ class Tree:
         hidden: System files and names that begin with a dot.
         litter: What NAS boxes, desktops and tools leave (``litter``).
         excluded: What ``ingest.include`` and ``ingest.exclude`` leave out, with the annotations of such images.
-        copies: Images of a format that is not read, beside one of the same name that is.
+        copies: Second copies of images: in a format that is not read, backups, what a link leads to.
     """
 
     images: list[Entry] = field(default_factory=list)
@@ -147,9 +149,8 @@ def _shows_image(path: Path) -> bool:
 
 
 def _set_apart(tree: Tree) -> None:
-    """Move the annotations of excluded images, and images that are not read beside one that is."""
-    read = {os.path.splitext(entry.name)[0] for entry in tree.images if entry.suffix not in UNREAD}  # noqa: PTH122
-    copies = {e.name for e in tree.images if e.suffix in UNREAD and os.path.splitext(e.name)[0] in read}  # noqa: PTH122
+    """Move the annotations of excluded images, and second copies of images."""
+    copies = _copies(tree.images)
     tree.copies = [entry for entry in tree.images if entry.name in copies]
     tree.images = [entry for entry in tree.images if entry.name not in copies]
     if tree.excluded:
@@ -159,6 +160,23 @@ def _set_apart(tree: Tree) -> None:
         theirs = {e.name for e in tree.annotations if e.stem in names or not near.isdisjoint(_keys(e)[:1])}
         tree.excluded += [entry for entry in tree.annotations if entry.name in theirs]
         tree.annotations = [entry for entry in tree.annotations if entry.name not in theirs]
+
+
+def _copies(images: list[Entry]) -> set[str]:
+    """The names of images that are beside one with a usual suffix.
+
+    The same in a format that is not read, a backup (``a.jpg_original``), the file that it links to (``blobs/1f0c``).
+    """
+    usual = {entry.name for entry in images if entry.suffix in READ}
+    stems = {os.path.splitext(name)[0] for name in usual}  # noqa: PTH122
+    found = {e.name for e in images if e.suffix in UNREAD and os.path.splitext(e.name)[0] in stems}  # noqa: PTH122
+    others = [entry for entry in images if entry.suffix not in SUFFIXES]
+    linked = {os.path.realpath(e.path) for e in images if e.name in usual and e.path.is_symlink()} if others else set()
+    for entry in others:
+        backup = _BACKUP.match(entry.name)
+        if (backup and backup[1] in usual) or os.path.realpath(entry.path) in linked:
+            found.add(entry.name)
+    return found
 
 
 def _keys(entry: Entry) -> list[tuple[str, ...]]:
