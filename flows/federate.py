@@ -170,6 +170,8 @@ def _rounds(
         progress.round_done(record)
         records.append(record)
         model, states, server_state = record.model, record.client_states, record.server_state
+    if not store.exists(folder_of(records[-1].round + 1)):
+        prune(store, records[-1])  # a process may have been killed before it did
     return records
 
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from flows.run_lock import LOCK
 from flows.settings import Settings, validate
 from models.errors import UserError
 from tasks.names import is_portable, visible_name
@@ -35,7 +36,7 @@ def find_run(root: Path, run_id: str | None) -> Path:
     Raises:
         UserError: If there is no such run.
     """
-    runs = sorted(root.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+    runs = sorted(root.glob("*/run.json"), key=lambda path: _worked_on(path.parent))
     names = [path.parent.name for path in runs]
     if not names:
         raise UserError("there is no run yet", where=root, hint="fedscene run --preset tiny")
@@ -49,6 +50,19 @@ def find_run(root: Path, run_id: str | None) -> Path:
     return root / (run_id or names[-1])
 
 
+def _worked_on(run: Path) -> float:
+    """When a run was worked on last: its lock was taken then; of one that was copied without it, when it began."""
+    lock = run / LOCK
+    return (lock if lock.exists() else run / "run.json").stat().st_mtime
+
+
 def read_run(root: Path) -> Settings:
-    """The settings that a run's folder was last worked on with."""
-    return validate(Store(root).read_json("settings.json"), str(root))
+    """The settings that a run's folder was last worked on with.
+
+    Raises:
+        UserError: If they cannot be read, or the run is of a later release.
+    """
+    store = Store(root)
+    if store.exists("run.json"):
+        store.read_json("run.json")  # its version is that of the settings
+    return validate(store.read_json("settings.json"), str(root))

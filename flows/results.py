@@ -8,7 +8,7 @@ from flows.runs import Run
 from flows.settings import Settings, as_values
 from models.files import copy_file, remove
 from tasks.context import RunContext
-from tasks.records import ModelRef, RoundRecord
+from tasks.records import VERSION, ModelRef, RoundRecord
 from tasks.store import Store
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
     target.write_json(
         "model.json",
         {
+            "version": VERSION,
             "classes": list(run.context.classes),
             "model": as_values(settings)["model"],
             "digest": records[-1].model.digest,

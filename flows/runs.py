@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
 from flows.agreement import check_clusters
 from flows.environment import runs_root
 from flows.find_runs import checked_id
 from flows.rounds import load_method
+from flows.run_lock import LOCK, locked, remove_unfinished
 from flows.settings import Settings, as_values
 from models.errors import LabelError, UserError
 from models.files import copy_file
@@ -23,14 +22,12 @@ from tasks.data.clients import Clients, load_clients, require_match
 from tasks.data.dataset import Dataset, load_dataset
 from tasks.data.figures import FILES
 from tasks.initial import fixed_tables
+from tasks.records import VERSION
 from tasks.report import DATA_FIGURES
 from tasks.store import Store, state_digest
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-LOCK = ".lock"  # in a run's folder; its time is when the run was worked on last
 
 
 @dataclass(frozen=True)
@@ -191,6 +188,8 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
     root, store = runs_root() / name, Store(runs_root() / name)
     with locked(root):
         _refuse_other(store, start.fingerprint)
+        (root / LOCK).touch()
+        remove_unfinished(root)
         ref = store.put_state("labels.safetensors", tables) if tables else None
         context = RunContext(
             store=str(root),
@@ -261,6 +260,7 @@ def _remember(store: Store, settings: Settings, run: Run) -> None:
     store.write_json(
         "run.json",
         {
+            "version": VERSION,
             "run_id": run.id,
             "fingerprint": run.context.fingerprint,
             "seed": settings.seed,
@@ -272,22 +272,3 @@ def _remember(store: Store, settings: Settings, run: Run) -> None:
             "model": settings.model.name,
         },
     )
-
-
-@contextlib.contextmanager
-def locked(root: Path, hint: str = "wait for it") -> Iterator[None]:
-    """One process at a time works on a run; whatever writes into its folder does so under this lock.
-
-    Raises:
-        UserError: If another one does.
-    """
-    root.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(str(root / LOCK), timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise UserError("another process is working on this run", where=root, hint=hint) from error
-    try:
-        yield
-    finally:
-        lock.release()

@@ -12,7 +12,7 @@ from flows.environment import runs_root
 from flows.federate import Summary, federate
 from flows.federation import Progress
 from flows.find_runs import checked_id, read_run
-from flows.runs import locked
+from flows.run_lock import locked
 from flows.settings import Settings, load_settings
 from models.errors import UserError
 from models.files import remove

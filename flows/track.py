@@ -79,8 +79,7 @@ class Tracker:
             return True
         where = self.settings.tracking, runs_root()
         try:
-            if self.away:  # MLflow itself would try a server that is away for minutes
-                tracking_settings.check(*where)
+            tracking_settings.check(*where)  # MLflow itself would try one that is away for minutes
             call = getattr(tracking, function) if isinstance(function, str) else function
             call(*where, self.mlflow_run, *arguments)
         except UserError as error:

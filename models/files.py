@@ -5,6 +5,7 @@ would change the other one as well, and fails where the cache is read-only.
 """
 
 import contextlib
+import filecmp
 import json
 import os
 import shutil
@@ -20,16 +21,23 @@ _WRITABLE = 0o222
 def replacing_file(path: Path) -> Iterator[Path]:
     """A free path beside ``path``; what the block wrote there takes the place of ``path`` if the block ends well.
 
-    A link at the place is replaced, not followed. The folder is made if it is missing. The name beside ends in
-    ``.tmp``, which git and DVC ignore.
+    A link at the place is replaced, not followed. A file that would not change stays, with its time: doing finished
+    work again changes nothing. The folder is made if it is missing. The name beside ends in ``.tmp``, which git and
+    DVC ignore.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name[:40]}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         yield beside
-        beside.replace(path)
+        if not _same(beside, path):
+            beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _same(new: Path, old: Path) -> bool:
+    """Whether a file is there already with this very content."""
+    return old.is_file() and not old.is_symlink() and filecmp.cmp(new, old, shallow=False)
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -1,7 +1,39 @@
-"""The small records that tasks take and return. References travel, tensors don't."""
+"""The small records that tasks take and return. References travel, tensors don't.
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+Records on disk outlive the code that wrote them. A field that one of them lacks has its default, a field that is not
+known is left out, and a record of a later ``VERSION`` is refused: a change that older code would misread raises it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+from models.errors import UserError
+
+VERSION = 1  # of all records on disk; one that names none is of version 1
+Flat = TypeVar("Flat")
+
+
+def require_known(value: Mapping[str, Any], where: object) -> None:
+    """Refuses a record that a later release wrote in a way that this one would misread.
+
+    Raises:
+        UserError: If the record's version is a later one.
+    """
+    found = value.get("version", VERSION)
+    if isinstance(found, int) and found > VERSION:
+        raise UserError(
+            "this was written by a later release of FedScene",
+            where=where,
+            expected=f"a record of version {VERSION} or earlier",
+            found=f"version {found}",
+            hint="use the release that wrote it, or a later one",
+        )
+
+
+def _known(cls: type[Flat], value: Mapping[str, Any]) -> Flat:
+    """A dataclass of plain values from a mapping that may hold more."""
+    return cls(**{entry.name: value[entry.name] for entry in fields(cls) if entry.name in value})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -53,7 +85,7 @@ class Update:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return asdict(self)
+        return {"version": VERSION, **asdict(self)}
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> "Update":
@@ -63,8 +95,8 @@ class Update:
             model=ModelRef.of(value["model"]),
             samples=int(value["samples"]),
             steps=int(value["steps"]),
-            sums={name: (float(pair[0]), float(pair[1])) for name, pair in value["sums"].items()},
-            seconds=float(value["seconds"]),
+            sums={name: (float(pair[0]), float(pair[1])) for name, pair in value.get("sums", {}).items()},
+            seconds=float(value.get("seconds", 0.0)),
             state=ModelRef.of(value["state"]) if value.get("state") else None,
         )
 
@@ -143,26 +175,31 @@ class RoundRecord:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return asdict(self)
+        return {"version": VERSION, **asdict(self)}
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> "RoundRecord":
-        """The record that ``as_dict`` was called on (after a trip through JSON)."""
+        """The record that ``as_dict`` was called on (after a trip through JSON), by this or an earlier release."""
+
+        def table(name: str) -> dict[str, Any]:
+            return dict(value.get(name, {}))
+
         return cls(
             round=int(value["round"]),
             model=ModelRef.of(value["model"]),
-            prototypes=[ModelRef.of(ref) for ref in value["prototypes"]],
-            groups={client: int(group) for client, group in value["groups"].items()},
-            participants=list(value["participants"]),
-            updates={int(s): [Update.of(u) for u in ups] for s, ups in value["updates"].items()},
-            dropped=[Dropped(**entry) for entry in value["dropped"]],
-            stages=[StageLog(**entry) for entry in value["stages"]],
-            weights=dict(value["weights"]),
-            metrics=dict(value["metrics"]),
-            per_class=dict(value["per_class"]),
-            per_site=dict(value["per_site"]),
-            per_client=dict(value["per_client"]),
-            server_state=ModelRef.of(value["server_state"]) if value["server_state"] else None,
-            client_states={c: ModelRef.of(ref) for c, ref in value["client_states"].items()},
-            notes=list(value["notes"]),
+            prototypes=[ModelRef.of(ref) for ref in value.get("prototypes", [])],
+            groups={client: int(group) for client, group in table("groups").items()},
+            participants=list(value.get("participants", [])),
+            updates={int(s): [Update.of(u) for u in ups] for s, ups in table("updates").items()},
+            dropped=[_known(Dropped, entry) for entry in value.get("dropped", [])],
+            stages=[_known(StageLog, entry) for entry in value.get("stages", [])],
+            weights=table("weights"),
+            metrics=table("metrics"),
+            per_class=table("per_class"),
+            per_site=table("per_site"),
+            per_client=table("per_client"),
+            server_state=ModelRef.of(value["server_state"]) if value.get("server_state") else None,
+            client_states={c: ModelRef.of(ref) for c, ref in table("client_states").items()},
+            notes=list(value.get("notes", [])),
+            overlays={c: ModelRef.of(ref) for c, ref in table("overlays").items()},
         )

@@ -18,7 +18,7 @@ from models.files import copy_file, write_text
 from tasks.data.audit_report import AUDIT_FILES, REPORT
 from tasks.data.figures import FIGURES, TABLE, TITLES
 from tasks.markdown import markdown_table, safe_cell
-from tasks.records import RoundRecord
+from tasks.records import RoundRecord, require_known
 from tasks.report_tables import (
     classes_section,
     clients_section,
@@ -99,6 +99,8 @@ def build_report(
     plots = _draw(records, out / "plots", run, settings, pictures, scoring["threshold"])
     data_plots, data_tables = _data_figures(run_root, out)
     plots |= data_plots
+    for stale in set((out / "plots").glob("*.png")) - set(plots.values()):
+        stale.unlink()  # a plot of an earlier report that this run has no more
     metrics = _metrics(records)
     write_text(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     _write_rounds(out / "rounds.csv", records)
@@ -159,8 +161,6 @@ def _draw(
         shown = (pictures.images[:count], pictures.truths[:count], pictures.scores[:count], run["classes"])
         sheet = partial(plots.prediction_sheet, threshold=threshold)
         draw("Test pictures", "pictures.png", sheet, *shown)
-    for stale in set(folder.glob("*.png")) - set(drawn.values()):
-        stale.unlink()  # a plot of an earlier report that this run has no more
     return drawn
 
 
@@ -241,6 +241,8 @@ def _leaves(part: Mapping[str, Any], prefix: str = "") -> list[tuple[str, object
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        value = dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise UserError("A file of the run cannot be read", where=path, found=error) from error
+    require_known(value, path)
+    return value

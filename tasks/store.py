@@ -11,7 +11,6 @@ import json
 import os
 import re
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,9 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from models.errors import UserError
+from models.files import write_bytes
 from tasks.names import file_name, visible
-from tasks.records import ModelRef
+from tasks.records import ModelRef, require_known
 
 if TYPE_CHECKING:
     import torch
@@ -115,18 +115,12 @@ class Store:
             self.fs.rm(_literal(where), recursive=True)
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Writes a file whole: on a local disk by rename, elsewhere by one put."""
+        """Writes a file whole: on a local disk by rename, elsewhere by one put. One that is there with it stays."""
         final = self.path(name)
         if not self.is_local:
             self.fs.pipe_file(final, data)
             return
-        Path(final).parent.mkdir(parents=True, exist_ok=True)
-        beside = f"{final}.{os.getpid()}-{threading.get_ident()}.tmp"
-        try:
-            Path(beside).write_bytes(data)
-            Path(beside).replace(final)
-        finally:
-            Path(beside).unlink(missing_ok=True)
+        write_bytes(Path(final), data)
 
     def write_json(self, name: str, value: Any) -> None:
         """Writes ``value`` as indented JSON."""
@@ -136,7 +130,7 @@ class Store:
         """Reads a JSON file that holds a mapping.
 
         Raises:
-            UserError: If the file is missing, is not JSON, or holds something else.
+            UserError: If the file is missing, is not JSON, holds something else, or is of a later release.
         """
         where = self._read_path(name)
         try:
@@ -149,6 +143,7 @@ class Store:
         if not isinstance(value, dict):
             found = type(value).__name__
             raise UserError("a file of the run is damaged", where=where, expected="a mapping", found=found)
+        require_known(value, where)
         return value
 
     def put_state(self, name: str, state: "Mapping[str, torch.Tensor]") -> ModelRef:

@@ -10,7 +10,7 @@ import numpy as np
 from models.errors import UserError
 from tasks.names import metric_part, metric_parts
 from tasks.record_types import read_record
-from tasks.records import RoundRecord
+from tasks.records import RoundRecord, require_known
 
 KEY_LIMIT = 250  # MLflow's limit on the length of a metric's name
 ROUND_MARKER = "round"
@@ -39,6 +39,7 @@ def _read_record(path: Path) -> RoundRecord:
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
             raise ValueError(f"a {type(value).__name__} instead of a mapping")
+        require_known(value, path)
         return read_record(value, int(path.parent.name))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(

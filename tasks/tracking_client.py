@@ -1,7 +1,6 @@
 """MLflow's client and its errors, for the other modules of tracking."""
 
 import contextlib
-import logging
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ def client_of(uri: str) -> "MlflowClient":
         os.environ.setdefault(name, value)
     from mlflow.tracking import MlflowClient
 
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    own.quiet_mlflow()
     reconnect(uri)
     return MlflowClient(uri)
 

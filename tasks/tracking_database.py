@@ -17,7 +17,7 @@ from urllib.parse import quote
 from filelock import FileLock, Timeout
 
 from models.errors import UserError
-from tasks.tracking_settings import store_error
+from tasks.tracking_settings import quiet_mlflow, store_error
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ def _migrate(file: Path, artifacts: str) -> None:
     from sqlalchemy.exc import SQLAlchemyError
 
     uri = f"{SQLITE}{file}"
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    quiet_mlflow()
     try:
         SqlAlchemyStore(uri, artifacts).engine.dispose()
     except (SQLAlchemyError, MlflowException, OSError) as error:

@@ -1,11 +1,14 @@
 """Where MLflow is, whether it can be used, and what a run is tagged with: all that needs no MLflow to be imported."""
 
 import base64
+import contextlib
 import http.client
+import logging
 import math
 import os
 import re
 import socket
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
@@ -110,7 +113,7 @@ def check(settings: TrackingSettings, runs_root: Path) -> None:
     """Fails within ``timeout`` seconds when the store cannot be used; MLflow itself would retry for minutes.
 
     Raises:
-        UserError: If a server does not answer, or the SQLite file is something else or cannot be written.
+        UserError: If a server does not answer, or the SQLite file is something else, locked or cannot be written.
     """
     uri = resolve_uri(settings, runs_root)
     parts = _split(uri)
@@ -119,18 +122,19 @@ def check(settings: TrackingSettings, runs_root: Path) -> None:
         if parts.scheme in ("http", "https"):
             urllib.request.urlopen(_health(parts), timeout=settings.timeout).close()  # noqa: S310 - http(s)
         elif parts.scheme == "sqlite":
-            _check_sqlite(Path(uri.removeprefix("sqlite:///")))
+            _check_sqlite(Path(uri.removeprefix("sqlite:///")), settings.timeout)
         elif parts.hostname and "," not in parts.hostname and (port := parts.port or PORTS.get(database)):
             socket.create_connection((parts.hostname, port), settings.timeout).close()
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException, sqlite3.Error) as error:
         # A proxy or a log-in page in front of the server is an answer; MLflow says what it lacks
         if isinstance(error, urllib.error.HTTPError) and error.code < 500:
             return
+        is_file = parts.scheme == "sqlite"
         raise UserError(
-            "The MLflow tracking server does not answer" if parts.scheme != "sqlite" else "MLflow's database is no use",
+            "MLflow's database is no use" if is_file else "The MLflow tracking server does not answer",
             where=f"tracking.uri: {without_password(uri)}",
             found=without_password(error),
-            hint=f"start it, {OTHERWISE}",
+            hint=f"{'end what uses it' if is_file else 'start it'}, {OTHERWISE}",
         ) from error
 
 
@@ -141,6 +145,11 @@ def _health(parts: SplitResult) -> urllib.request.Request:
     if login:
         request.add_header("Authorization", f"Basic {base64.b64encode(unquote(login).encode()).decode()}")
     return request
+
+
+def quiet_mlflow() -> None:
+    """Keeps MLflow from printing each refusal of a database with a traceback and its SQL; our own error says it."""
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
 def store_error(uri: str, error: Exception, hint: str | None) -> UserError:
@@ -154,7 +163,7 @@ def store_error(uri: str, error: Exception, hint: str | None) -> UserError:
     return UserError(what, where=without_password(uri), found=without_password(found), hint=hint)
 
 
-def _check_sqlite(path: Path) -> None:
+def _check_sqlite(path: Path, timeout: float) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise PermissionError(f"{path} cannot be written")
@@ -162,6 +171,9 @@ def _check_sqlite(path: Path) -> None:
         with path.open("rb") as file:
             if file.read(16) != b"SQLite format 3\0":
                 raise ValueError("not an SQLite file")
+        with contextlib.closing(sqlite3.connect(path, timeout=timeout, isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("ROLLBACK")
 
 
 def artifact_location(uri: str, runs_root: Path) -> str | None:

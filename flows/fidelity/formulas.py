@@ -1,11 +1,14 @@
 """Formulas of FMMAN's paper that cannot work as printed, as measured in our own runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tasks.records import RoundRecord
+
+PRINTED = "printed-average.safetensors"  # in the run's folder while it is scored
 
 
 @dataclass(frozen=True)
@@ -47,19 +50,21 @@ def printed_average(root: Path, records: Sequence[RoundRecord]) -> PrintedAverag
         printed_sum([update.mean("classification") for update in updates], [update.samples for update in updates])
         for updates in map(last_stage, records)
     )
-    context = context_of(root)
-    store, last = context.open_store(), records[-1].model
-    scaled = {
-        name: value * sums[-1] if value.is_floating_point() else value for name, value in store.get_state(last).items()
-    }
-    ref = store.put_state("printed-average.safetensors", scaled)
-    printed = evaluate_model(context, ref)["metrics"]
-    store.delete("printed-average.safetensors")
+    last = records[-1].model
+    with opened(root) as context:
+        store = context.open_store()
+        state = store.get_state(last).items()
+        scaled = {name: value * sums[-1] if value.is_floating_point() else value for name, value in state}
+        try:
+            printed = evaluate_model(context, store.put_state(PRINTED, scaled))["metrics"]
+        finally:
+            store.delete(PRINTED)
     return PrintedAverage(sums, len(last_stage(records[-1])), dict(records[-1].metrics), printed)
 
 
-def context_of(root: Path) -> Any:
-    """The context of a finished run, with the data that it was made from."""
+@contextmanager
+def opened(root: Path) -> Iterator[Any]:
+    """The context of a finished run, with the data that it was made from; the run is locked for the duration."""
     from flows.find_runs import read_run
     from flows.runs import DataPaths, open_run
     from tasks.store import Store
@@ -67,7 +72,7 @@ def context_of(root: Path) -> Any:
     facts = Store(root).read_json("run.json")
     data = DataPaths(Path(facts["dataset"]), Path(facts["clients"]))
     with open_run(read_run(root), data, root.name) as run:
-        return run.context
+        yield run.context
 
 
 def feature_cosines(records: Sequence[RoundRecord]) -> tuple[float, float]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from models import files
 from models.errors import UserError
+from tasks.records import require_known
 
 IMAGES, SAMPLES, CLASSES, SUMMARY = "images.npy", "samples.parquet", "classes.json", "dataset.json"
 SPLITS = ("train", "val", "test")
@@ -234,7 +235,7 @@ def read_json(path: Path, hint: str, kind: type = dict) -> Any:
     """A JSON file's value.
 
     Raises:
-        UserError: It is missing, damaged, or not of this kind.
+        UserError: It is missing, damaged, not of this kind, or of a later release.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -244,6 +245,8 @@ def read_json(path: Path, hint: str, kind: type = dict) -> Any:
         raise _damaged(path, error, hint) from error
     if not isinstance(value, kind):
         raise _damaged(path, f"a {type(value).__name__} instead of a {kind.__name__}", hint)
+    if isinstance(value, dict):
+        require_known(value, path)
     return value
 
 

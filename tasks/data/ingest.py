@@ -38,6 +38,7 @@ from tasks.data.reading import Progress, collect, open_source, refuse, settle
 from tasks.data.source_state import FILE as CONTENTS
 from tasks.data.source_state import change_since, contents_digest, contents_read, look_at, write_contents
 from tasks.data.split import SplitSettings, given_split, stratified_split
+from tasks.records import VERSION
 from tasks.waiting import one_at_a_time
 
 __all__ = ["IngestSettings", "ingest"]
@@ -206,6 +207,7 @@ def _write(
     labels = Counter(label for row in kept for label in row["labels"])
     splits = Counter(row["split"] for row in kept)
     summary = {
+        "version": VERSION,
         "digest": content_digest(folder / IMAGES, samples, classes),
         "labels_digest": labels_digest(samples, classes),
         "source": settings.source,

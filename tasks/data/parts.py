@@ -194,7 +194,10 @@ def _found(folder: Path, name: str, count: int) -> list[Result]:
         raise _DamagedPartError(f"its record cannot be read: {error}") from error
     if hashlib.sha256(text.encode()).hexdigest() != digest:
         raise _DamagedPartError("its record is not the one that was written" if text else "its record is empty")
-    results = [Result(**values) for values in json.loads(text)]
+    try:
+        results = [Result(**values) for values in json.loads(text)]
+    except TypeError as error:  # of a release whose findings have other fields
+        raise _DamagedPartError("its record is of another release") from error
     if len(results) != count:
         raise _DamagedPartError(f"its record is of {len(results)} pictures, there are {count}")
     if any(result.row >= 0 for result in results):

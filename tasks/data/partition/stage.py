@@ -12,6 +12,7 @@ from tasks.data.participation import absent_sites_line
 from tasks.data.partition.division import Division, divide
 from tasks.data.partition.settings import PartitionSettings
 from tasks.data.partition.skew import client_features
+from tasks.records import VERSION
 from tasks.waiting import one_at_a_time
 
 
@@ -90,6 +91,7 @@ def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, 
     counts = dataset.targets[server].sum(axis=0, dtype=np.int64).tolist()
     return {
         "digest": clients_digest(dataset.digest, division.rows, server, features, seed),
+        "version": VERSION,
         "dataset_digest": dataset.digest,
         "scheme": settings.scheme,
         **found,

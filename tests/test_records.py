@@ -1,0 +1,99 @@
+"""Records on disk are read by other releases than the one that wrote them."""
+
+import json
+
+import pytest
+
+from flows.find_runs import read_run
+from flows.settings import Settings, as_values
+from models.errors import UserError
+from tasks.data.dataset import load_dataset, read_json
+from tasks.records import VERSION, RoundRecord, Update
+from tasks.report import build_report
+from tasks.rounds import load_round
+from tasks.store import Store
+from tasks.summary import load_records
+
+# rounds/0002/round.json as commit 5cfad71 wrote it
+OLD = """{"round": 2, "model": {"uri": "rounds/0002/model.safetensors", "digest": "ab12", "bytes": 400},
+"prototypes": [], "groups": {"client-0": 0}, "participants": ["client-0", "client-1"], "updates": {"1": [{"client":
+"client-0", "model": {"uri": "", "digest": "cd12", "bytes": 400}, "samples": 12, "steps": 3, "sums": {"classification":
+[6.0, 12.0]}, "seconds": 0.5, "state": {"uri": "clients/client-0/x.safetensors", "digest": "ef12", "bytes": 40}}]},
+"dropped": [{"client": "client-1", "stage": 1, "reason": "no answer in 3600 s"}], "stages": [{"name":
+"stage 1 local training", "seconds": 1.5, "bytes_down": 800, "bytes_down_naive": 800, "bytes_up": 400, "clients": 1}],
+"weights": {"client-0": 1.0}, "metrics": {"macro_ap": 0.5, "loss": 0.7}, "per_class": {"crane": {"ap": 0.5, "support":
+4.0}}, "per_site": {"north": {"macro_ap": 0.5, "images": 8.0}}, "per_client": {"client-0": {"macro_ap": 0.25}},
+"server_state": null, "client_states": {"client-0": {"uri": "clients/client-0/x.safetensors", "digest": "ef12",
+"bytes": 40}}, "notes": ["by size"]}"""
+
+
+def write(root, value, number=2):
+    folder = root / "rounds" / f"{number:04d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "round.json").write_text(value if isinstance(value, str) else json.dumps(value))
+
+
+def test_a_round_of_5cfad71_is_read_as_it_was(tmp_path):
+    write(tmp_path, OLD)
+    record, old = load_round(Store(tmp_path), 2), json.loads(OLD)
+    assert load_records(tmp_path) == [record]
+    again = json.loads(json.dumps(record.as_dict()))
+    assert {key: again[key] for key in old} == old
+    assert again["version"] == VERSION and record.updates[1][0].mean("classification") == 0.5
+
+
+def test_a_field_that_is_missing_has_its_default_and_one_that_is_not_known_is_left_out(tmp_path):
+    value = json.loads(OLD)
+    bare = {"round": 2, "model": value["model"]}
+    write(tmp_path, bare)
+    assert load_round(Store(tmp_path), 2) == RoundRecord.of(bare)
+    for name in value:
+        if name not in bare:
+            write(tmp_path, {key: entry for key, entry in value.items() if key != name})
+            assert len(load_records(tmp_path)) == 1, name
+    value["of_a_later_release"] = {"x": 1}
+    for entries in (value["stages"], value["dropped"], value["updates"]["1"]):
+        entries[0]["of_a_later_release"] = 1
+    write(tmp_path, value)
+    assert load_round(Store(tmp_path), 2) == RoundRecord.of(json.loads(OLD))
+
+
+def test_what_a_round_cannot_be_without_is_damage(tmp_path):
+    write(tmp_path, {"round": 2})
+    with pytest.raises(UserError, match="damaged"):
+        load_round(Store(tmp_path), 2)
+
+
+def test_a_record_of_a_later_version_is_refused_by_that_name(tmp_path, tiny_data):
+    later = json.loads(OLD) | {"version": VERSION + 1}
+    write(tmp_path, later)
+    (tmp_path / "run.json").write_text(json.dumps({"version": VERSION + 1, "classes": []}))
+    (tmp_path / "settings.json").write_text(json.dumps(as_values(Settings())))
+    (tmp_path / "dataset.json").write_text(json.dumps({"version": VERSION + 1}))
+    for read in (
+        lambda: load_round(Store(tmp_path), 2),
+        lambda: load_records(tmp_path),
+        lambda: read_run(tmp_path),
+        lambda: read_json(tmp_path / "dataset.json", "hint"),
+        lambda: load_dataset(tmp_path),
+    ):
+        with pytest.raises(UserError, match=r"later release[\s\S]*version 2"):
+            read()
+    write(tmp_path, OLD)
+    with pytest.raises(UserError, match="later release"):
+        build_report(tmp_path, tmp_path / "report")
+
+
+def test_every_record_that_is_written_bears_its_version(tiny_data):
+    summaries = (tiny_data.dataset / "dataset.json", tiny_data.clients / "clients.json")
+    assert [json.loads(file.read_text())["version"] for file in summaries] == [VERSION, VERSION]
+    update = json.loads(OLD)["updates"]["1"][0]
+    assert Update.of(update).as_dict()["version"] == VERSION
+
+
+def test_findings_of_another_release_are_decoded_again(tmp_path):
+    from tasks.data.parts import _DamagedPartError, _found, _sealed
+
+    (tmp_path / "part.json").write_text(_sealed([{"of_a_later_release": 1}]))
+    with pytest.raises(_DamagedPartError, match="another release"):
+        _found(tmp_path, "part", 1)

@@ -1,0 +1,192 @@
+"""A run that is started again, asked for fewer rounds, or loses MLflow on the way."""
+
+import json
+import logging
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from flows.federate import federate
+from flows.progress import Quiet
+from flows.run_lock import locked
+from flows.runs import DataPaths
+from flows.settings import load_settings
+from models.errors import UserError
+
+SETS = (
+    "ingest.image_size=32", "partition.scheme=iid", "partition.clients=4", "method.name=fedavg", "objective.name=bce",
+    "model.name=resnet18", "train.epochs=1", "evaluation.every=2", "federation.rounds=3", "federation.workers=1",
+    "tracking.log_models=false", "report.pictures=2",
+)  # fmt: skip
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def play(tiny_data, migrated, tmp_path_factory):
+    """``play(folder, *overrides, progress=None)`` runs it with the runs in ``folder``, where MLflow has a database."""
+    data = DataPaths(tiny_data.dataset, tiny_data.clients)
+
+    def call(folder: Path, *overrides: str, progress=None):
+        folder.mkdir(exist_ok=True)
+        if not (folder / "mlflow.db").exists() and not (folder / "r").exists():
+            shutil.copy(migrated, folder / "mlflow.db")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FEDSCENE_RUNS", str(folder))
+            return federate(load_settings(None, ["tiny"], [*SETS, *overrides]), data, run_id="r", progress=progress)
+
+    return call
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """No pictures in the report: drawing them takes seconds."""
+    monkeypatch.setattr("tasks.report._draw", lambda *_: {})
+    monkeypatch.setattr("tasks.report._data_figures", lambda *_: ({}, []))
+
+
+@pytest.fixture(scope="module")
+def finished(play, tmp_path_factory):
+    """A folder with a finished run of three rounds, the first of which was not scored; and its summary."""
+    folder = tmp_path_factory.mktemp("finished") / "runs"
+    return folder, play(folder)
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """A copy of the finished run's folder. MLflow's database names the first one's artifacts, so it takes its place."""
+    shutil.copytree(finished[0], tmp_path / "runs")
+    return tmp_path / "runs", finished[1]
+
+
+def points(folder, key, run_id):
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        query = "SELECT step, value FROM metrics WHERE key = ? AND run_uuid = ? ORDER BY step"
+        return database.execute(query, (key, run_id)).fetchall()
+
+
+def everything(folder):
+    files = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        dump = list(database.iterdump())
+    return {path: entry for path, entry in files.items() if path.name not in (".lock", "mlflow.db.lock")}, dump
+
+
+def test_starting_a_finished_run_again_changes_nothing(finished, play):
+    folder, summary = finished
+    before = everything(folder)
+    again = play(folder)
+    assert (again.digest, again.mlflow_run_id) == (summary.digest, summary.mlflow_run_id)
+    files, dump = everything(folder)
+    assert [path for path in files if files[path] != before[0].get(path)] == [] and len(files) == len(before[0])
+    assert dump == before[1]
+
+
+def test_fewer_rounds_are_the_result_after_these_everywhere_and_it_is_scored(copy, play, plain):
+    folder, whole = copy
+    fewer = play(folder, "federation.rounds=1")
+    assert fewer.rounds == 1 and fewer.digest == whole.records[0].model.digest != whole.digest
+    assert not whole.records[0].metrics and fewer.metrics["macro_ap"] > 0
+    report = json.loads((folder / "r/report/metrics.json").read_text())
+    assert (report["rounds"], report["macro_ap"]) == (1, fewer.metrics["macro_ap"])
+    assert points(folder, "round", fewer.mlflow_run_id) == [(1, 1.0)]
+    assert points(folder, "macro_ap", fewer.mlflow_run_id) == [(1, fewer.metrics["macro_ap"])]
+    again = play(folder)
+    assert (again.digest, again.metrics, again.mlflow_run_id) == (whole.digest, whole.metrics, whole.mlflow_run_id)
+    assert json.loads((folder / "r/report/metrics.json").read_text())["rounds"] == 3
+    # The first round's scores, which it had not been logged with, are there now; nothing is there twice
+    assert [step for step, _ in points(folder, "macro_ap", whole.mlflow_run_id)] == [1, 2, 3]
+    assert [step for step, _ in points(folder, "round", whole.mlflow_run_id)] == [1, 2, 3]
+
+
+def test_an_end_that_was_skipped_is_scored_as_if_it_had_been_the_end(tmp_path, play, plain):
+    class Stop(Quiet):
+        def round_done(self, record, found=False):
+            if record.round == 1 and not found:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path / "a", progress=Stop())
+    late, straight = play(tmp_path / "a", "federation.rounds=1"), play(tmp_path / "b", "federation.rounds=1")
+    assert late.digest == straight.digest and late.metrics == straight.metrics
+    assert late.records[0].per_class == straight.records[0].per_class
+    assert points(tmp_path / "a", "macro_ap", late.mlflow_run_id) == [(1, late.metrics["macro_ap"])]
+
+
+def test_a_round_killed_before_it_was_tracked_is_tracked_by_the_next_start(tmp_path, play, plain, monkeypatch):
+    from flows.track import Tracker
+
+    def end(*_):
+        raise SystemExit("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(Tracker, "round_done", end)
+        play(tmp_path / "a", "evaluation.every=1")
+    assert (tmp_path / "a/r/rounds/0001/round.json").exists()
+    (tmp_path / "a/r/left.safetensors.1-2.tmp").touch()
+    summary = play(tmp_path / "a", "evaluation.every=1")
+    assert [step for step, _ in points(tmp_path / "a", "macro_ap", summary.mlflow_run_id)] == [1, 2, 3]
+    assert not list((tmp_path / "a/r").rglob("*.tmp")) and not (tmp_path / "a/r/updates").exists()
+
+
+def test_a_database_deleted_on_the_way_ends_no_run_and_the_next_start_logs_all(tmp_path, play, plain, caplog):
+    class Delete(Quiet):
+        def round_done(self, record, found=False):
+            if record.round == 1:
+                (tmp_path / "a/mlflow.db").unlink()
+
+    with caplog.at_level(logging.WARNING):
+        summary = play(tmp_path / "a", progress=Delete())
+    said = [record.getMessage() for record in caplog.records if record.name == "flows.track"]
+    assert summary.rounds == 3 and len(said) == 2, said
+    assert "goes on without MLflow" in said[0] and "same command again" in said[1]
+    assert all(len(text.splitlines()) < 8 for text in said)
+    again = play(tmp_path / "a")
+    assert again.digest == summary.digest
+    assert [step for step, _ in points(tmp_path / "a", "round", again.mlflow_run_id)] == [1, 2, 3]
+
+
+def test_a_database_locked_to_the_end_ends_no_run(tmp_path, play, plain, caplog):
+    held = []
+
+    class Lock(Quiet):
+        def round_done(self, record, found=False):
+            if record.round == 1:
+                held.append(sqlite3.connect(tmp_path / "a/mlflow.db", isolation_level=None))
+                held[0].execute("BEGIN EXCLUSIVE")
+
+    with caplog.at_level(logging.WARNING):
+        summary = play(tmp_path / "a", "tracking.timeout=0.1", progress=Lock())
+    held[0].close()
+    said = [record.getMessage() for record in caplog.records if record.name == "flows.track"]
+    assert summary.rounds == 3 and len(said) == 2 and "database is locked" in said[0], said
+    again = play(tmp_path / "a")
+    assert [step for step, _ in points(tmp_path / "a", "round", again.mlflow_run_id)] == [1, 2, 3]
+
+
+def test_whoever_writes_into_a_run_holds_its_lock(copy, tmp_path, monkeypatch):
+    from flows.fidelity import formulas
+    from flows.stages import write_report
+
+    folder, summary = copy
+    root = folder / "r"
+    monkeypatch.setenv("FEDSCENE_RUNS", str(folder))
+    held = []
+
+    def score(*_):
+        assert (root / formulas.PRINTED).exists()
+        with pytest.raises(UserError, match="another process"), locked(root):
+            held.append("not")
+        held.append("yes")
+        return {"metrics": {"macro_ap": 0.1}}
+
+    monkeypatch.setattr("tasks.evaluate.evaluate_model", score)
+    monkeypatch.setattr(formulas, "printed_sum", lambda *_: 0.5)
+    formulas.printed_average(root, summary.records)
+    assert held == ["yes"] and not (root / formulas.PRINTED).exists()
+    with locked(root):
+        with pytest.raises(UserError, match=r"another process[\s\S]*--out"):
+            write_report(root, root / "report")
+        monkeypatch.setattr("tasks.pictures.report_with_pictures", lambda *_: None)
+        write_report(root, tmp_path / "elsewhere")
