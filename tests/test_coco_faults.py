@@ -82,6 +82,29 @@ def test_many_that_name_no_image_are_few_rows(tmp_path):
     assert len(lost) == 2 and "498 more" in lost[-1]
 
 
+def test_a_file_without_any_annotation_makes_no_negatives(tmp_path):
+    draw(tmp_path, "a.png", "b.png")
+    dump(tmp_path / "train.json", coco({1: "a.png"}, [(1, 3)]))
+    dump(tmp_path / "test.json", coco({1: "b.png"}))
+    row = rows_of("coco", tmp_path)["b.png"]
+    assert row.reason == "no_annotation" and "ingest.coco.empty" in row.detail
+    assert rows_of("coco", tmp_path, empty="negative")["b.png"].labels == []
+    dump(tmp_path / "all.json", coco({1: "a.png", 2: "b.png"}))  # names the images, and says nothing of them
+    rows = rows_of("coco", tmp_path)
+    assert (rows["a.png"].labels, rows["a.png"].split) == (["crack"], "train")
+
+
+@pytest.mark.parametrize("key", ["filename", "path", "id"])
+def test_an_image_without_a_file_name_counts(tmp_path, key):
+    draw(tmp_path, "a.png")
+    content = coco({1: "a.png"}, [(1, 3), (2, 3)])
+    content["images"].append({"id": 2, key: "b.png"})
+    (tmp_path / "x.json").write_text(json.dumps(content))
+    rows = found(tmp_path)
+    assert rows["x.json#images[1]"][0] == "no_image"
+    assert key == "id" or key in rows["x.json#images[1]"][2]
+
+
 def test_without_dangling_ones_an_image_without_annotation_is_a_negative(tmp_path):
     assert labels_of(tmp_path, [(7, 17)])["a.png"][:2] == ("", [])
 

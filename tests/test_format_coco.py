@@ -57,7 +57,7 @@ def test_labels_and_what_is_left_over(tmp_path):
     }
     dump(tmp_path / "labels.json", coco(images | {9: {"width": 1}}, marks))
     lost = [f"labels.json#{place}" for place in ("image_id 77", "image_id 78", "annotations[9]", "annotations[10]")]
-    rows = rows_of("coco", tmp_path, missing=["gone.png", *lost])
+    rows = rows_of("coco", tmp_path, missing=["gone.png", "labels.json#images[7]", *lost])
     assert reasons(rows) == {
         **dict.fromkeys(lost, ("quarantined", "dangling")),
         "images/two.png": ("ok", ""),
@@ -68,6 +68,7 @@ def test_labels_and_what_is_left_over(tmp_path):
         "images/odd.png": ("fixed", "odd_box"),
         "images/broken.jpg": ("quarantined", "not_an_image"),
         "gone.png": ("quarantined", "no_image"),
+        "labels.json#images[7]": ("quarantined", "no_image"),
         "labels.json": ("ok", "metadata"),
         "package.json": ("ignored", "other"),
         "readme.md": ("ignored", "other"),
@@ -80,7 +81,12 @@ def test_labels_and_what_is_left_over(tmp_path):
     assert "4 annotation(s) of no listed image" in remarks
     assert "1 image(s) without a file_name, at position 7" in remarks
     assert classes_of("coco", tmp_path) == ["crack", "oil", "rust"]  # in id order, unused or not
-    assert rows_of("coco", tmp_path, missing=["gone.png"], dangling="pass_over")["images/none.png"].labels == []
+    assert (
+        rows_of("coco", tmp_path, missing=["gone.png", "labels.json#images[7]"], dangling="pass_over")[
+            "images/none.png"
+        ].labels
+        == []
+    )
 
 
 def test_original_layout_splits_and_other_tasks(tmp_path):

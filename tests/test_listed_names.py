@@ -1,11 +1,14 @@
 """Names in lists that differ from the files' only by what systems change: found when only one file can be meant."""
 
+import json
 import unicodedata
 
 import pytest
 from format_rows import rows_of
 from test_format_coco import coco, dump
 from voc_trees import encoded, picture, put
+
+from tasks.data.rules import NameRule, namer
 
 READERS = ("coco", "table")
 
@@ -100,3 +103,30 @@ def test_split_lists_of_yolo(tmp_path):
     put(tmp_path / "data.yaml", b"names: [crack]")
     put(tmp_path / "test.txt", b"IMAGES\\a.PNG\n")
     assert rows_of("yolo", tmp_path)["images/A.png"].split == "test"
+
+
+def test_ids_of_flair(tmp_path):
+    for number, name in enumerate(("AB12.jpg", "c.png", "C.png")):
+        put(tmp_path / name, encoded(picture(number)))
+    entries = [{"image_id": name, "user_id": "u", "labels": ["oil"], "partition": "train"} for name in ("ab12", "c%2e")]
+    put(tmp_path / "labels_and_metadata.json", json.dumps(entries).encode())
+    found = rows_of("flair", tmp_path, missing=["c%2e"])
+    assert (found["AB12.jpg"].reason, found["AB12.jpg"].labels) == ("near_name", ["oil"])
+    assert found["c.png"].reason == found["C.png"].reason == "no_annotation"
+
+
+@pytest.mark.parametrize(
+    ("file", "listed"),
+    [
+        ("re\u0301seau.png", "r\u00e9seau.png"),
+        ("in/IMG_1.PNG", "img_1.png"),
+        ("in/a b.png", "in/a%20b.png"),
+        ("in/a.png", "C:\\data\\IN\\a.png"),
+    ],
+)
+def test_tables_of_sites(tmp_path, file, listed):
+    put(tmp_path / "sites.csv", f"path,name\n{listed},north\nother/z.png,south\nmore/Z.png,west\n".encode())
+    name_of = namer(NameRule.model_validate({"rule": "table", "table": tmp_path / "sites.csv"}), "ingest.site")
+    assert name_of(file, {}) == "north"
+    assert name_of("in/z.png", {}) == ""  # of neither folder
+    assert name_of("Z.PNG", {}) == ""  # of either

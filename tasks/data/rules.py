@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal, Self
@@ -11,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.data.near_names import near_parts
 from tasks.data.text import normal, read_text, valid_encoding
 
 #: The name of what a rule does not name; images without a site are quarantined.
@@ -82,8 +84,8 @@ def namer(rule: NameRule, where: str, default: str = NO_NAME) -> Namer:
         return lambda path, fields: _field(column, path, fields, f"{where}.column")
     if rule.rule == "table":
         assert rule.table is not None
-        names = _table(rule.table.expanduser(), where, rule.encoding)
-        return lambda path, _: names.get(path) or names.get(PurePosixPath(path).name, NO_NAME)
+        table = _Table(_table(rule.table.expanduser(), where, rule.encoding))
+        return lambda path, _: table.name_of(path)
     return lambda _path, _fields: default
 
 
@@ -102,6 +104,32 @@ def _field(column: str, path: str, fields: Mapping[str, str], where: str) -> str
         found = ", ".join(fields) or "this format has no table"
         raise UserError("there is no such column", where=where, expected=column, found=f"{found} (at {path})")
     return normal(fields[column])
+
+
+class _Table:
+    """Names by path or bare file name, as written or nearly so."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._near: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+        for path, name in names.items():
+            parts = near_parts(path)
+            self._near[parts[-1]].append((parts, name))
+
+    def name_of(self, path: str) -> str:
+        """The name of a file; of a path that is nearly listed, when all such entries agree."""
+        path = normal(path)
+        found = self._names.get(path) or self._names.get(PurePosixPath(path).name)
+        if found is None:
+            parts = near_parts(path)
+            some = [(one, name) for one, name in self._near.get(parts[-1], ()) if _one_ends_with_other(one, parts)]
+            found = some[0][1] if len({name for _, name in some}) == 1 else NO_NAME
+        return found
+
+
+def _one_ends_with_other(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    length = min(len(one), len(other))
+    return one[-length:] == other[-length:]
 
 
 def _table(path: Path, where: str, encoding: str | None) -> dict[str, str]:

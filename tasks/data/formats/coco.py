@@ -15,11 +15,12 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.coco_json import Listing, load_listing, looks_like_coco
+from tasks.data.formats.coco_json import Listing, load_listing, looks_like_coco, missing_keys
 from tasks.data.formats.coco_records import Record, Rules
 from tasks.data.formats.foreign import foreign_file
-from tasks.data.formats.listed import Finder, Mention, Wanted, listed_image, parts_of, unlisted_row
+from tasks.data.formats.listed import Finder, Mention, Wanted, listed_image, unlisted_row
 from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, left_over, scan
+from tasks.data.near_names import parts_of
 from tasks.data.rules import Namer, namer
 from tasks.data.sample import RawSample
 from tasks.data.shared_text import shared_encodings
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 LAYOUT = "a JSON with images, annotations and categories, in a folder with the images or in annotations/ beside them"
 KIND = "either"
 _JSON_FOLDERS = frozenset({"annotations", "annotation"})
+_LOOKED_AT = 3  # files that are read only to name them
 _OBJECTS = "instances_"  # COCO's own name for the JSON of objects; keypoints and the like list the same images again
 
 Use = tuple[Listing, Record, str]  # and how its name was read, when no file is called exactly so
@@ -53,11 +55,14 @@ class Settings(Section):
         description="Annotations marked ignore: their label counts or not; ask: an image whose labels depend on it is "
         "unusable. Crowds (iscrowd) count, what is marked deleted does not.",
     )
+    empty: Literal["unlabelled", "negative"] = Field(
+        "unlabelled", description="What a JSON with images and not one annotation says of them: nothing, or no label."
+    )
 
     @property
     def rules(self) -> Rules:
         """What they say of odd annotations."""
-        return Rules(self.ignored, self.dangling == "distrust")
+        return Rules(self.ignored, self.dangling == "distrust", self.empty == "negative")
 
 
 def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str]:
@@ -95,6 +100,16 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     return f"{', '.join(found[:3])} with images and categories" if found else ""
 
 
+def nearly(root: Path, names: Sequence[str]) -> list[str]:
+    """JSON files with some of what a COCO JSON has, and what they lack."""
+    folder, told = root if root.is_dir() else root.parent, []
+    for name in [name for name in names if name.lower().endswith(".json")][:_LOOKED_AT]:
+        missing = missing_keys(folder / name)
+        if missing:
+            told.append(f"{name} is nearly a COCO JSON, but has no {' and no '.join(missing)}")
+    return told
+
+
 def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
     """Every file once: the JSON files, then the images in name order, those that are listed but missing included.
 
@@ -111,9 +126,10 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
         yield from (file_row(entry, "ignored", "other") for entry in tree.annotations if entry.name not in read_too)
     for listing in listings:
         yield _json_row(listing)
-        if own.dangling == "distrust":
-            for place, detail in listing.dangling.items():
-                yield RawSample(place, NO_SITE, None, "quarantined", "dangling", detail=detail)
+        for place, detail in listing.dangling.items() if own.dangling == "distrust" else ():
+            yield RawSample(place, NO_SITE, None, "quarantined", "dangling", detail=detail)
+        for place, detail in listing.nameless.items():
+            yield RawSample(place, NO_SITE, None, "quarantined", "no_image", detail=detail)
     site_of = namer(ingest.site, "ingest.site", ONE_SITE) if ingest.site.rule == "column" else None
     others = tree.others + tree.copies  # the content decides what is an image
     listed_others = [entry for entry in others if entry.name in uses]
@@ -201,7 +217,8 @@ def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Us
 
 
 def _listed(entry: Entry, uses: Sequence[Use], site_of: Namer | None) -> RawSample:
-    """The row of a listed image."""
+    """The row of a listed image; a JSON without annotations does not contradict one that has some."""
+    uses = [use for use in uses if use[1].reason != "no_annotation"] or uses
     mentions = [
         Mention(one.labels, listing.split, listing.entry.name, one.reason, one.detail, one.fields, one.boxes, loose)
         for listing, one, loose in uses

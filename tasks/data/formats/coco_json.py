@@ -13,6 +13,8 @@ from tasks.data.formats.foreign import foreign_json
 from tasks.data.formats.tree import Entry, split_of_name
 from tasks.data.text import Encodings, TextError, decode_text
 
+_LARGEST = 64 * 2**20  # bytes of a JSON that is parsed only to name it
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -25,6 +27,7 @@ class Listing:
         head: The name of a category that only heads the others and has no annotation; "" without one.
         records: Its images.
         dangling: Annotations of no listed image: where they stand -> what is wrong with them.
+        nameless: Images without a file name, in the same way.
         remarks: What is odd in it, one line each.
         encoding: The encoding it was decoded with, when that needed a repair, else "".
     """
@@ -35,6 +38,7 @@ class Listing:
     head: str
     records: tuple[Record, ...]
     dangling: dict[str, str]
+    nameless: dict[str, str]
     remarks: tuple[str, ...] = ()
     encoding: str = ""
 
@@ -46,6 +50,18 @@ def looks_like_coco(path: Path) -> bool:
     except OSError:
         return False  # the file's own row will say so
     return text.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")[:1] == b"{" and b'"images"' in text and b'"categories"' in text
+
+
+def missing_keys(path: Path) -> list[str]:
+    """What a JSON with at least one of COCO's three lists lacks; nothing for any other file."""
+    try:
+        text, _ = decode_text(path.read_bytes() if path.stat().st_size < _LARGEST else b"", ask=False)
+        data = json.loads(text)
+    except (OSError, TextError, ValueError, RecursionError):
+        return []
+    keys = ("images", "annotations", "categories")
+    missing = [key for key in keys if not isinstance(data, dict) or not isinstance(data.get(key), list)]
+    return missing if len(missing) < len(keys) and foreign_json(data) is None else []
 
 
 def load_listing(entry: Entry, rules: Rules, encodings: Encodings | None = None) -> Listing:
@@ -81,6 +97,7 @@ def load_listing(entry: Entry, rules: Rules, encodings: Encodings | None = None)
         categories.names[head] if head is not None else "",
         joined.records,
         joined.dangling,
+        joined.nameless,
         tuple(remarks),
         encoding,
     )

@@ -18,6 +18,7 @@ Json = dict[str, Any]
 Marks = dict[str | None, list[Json]]
 _LARGEST = 1e12  # of a side in pixels; Python's integers may be too large for a float
 _OTHER_KEYS = ("imageId", "imageID", "image", "img_id", "imgId", "image_name", "file_name", "filename")
+_FILE_KEYS = ("filename", "fileName", "path", "name", "image", "coco_url", "flickr_url")
 _SET = (True, 1, "1", "true", "True")
 
 
@@ -28,10 +29,12 @@ class Rules:
     Attributes:
         ignored: Whether annotations marked ``ignore`` count.
         distrust: Whether images without annotations are no negatives while annotations belong to no listed image.
+        empty: Whether the images of a JSON that has not one annotation are negatives.
     """
 
     ignored: Literal["ask", "count", "leave_out"] = "ask"
     distrust: bool = True
+    empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,14 @@ class Joined:
 
     Attributes:
         records: The images that have a file name.
-        dangling: What belongs to no listed image: where it stands -> what is wrong with it.
+        dangling: Annotations that belong to no listed image: where they stand -> what is wrong with them.
+        nameless: Images without a file name: where they stand -> what is wrong with them.
         remarks: What is odd, one line each.
     """
 
     records: tuple[Record, ...]
     dangling: dict[str, str]
+    nameless: dict[str, str]
     remarks: tuple[str, ...]
 
 
@@ -93,14 +98,19 @@ def join(images: Sequence[Any], marks: Sequence[Any] | None, categories: Categor
             "ingest.coco.dangling says otherwise"
         )
     records = []
+    said = marks is not None and (bool(marks) or rules.empty)
     for key, some in by_id.items():
         shared = len({image["file_name"] for image in some if _has_file(image)}) > 1
         for image in some:
             if _has_file(image) and not is_set(image, "deleted"):
-                own = None if marks is None else attached.get(key, ())
-                records.append(_record(image, own, categories, rules, "" if marks is None else doubt, shared))
+                own = attached.get(key, ()) if said else None
+                records.append(_record(image, own, categories, rules, doubt, shared))
+    most = max(1, len(images))
     return Joined(
-        tuple(records), _dangling(loose, name, max(1, len(images))), tuple(_remarks(images, marks or (), len(loose)))
+        tuple(records),
+        _dangling(loose, name, most),
+        _nameless(images, name),
+        tuple(_remarks(images, marks, len(loose))),
     )
 
 
@@ -147,6 +157,16 @@ def _dangling(loose: Sequence[tuple[int, Any]], name: str, most: int) -> dict[st
     return told
 
 
+def _nameless(images: Sequence[Any], name: str) -> dict[str, str]:
+    """Entries for an image that name no file."""
+    told = {}
+    for number, image in enumerate(images):
+        if not _has_file(image):
+            other = next((key for key in _FILE_KEYS if isinstance(image, dict) and key in image), None)
+            told[f"{name}#images[{number}]"] = "no file_name" + (f", but {other}, which is not read" if other else "")
+    return told
+
+
 def _what(place: str) -> str:
     key = place.partition(" ")[0]
     if key == "image_id":
@@ -163,16 +183,20 @@ def _reference(mark: Any) -> str:
     return ""
 
 
-def _remarks(images: Sequence[Any], marks: Sequence[Any], loose: int) -> list[str]:
+def _remarks(images: Sequence[Any], marks: Sequence[Any] | None, loose: int) -> list[str]:
     nameless = [str(number) for number, image in enumerate(images) if not _has_file(image)]
     gone = [plain(image["file_name"]) for image in images if _has_file(image) and is_set(image, "deleted")]
-    erased = [str(number) for number, mark in enumerate(marks) if isinstance(mark, dict) and is_set(mark, "deleted")]
+    places = [
+        str(number) for number, mark in enumerate(marks or ()) if isinstance(mark, dict) and is_set(mark, "deleted")
+    ]
     hint = f"{loose} annotation(s) of no listed image; if they are left over, set ingest.coco.dangling to pass_over"
+    none = "not one annotation; if its images hold no label, set ingest.coco.empty to negative"
     return [
         *remark(nameless, "image(s) without a file_name, at position"),
         *remark(gone, "image(s) marked deleted, left out:"),
-        *remark(erased, "annotation(s) marked deleted, not counted, at position"),
+        *remark(places, "annotation(s) marked deleted, not counted, at position"),
         *([hint] if loose else []),
+        *([none] if marks is not None and not marks else []),
     ]
 
 
@@ -189,7 +213,7 @@ def _record(
     elif shared:
         reason, detail = "ambiguous_pair", f"image id {id_of(image['id'])} stands for several files"
     elif marks is None:
-        reason, detail = "no_annotation", "the JSON has no annotations"
+        reason, detail = "no_annotation", "the JSON has no annotations at all (ingest.coco.empty)"
     elif None in found:
         reason, detail = "bad_annotation", _unknown(counted, categories)
     elif rules.ignored == "ask" and set(found) != some:

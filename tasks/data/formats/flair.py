@@ -7,6 +7,7 @@ label; an empty list in a file made of it is taken for what it says, none of the
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +19,7 @@ from tasks.data.formats.flair_hdf5 import SUFFIXES, holds_images, read_records
 from tasks.data.formats.flair_records import PARTITIONS, Record, load_json
 from tasks.data.formats.listed import unlisted_row
 from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, image_row, left_over, scan
+from tasks.data.near_names import near_pairs
 from tasks.data.rules import Namer, namer
 from tasks.data.sample import RawSample
 from tasks.data.source import FilePicture, Picture
@@ -108,19 +110,22 @@ def _listed(
     files: dict[str, list[Entry]] = defaultdict(list)
     for entry in tree.images:
         files[entry.stem].append(entry)
+    near = near_pairs(files, by_id)
     for entry in tree.images:
-        same = files[entry.stem]
+        same, image = files[entry.stem], near.get(entry.stem, entry.stem)
         # The down-sized images may lie beside the raw ones.
         small = [file for file in same if _SMALL in PurePosixPath(file.name).parts] or same
-        if entry.stem not in by_id:
+        if image not in by_id:
             yield unlisted_row(entry, listing.name, unlisted)
         elif len(small) > 1:
             yield image_row(entry, "ambiguous_pair", ", ".join(file.name for file in small))
         elif entry is small[0]:
-            yield _sample(entry.name, by_id[entry.stem], FilePicture(entry.path), site_of)
+            row = _sample(entry.name, by_id[image], FilePicture(entry.path), site_of)
+            loose = image != entry.stem and row.status != "quarantined"
+            yield replace(row, status="fixed", reason="near_name", detail=f"listed as {image}") if loose else row
         else:  # not hashed, as the raw images take more than a terabyte
             yield RawSample(entry.name, entry.site, None, "ignored", "other", detail=f"{small[0].name} is read")
-    for image in sorted(by_id.keys() - files.keys() - {entry.stem for entry in tree.excluded}):
+    for image in sorted(by_id.keys() - files.keys() - set(near.values()) - {entry.stem for entry in tree.excluded}):
         user = by_id[image][0].user
         yield RawSample(image, user, None, "quarantined", "no_image", detail=f"listed in {listing.name}")
 

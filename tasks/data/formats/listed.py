@@ -1,7 +1,5 @@
 """Finds the files that a list or a JSON names, which is seldom exactly how they lie on this disk."""
 
-import unicodedata
-import urllib.parse
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +7,7 @@ from pathlib import PurePosixPath
 
 from tasks.data.formats.tree import NO_SITE, Entry, file_row, image_row, split_of
 from tasks.data.image_kinds import SUFFIXES
+from tasks.data.near_names import near_parts, parts_of
 from tasks.data.rules import Namer
 from tasks.data.sample import Boxes, RawSample
 from tasks.data.source import FilePicture
@@ -283,16 +282,3 @@ def _whole(index: _Index, parts: tuple[str, ...], folders: Iterable[tuple[str, .
 def _base(index: _Index, parts: tuple[str, ...], split: str | None, taken: Collection[str]) -> list[str]:
     found = [name for _, name in index.get(parts[-1], ()) if name not in taken]
     return [name for name in found if split is None or split_of(name) in (None, split)]
-
-
-def parts_of(listed: str) -> tuple[str, ...]:
-    """A path's parts without what differs between machines: drives, roots, ``.`` and ``..``, backslashes."""
-    text = unicodedata.normalize("NFC", listed.strip()).replace("\\", "/")
-    return tuple(part for part in text.split("/") if part not in ("", ".", "..") and not part.endswith(":")) or ("",)
-
-
-def near_parts(listed: str) -> tuple[str, ...]:
-    """A path's parts without what file systems and web addresses change: case, ``%20``, kinds of blanks, ``?query``."""
-    parts = parts_of(urllib.parse.unquote(listed))
-    last = parts[-1].partition("?")[0] or parts[-1]
-    return tuple(" ".join(part.split()).lower() for part in (*parts[:-1], last))

@@ -5,7 +5,6 @@
 
 import re
 import unicodedata
-import urllib.parse
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import PurePosixPath
 
 from tasks.data.formats.tree import NO_SITE, ROLE_FOLDERS, Entry, Tree, file_row, image_row
 from tasks.data.image_kinds import SUFFIXES
+from tasks.data.near_names import near_text
 from tasks.data.sample import RawSample
 
 
@@ -74,6 +74,17 @@ def annotation_names(names: Sequence[str], suffix: str) -> list[str]:
         if path.suffix.lower() in SUFFIXES:
             keys |= {near_text(path.stem), near_text(path.name)}
     return [n for n in names if n.lower().endswith(suffix) and near_text(PurePosixPath(n).stem) in keys]
+
+
+def image_names(names: Sequence[str]) -> str:
+    """What images are called here, for a message about names that do not fit."""
+    some = [PurePosixPath(name).name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
+    return f"images are called {', '.join(some[:3])}" if some else "there is no image"
+
+
+def few(some: Sequence[str], of: Sequence[str]) -> str:
+    """How many more there are like the first."""
+    return f" (as for {len(some)} of {len(of)} such files)" if len(some) > 1 else ""
 
 
 def misfits(group: Group) -> Iterator[RawSample]:
@@ -151,8 +162,3 @@ def _near_names(stem: str) -> set[str]:
     path = PurePosixPath(stem)
     bare = path.stem if path.suffix.lower() in SUFFIXES else stem
     return {near_text(name) for name in (stem, bare, _UPLOADED.sub("", bare))}
-
-
-def near_text(text: str) -> str:
-    """Without what file systems and web addresses change."""
-    return " ".join(unicodedata.normalize("NFC", urllib.parse.unquote(text)).split()).lower()

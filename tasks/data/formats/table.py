@@ -14,11 +14,12 @@ from pydantic import Field
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.label_cells import NULLS
-from tasks.data.formats.listed import Finder, Mention, Wanted, joined, listed_image, parts_of, unlisted_row
+from tasks.data.formats.listed import Finder, Mention, Wanted, joined, listed_image, unlisted_row
 from tasks.data.formats.table_columns import Columns
 from tasks.data.formats.table_look import nearly, one_hot_of, recognise
 from tasks.data.formats.table_rows import SUFFIXES, OpenTable, TableRow, open_table
 from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, left_over, scan, split_of_name
+from tasks.data.near_names import parts_of
 from tasks.data.rules import Namer, namer
 from tasks.data.sample import RawSample
 from tasks.data.source import BytesPicture

@@ -17,12 +17,12 @@ from pydantic import Field
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.foreign import foreign_file
-from tasks.data.formats.listed import parts_of
-from tasks.data.formats.pairing import annotation_names, misfits, near_text, pair
+from tasks.data.formats.pairing import annotation_names, few, image_names, misfits, pair
 from tasks.data.formats.pairs import pair_row
 from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, left_over, scan
-from tasks.data.formats.voc_xml import parse_annotation
+from tasks.data.formats.voc_xml import AnnotationError, parse_annotation
 from tasks.data.image_kinds import SUFFIXES
+from tasks.data.near_names import near_text, parts_of
 from tasks.data.sample import RawSample
 from tasks.data.shared_text import shared_encodings
 from tasks.data.text import Encodings, TextError, decode_text
@@ -34,6 +34,7 @@ LAYOUT = "JPEGImages/NAME.jpg with Annotations/NAME.xml, or any folders in which
 KIND = "folder"
 _SPLITS = ("train", "val", "test")
 _OF_CLASS = (*_SPLITS, "trainval")
+_LOOKED_AT = 3  # files that are read only to name them
 
 
 class Settings(Section):
@@ -67,6 +68,20 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     files = [name for name in names if name.lower().endswith(".xml")]
     both = len(annotation_names(names, ".xml"))
     return f"{both} XML files with the names of images" if both and 2 * both >= len(files) else ""
+
+
+def nearly(root: Path, names: Sequence[str]) -> list[str]:
+    """Of XML files that are annotations but not of an image here, the first, and what they lack."""
+    files = [name for name in names if name.lower().endswith(".xml")]
+    paired = set(annotation_names(names, ".xml"))
+    lonely = [name for name in files if name not in paired]
+    for name in lonely[:_LOOKED_AT]:
+        try:
+            parse_annotation((root / name).read_bytes())
+        except (OSError, AnnotationError):
+            continue
+        return [f"{name} is a VOC annotation, but no image has its name{few(lonely, files)}; {image_names(names)}"]
+    return []
 
 
 def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:

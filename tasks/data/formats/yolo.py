@@ -13,7 +13,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from tasks.data.formats.foreign import foreign_text
-from tasks.data.formats.pairing import Group, annotation_names, misfits, pair
+from tasks.data.formats.pairing import Group, annotation_names, few, image_names, misfits, pair
 from tasks.data.formats.pairs import pair_row
 from tasks.data.formats.tree import NO_SITE, Entry, Tree, file_row, left_over, scan, split_of
 from tasks.data.formats.voc_xml import Annotation, AnnotationError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LAYOUT = "images/NAME.jpg with labels/NAME.txt (or both in one folder), and data.yaml, obj.names or classes.txt"
 KIND = "folder"
 _LABEL_FOLDERS = frozenset({"labels", "label", "annotations", "annotation"})
+_LOOKED_AT = 20  # text files that are read only to name them
 _BOX = 4  # numbers of a box: centre and size, as shares of the image's sides
 
 
@@ -58,6 +59,22 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     pairs = annotation_names(names, ".txt")
     good = pairs and all(_like_labels(root / name) for name in pairs[:5])
     return f"{len(pairs)} text files of label lines with the names of images" if good else ""
+
+
+def nearly(root: Path, names: Sequence[str]) -> list[str]:
+    """The first text file of label lines without its image, or of an image's name without label lines."""
+    pairs, told = annotation_names(names, ".txt"), []
+    paired = set(pairs)
+    lonely = [name for name in names if name.lower().endswith(".txt") and name not in paired]
+    some = [name for name in lonely[:_LOOKED_AT] if _like_labels(root / name, empty=False)]
+    if some:
+        more = few(lonely, [*lonely, *pairs])
+        told.append(f"{some[0]} holds YOLO's label lines, but no image has its name{more}; {image_names(names)}")
+    other = next((name for name in pairs[:5] if not _like_labels(root / name)), None)
+    if other is not None:
+        line = _first_line(root / other)
+        told.append(f"{other} has the name of an image, but its first line is no 'index x y width height': {line!r}")
+    return told
 
 
 def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
@@ -178,14 +195,21 @@ def _in_label_folder(entry: Entry, paired: set[PurePosixPath]) -> bool:
     return folder in paired or any(part.lower() in _LABEL_FOLDERS for part in folder.parts)
 
 
-def _like_labels(path: Path) -> bool:
-    """Whether a text file is empty or begins with an index and a number."""
+def _first_line(path: Path) -> str:
+    try:
+        return decode_text(path.read_bytes(), ask=False)[0].lstrip().partition("\n")[0].strip()[:60]
+    except (OSError, TextError):
+        return ""
+
+
+def _like_labels(path: Path, empty: bool = True) -> bool:
+    """Whether a text file begins with an index and a number, or is ``empty``."""
     try:
         text, _ = decode_text(path.read_bytes(), ask=False)
     except (OSError, TextError):
         return False
     words = text.split(maxsplit=2)[:2]
     try:
-        return not words or (len(words) > 1 and words[0].isdigit() and float(words[1]) == float(words[1]))
+        return (empty and not words) or (len(words) > 1 and words[0].isdigit() and float(words[1]) == float(words[1]))
     except ValueError:
         return False

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from models.errors import UserError
-from tasks.data.formats.listed import Finder, parts_of
+from tasks.data.formats.listed import Finder
 from tasks.data.formats.tree import Entry, Tree, file_row, split_of
 from tasks.data.formats.yolo_names import NamesFile
 from tasks.data.image_kinds import SUFFIXES
+from tasks.data.near_names import parts_of
 from tasks.data.sample import RawSample
 from tasks.data.text import Encodings, TextError, decode_text
 
