@@ -51,12 +51,13 @@ def check(
     """
     with user_errors(as_json):
         from flows.environment import runs_root
+        from flows.places import claim, place_for
         from flows.progress import counting
         from flows.settings import load_settings
         from tasks.data.audit import audit
         from tasks.data.audit_report import REPORT, write_audit
         from tasks.data.dataset import replacing
-        from tasks.names import file_name
+        from tasks.waiting import one_at_a_time
 
         given = list(set_ or ())
         file = Path(params) if params else None
@@ -66,9 +67,12 @@ def check(
             settings = load_settings(file, preset or (), sets)
             with counting(console(True), "checking") as progress:
                 found = audit(settings.ingest, settings.seed, why, progress, workers)
-        folder = out or runs_root() / "audit" / file_name(path.resolve().name or "root")
-        with replacing(folder, REPORT) as partial:
-            files = [folder / file.name for file in write_audit(found, partial)]
+        place = runs_root() / "audit"
+        with one_at_a_time(out or place, "writes an audit"):
+            folder = out or place_for(place, path.resolve().name or "root", str(path.resolve()))
+            with replacing(folder, REPORT) as partial:
+                files = [folder / file.name for file in write_audit(found, partial)]
+                claim(partial, str(path.resolve()))
         if as_json:
             rows = [{field: row[field] for field in _FILE_FIELDS} for row in found.rows]
             print_json(found.findings | {"report": str(files[0]), "files": rows})

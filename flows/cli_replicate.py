@@ -42,17 +42,17 @@ def replicate(
             _list(None if table is None else load_table(table), as_json)
             return
         from flows.environment import runs_root
+        from flows.places import table_folder
         from flows.replicate.progress import Rows
         from flows.replicate.run import make_plan, state
         from flows.replicate.run import replicate as run_rows
-        from tasks.names import file_name
 
         loaded = load_table(table)
         plan = make_plan(loaded, scale, data, _names(rows), set_ or (), numbers(seeds))
         if dry_run:
             _show_state(state(plan), as_json)
             return
-        folder = out or runs_root() / "tables" / file_name(f"{loaded.name}-{scale}")
+        folder = out or table_folder(runs_root() / "tables", table, loaded.name, scale)
         with Rows(console(True)) as progress:
             report = run_rows(plan, folder, progress)
         failed = [row["name"] for row in report["rows"] if row["failed"]]

@@ -22,6 +22,7 @@ from flows.settings import Settings
 from flows.track import Tracker, open_tracker
 from models.errors import UserError
 from tasks.context import RunContext
+from tasks.data.unusable import unusable
 from tasks.records import ModelRef, RoundRecord
 from tasks.rounds import finished_rounds, folder_of, prune, rescore_round
 from tasks.store import Store
@@ -40,6 +41,7 @@ class Summary:
         report: Path of the report.
         root: The run's folder.
         records: Every round.
+        data: What of the source is not used: ``tasks.data.unusable.unusable``, and the data set's folder.
     """
 
     run_id: str
@@ -50,6 +52,7 @@ class Summary:
     report: str
     root: str
     records: list[RoundRecord] = field(repr=False)
+    data: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, without the rounds' records."""
@@ -138,6 +141,7 @@ def _federate(
         report=str(report / "report.md"),
         root=str(run.root),
         records=records,
+        data={"dataset": run.context.dataset, **unusable(Path(run.context.dataset))},
     )
 
 

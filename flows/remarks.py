@@ -4,7 +4,7 @@ from flows.runs import DataPaths
 
 
 def data_remarks(data: DataPaths) -> list[str]:
-    """Sentences on sites that take no part, on what the partition warned of, and on sets too small to judge by.
+    """Sentences on files and sites that take no part, what the partition warned of, and sets too small to judge by.
 
     Raises:
         UserError: If the data are missing or damaged.
@@ -12,6 +12,7 @@ def data_remarks(data: DataPaths) -> list[str]:
     from tasks.data.clients import load_clients
     from tasks.data.dataset import load_dataset
     from tasks.data.participation import absent_sites_line, untrained_sites
+    from tasks.data.unusable import unusable, unusable_line
     from tasks.verdict import warnings
 
     dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
@@ -19,4 +20,9 @@ def data_remarks(data: DataPaths) -> list[str]:
     sizes = {key: float(len(dataset.indices(split))) for key, split in (("images", "test"), ("val_images", "val"))}
     small = warnings({key: size for key, size in sizes.items() if size})
     without = [] if sizes["val_images"] else ["there are no validation images: the best round is chosen on test images"]
-    return [*filter(None, [absent]), *clients.summary.get("warnings", []), *small, *without]
+    return [
+        *filter(None, [unusable_line(unusable(data.dataset)), absent]),
+        *clients.summary.get("warnings", []),
+        *small,
+        *without,
+    ]

@@ -4,30 +4,26 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from models.errors import UserError
+from tasks.waiting import one_at_a_time
 
 LOCK = ".lock"  # in a run's folder; its time is when the run was worked on last
 
 
 @contextlib.contextmanager
-def locked(root: Path, hint: str = "wait for it") -> Iterator[None]:
+def locked(root: Path, hint: str = "wait for it", wait: bool = False) -> Iterator[None]:
     """One process at a time works on a run; whatever writes into its folder does so under this lock.
 
+    Args:
+        root: The run's folder.
+        hint: What to do when another one does.
+        wait: Whether to wait for another process instead.
+
     Raises:
-        UserError: If another one does.
+        UserError: If another one does and this shall not wait.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(str(root / LOCK), timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise UserError("another process is working on this run", where=root, hint=hint) from error
-    try:
+    refusal = "another process is working on this run"
+    with one_at_a_time(root, "works on this run", refusal, hint, wait, root / LOCK):
         yield
-    finally:
-        lock.release()
 
 
 def remove_unfinished(root: Path) -> None:

@@ -21,6 +21,7 @@ from tasks.data.audit_report import AUDIT, AUDIT_FILES
 from tasks.data.clients import Clients, load_clients, require_match
 from tasks.data.dataset import Dataset, load_dataset
 from tasks.data.figures import FILES
+from tasks.data.unusable import unusable
 from tasks.initial import fixed_tables
 from tasks.records import VERSION
 from tasks.report import DATA_FIGURES
@@ -170,7 +171,8 @@ def run_of(settings: Settings, data: DataPaths) -> str:
 def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> Iterator[Run]:
     """A run for these settings and data, locked for the duration. The same ones give the same id.
 
-    Nothing is written before the run is known to be ours and nobody else works on it.
+    Nothing is written before the run is known to be ours and nobody else works on it; for another process that does,
+    this one waits, and then goes on from what is finished.
 
     Args:
         settings: Effective settings.
@@ -178,15 +180,15 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
         run_id: A name of one's own instead of the derived one.
 
     Raises:
-        UserError: If the data are missing or damaged, do not belong together, or do not fit the settings; if
-            another process works on the run, or it was started with other settings.
+        UserError: If the data are missing or damaged, do not belong together, or do not fit the settings; if this
+            process has the run open already, or it was started with other settings.
     """
     start = _start(settings, data)
     dataset, clients, tables = start.dataset, start.clients, start.tables
     sizes = {client: len(clients.indices[client]) for client in clients.ids}
     name = checked_id(run_id) if run_id is not None else start.derived_id(settings)
     root, store = runs_root() / name, Store(runs_root() / name)
-    with locked(root):
+    with locked(root, wait=True):
         _refuse_other(store, start.fingerprint)
         (root / LOCK).touch()
         remove_unfinished(root)
@@ -270,5 +272,6 @@ def _remember(store: Store, settings: Settings, run: Run) -> None:
             "clients": run.context.clients,
             "method": settings.method.name,
             "model": settings.model.name,
+            "input": unusable(Path(run.context.dataset)),
         },
     )

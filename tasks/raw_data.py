@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from filelock import FileLock, Timeout
 
 from models.errors import UserError
 from tasks.names import is_portable, visible_name
 from tasks.versioning import check_repository, run_dvc, write_params
+from tasks.waiting import one_at_a_time
 
 RAW = Path("data/raw")
 IGNORE = "data/raw/.gitignore"  # written by DVC: git must not take the data themselves
@@ -77,17 +77,18 @@ def add(
         raise UserError(
             "A link cannot be versioned", where=target, hint=f"fedscene data add {shlex.quote(str(source))}"
         )
-    before, in_place = _md5(pointer), source == target.absolute()
+    in_place = source == target.absolute()
     files = list(_files(source))
     _check_readable(files, source)
-    if in_place:
-        run_dvc(root, ["add", str(RAW / name)])
-    else:
-        _check_replaceable(root, name, _origin(root, source), replace)
-        with _incoming(root) as folder:
+    with _incoming(root) as folder:
+        before = _md5(pointer)
+        if in_place:
+            run_dvc(root, ["add", str(RAW / name)])
+        else:
+            _check_replaceable(root, name, _origin(root, source), replace)
             _copy(files, source, folder / name, progress)
             _swap(root, folder, name)
-        write_params(pointer, {"meta.origin": _origin(root, source)}, create=True)
+            write_params(pointer, {"meta.origin": _origin(root, source)}, create=True)
     out = _out(pointer)
     taken = int(out.get("nfiles", 1))
     change = "new" if before is None else "same" if before == out["md5"] else "changed"
@@ -204,22 +205,15 @@ def changed_outs(root: Path, targets: Sequence[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _incoming(root: Path) -> Iterator[Path]:
-    """An empty folder beside the data, for one process at a time; removed at the end."""
+    """An empty folder beside the data, for one process at a time, others wait; removed at the end."""
     folder = root / RAW / INCOMING
-    locks = root / ".dvc" / "tmp"
-    locks.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(locks / "fedscene-add.lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise UserError("Another process is adding data", where=root.resolve(), hint="wait for it") from error
-    try:
-        shutil.rmtree(folder, ignore_errors=True)  # what a killed one left
-        folder.mkdir(parents=True)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.release()
+    with one_at_a_time(root / RAW, "adds data", file=root / ".dvc" / "tmp" / "fedscene-add.lock"):
+        try:
+            shutil.rmtree(folder, ignore_errors=True)  # what a killed one left
+            folder.mkdir(parents=True)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _copy(files: Sequence[Path], source: Path, target: Path, progress: Progress | None) -> None:

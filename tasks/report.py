@@ -17,6 +17,7 @@ from models.errors import UserError
 from models.files import copy_file, write_text
 from tasks.data.audit_report import AUDIT_FILES, REPORT
 from tasks.data.figures import FIGURES, TABLE, TITLES
+from tasks.data.unusable import unusable_line
 from tasks.markdown import markdown_table, safe_cell
 from tasks.records import RoundRecord, require_known
 from tasks.report_tables import (
@@ -216,7 +217,9 @@ def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: flo
     title = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}"
     silent = last.get("micro_recall") == 0 and last.get("micro_precision") == 0
     note = f"\n\nNothing true had a score from {threshold:g} on: F1, precision and recall are 0. Train longer."
-    return f"{title}{note if silent else ''}\n\n## Plots"
+    unused = unusable_line(run.get("input") or {}, where=False)
+    unused = f"\n\n{unused}; [what was read, and what was not used]({REPORT}) lists them." if unused else ""
+    return f"{title}{note if silent else ''}{unused}\n\n## Plots"
 
 
 def _settings(settings: Mapping[str, Any]) -> str:

@@ -15,7 +15,9 @@ _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextlib.contextmanager
-def one_at_a_time(place: Path, what: str, nested: str = "") -> Iterator[bool]:
+def one_at_a_time(
+    place: Path, what: str, refusal: str = "", hint: str = "wait for it", wait: bool = True, file: Path | None = None
+) -> Iterator[bool]:
     """Holds ``place`` for the duration; another process that asks for it waits until this one ends, however it ends.
 
     The lock is the operating system's, on the file ``.<name>.lock`` beside the place: what a dead process left is no
@@ -24,31 +26,38 @@ def one_at_a_time(place: Path, what: str, nested: str = "") -> Iterator[bool]:
     Args:
         place: The file or folder; it need not exist.
         what: What is done there, as ``prepares data``; for the others' message.
-        nested: Error message for a place that this very process holds already, where waiting could be for ever;
-            "" to wait all the same (for another thread).
+        refusal: The error where nobody shall wait, or would wait for ever: for this very process; "" to wait all the
+            same (for another thread).
+        hint: The error's hint.
+        wait: Whether to wait for another process.
+        file: A lock file of its own, which stays, with its times.
 
     Yields:
         Whether this process had to wait, so that the work may be done already.
 
     Raises:
-        UserError: With ``nested``, if this process holds the place.
+        UserError: With ``refusal``.
     """
-    place.parent.mkdir(parents=True, exist_ok=True)
-    lock = place.with_name(f".{place.name}.lock")
+    lock = file or place.with_name(f".{place.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
     held, waited = _lock(lock, wait=False), False
     if held is None:
         found = _holder(lock)
-        if nested and found.startswith(f"process {os.getpid()} "):
-            raise UserError(nested, where=place, hint="wait for it")
+        if refusal and (not wait or found.startswith(f"process {os.getpid()} ")):
+            raise UserError(refusal, where=place, found=found, hint=hint)
         logging.getLogger(__name__).warning("waiting for %s: %s; its result will be used", found, place)
         held, waited = _lock(lock, wait=True), True
     assert held is not None
     try:
+        before = os.fstat(held)
         os.ftruncate(held, 0)
         os.pwrite(held, f"process {os.getpid()} that {what} since {time.strftime('%H:%M:%S')}".encode(), 0)
+        if file is not None:
+            os.utime(held, ns=(before.st_atime_ns, before.st_mtime_ns))
         yield waited
     finally:
-        lock.unlink(missing_ok=True)  # while it is held: who waits for this file sees that it is gone, and makes anew
+        if file is None:
+            lock.unlink(missing_ok=True)  # while it is held: who waits for it sees that it is gone, and makes another
         os.close(held)
 
 

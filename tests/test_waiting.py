@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -62,3 +63,38 @@ def test_a_dead_process_is_no_obstacle(tmp_path, monkeypatch):
     with one_at_a_time(tmp_path / "place", "works") as waited:
         assert not waited
     assert not (tmp_path / ".place.lock").exists()
+
+
+HOLD = """
+import time
+from pathlib import Path
+from flows.run_lock import locked
+with locked(Path("runs/mine")):
+    Path("held").touch()
+    time.sleep(1)
+    Path("runs/mine/done").touch()
+"""
+
+
+@pytest.mark.integration
+def test_a_run_that_another_process_works_on_is_waited_for_and_a_report_is_not(
+    tiny_data, tmp_path, monkeypatch, caplog
+):
+    from flows.run_lock import locked
+    from flows.runs import DataPaths, open_run
+    from flows.settings import load_settings
+    from models.errors import UserError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
+    other = subprocess.Popen([sys.executable, "-c", HOLD])
+    while not (tmp_path / "held").exists():
+        assert other.poll() is None
+        time.sleep(0.05)
+    with pytest.raises(UserError, match="another process") as caught, locked(tmp_path / "runs/mine", "elsewhere"):
+        pass
+    assert str(other.pid) in str(caught.value.found) and caught.value.hint == "elsewhere"
+    settings = load_settings(None, ["tiny"], ["ingest.image_size=32"])
+    with open_run(settings, DataPaths(tiny_data.dataset, tiny_data.clients), "mine") as run:
+        assert (run.root / "done").exists()
+    assert f"waiting for process {other.pid} that works on this run" in caplog.text and other.wait() == 0

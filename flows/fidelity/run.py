@@ -10,6 +10,7 @@ from flows.fidelity import page
 from flows.fidelity.claims import FMMAN_CLAIMS, row_of
 from flows.fidelity.formulas import PrintedAverage, contrast_by_stage, feature_cosines, printed_average
 from flows.find_runs import read_run
+from flows.places import table_folder
 from flows.replicate.run import RowProgress, make_plan, replicate, require_writable
 from flows.replicate.tables import load_table
 from flows.settings import Settings, as_values
@@ -64,7 +65,7 @@ def fidelity(
     tables = []
     for name in TABLES:
         plan = make_plan(load_table(name), SCALE, None, (), overrides, seeds)
-        tables.append(replicate(plan, runs_root() / "tables" / f"{name}-{SCALE}", progress))
+        tables.append(replicate(plan, table_folder(runs_root() / "tables", name, name, SCALE), progress))
     failed = [f"{t['table']}: {row['name']}: {row['failed']}" for t in tables for row in t["rows"] if row["failed"]]
     if failed:
         raise UserError("rows failed, so there is no report", where=", ".join(TABLES), found="; ".join(failed))
