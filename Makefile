@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PRESET ?= demo
 
 .DEFAULT_GOAL := help
-.PHONY: help run tiny test test-unit fuzz check format ui server clean
+.PHONY: help run tiny test test-unit fuzz torture check format ui server clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ test-unit: $(STAMP) ## Run the tests that need no server and no other process
 
 fuzz: $(STAMP) ## Feed damaged inputs to the readers (ARGS="--kind images --count 20000")
 	@PYTHONPATH="$(CURDIR)" $(BIN)/python tests/fuzz $(ARGS)
+
+torture: $(STAMP) ## Kill a run at each of its events and start it again, about half an hour (ARGS="--sample 6")
+	@PYTHONPATH="$(CURDIR)" $(BIN)/python tests/torture $(ARGS)
 
 check: $(STAMP) ## Lint, types, import contracts, file sizes
 	$(BIN)/ruff check .

@@ -157,6 +157,7 @@ def main() -> int:
     parser.add_argument("--methods", nargs="+", default=["fedavg", "moon"])
     parser.add_argument("--sample", type=int, help="kills of each phase, instead of all")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
+    parser.add_argument("--database", type=Path, help="an MLflow database to begin with, instead of making one")
     parser.add_argument("--out", type=Path, default=environment.runs_root() / "torture")
     options = parser.parse_args()
     began, rng = time.monotonic(), random.Random(options.seed)  # noqa: S311 - which events, no secret
@@ -167,6 +168,8 @@ def main() -> int:
         if set(options.phases) & {"start", "rounds", "end"}:
             base = scratch / "base"
             base.mkdir()
+            if options.database:
+                shutil.copy(options.database, base / "mlflow.db")
             for name in ("database", "data"):
                 made = in_child(Phase(name, "fedavg"), base, None, False)
                 assert made.result is not None, made.said
