@@ -221,6 +221,10 @@ def test_patterns(pattern, fits, does_not):
     assert not any(map(found, does_not))
 
 
+def test_one_pattern_needs_no_brackets():
+    assert IngestSettings.model_validate({"exclude": "*.png"}).exclude == ["*.png"]
+
+
 @pytest.mark.parametrize("wrong", [[""], ["/"], ["[b-a]"]])
 def test_patterns_that_cannot_be_used_are_refused(wrong):
     with pytest.raises(ValueError, match="pattern"):

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from models.files import write_text
 from tasks.data.audit import Audit, Row
-from tasks.data.decode import DecodeError, Limits, decode
+from tasks.data.decode import DecodeError, decode
 from tasks.data.manifest import FILE as MANIFEST
 from tasks.data.manifest import REASONS, write_manifest
 from tasks.data.sample import STATUSES
@@ -26,7 +26,7 @@ _MOST_PATHS = 4  # of a group in a table
 _SIDE = 192  # pixels of a picture kept for the sheet
 # No pixels, or none that may be decoded
 _WITHOUT_PIXELS = frozenset(
-    {"unreadable", "empty", "not_an_image", "truncated", "too_large", "multi_frame", "bad_mode"}
+    {"unreadable", "empty", "not_an_image", "flat", "truncated", "too_large", "multi_frame", "bad_mode"}
 )
 _KINDS = {"bytes": "same bytes", "pixels": "same pixels", "near": "look alike"}
 
@@ -180,7 +180,7 @@ def _write_sheet(audit: Audit, path: Path) -> Path | None:
     pictures: list[np.ndarray] = []
     captions: list[str] = []
     rows = [r for r in audit.rows if r["status"] == "quarantined" and r["width"] and r["reason"] not in _WITHOUT_PIXELS]
-    limits = Limits(audit.settings.max_pixels, 1, audit.settings.background)
+    limits = replace(audit.settings.limits, min_side=1, enough=0)
     for row in _in_turn(rows) if audit.source.module.KIND != "none" else ():
         if len(pictures) == MOST_PICTURES:
             break

@@ -120,6 +120,11 @@ class IngestSettings(_Formats):
             )
         return names
 
+    @field_validator("include", "exclude", mode="before")
+    @classmethod
+    def _one_pattern(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
     @field_validator("include", "exclude")
     @classmethod
     def _patterns(cls, value: list[str] | None) -> list[str] | None:

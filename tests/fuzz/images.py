@@ -18,7 +18,7 @@ from tasks.data.pixels import few_colours
 
 from .frame import Case, drawn
 
-SHORT = 700
+SHORT = 500
 _LIMITS = Limits(max_pixels=2_000_000, min_side=1, enough=96)
 _SIDES = (24, 17)
 _SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 16: 8}  # of EXIF's types
