@@ -61,7 +61,8 @@ def _turned(header: dict[str, Any], rng: random.Random) -> None:
 
 def _offsets(header: dict[str, Any], rng: random.Random) -> None:
     entry = _entry(header, rng)
-    first, last = (entry.get("data_offsets") or [0, 4])[:2] if isinstance(entry.get("data_offsets"), list) else (0, 4)
+    held = entry.get("data_offsets")
+    first, last = held if isinstance(held, list) and len(held) == 2 else (0, 4)
     ways = ([last, first], [first, rng.choice(_SIZES)], [rng.choice(_SIZES), last], [0, 4], [first], [], None, "0,4")
     entry["data_offsets"] = rng.choice(ways)
 
