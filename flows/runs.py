@@ -13,6 +13,7 @@ from flows.find_runs import checked_id
 from flows.rounds import load_method
 from flows.run_lock import LOCK, locked, remove_unfinished
 from flows.settings import Settings, as_values
+from flows.source import code_version
 from models.errors import LabelError, UserError
 from models.files import copy_file
 from models.timm_settings import FAMILIES, check_image_size
@@ -257,7 +258,8 @@ def _refuse_other(store: Store, print_: str) -> None:
 
 
 def _remember(store: Store, settings: Settings, run: Run) -> None:
-    """Writes ``settings.json`` and ``run.json``."""
+    """Writes ``settings.json`` and ``run.json``, which keeps the code that the run was begun with."""
+    begun = store.read_json("run.json").get("code") if store.exists("run.json") else code_version()
     store.write_json("settings.json", as_values(settings))
     store.write_json(
         "run.json",
@@ -273,5 +275,6 @@ def _remember(store: Store, settings: Settings, run: Run) -> None:
             "method": settings.method.name,
             "model": settings.model.name,
             "input": unusable(Path(run.context.dataset)),
-        },
+        }
+        | ({} if begun is None else {"code": begun}),
     )

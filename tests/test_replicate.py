@@ -13,6 +13,7 @@ from flows.replicate.report import measured, row_metrics, spread
 from flows.replicate.run import make_plan, replicate, state
 from flows.replicate.tables import Job, load_table
 from flows.replicate.write import page, write_table
+from flows.source import code_version
 from models.errors import UserError
 from tasks.records import RoundRecord, StageLog
 
@@ -90,6 +91,7 @@ def test_page_shows_ours_beside_the_papers_and_says_what_it_is_not(made):
     assert [cell.strip() for cell in line.split("|")][2:5] == [f"{ours:.2f}", f"{ours:.2f}", "50.00"]
     assert "Broken (failed)" in text and "no such preset" in text and "Broken: It cannot run." in text
     assert "Small." in text and "drawn pictures" in text
+    assert report["code"] == code_version() and f"| code | {report['code']} |" in text
     assert {path.name for path in (root / "out").iterdir()} == {
         "table.md",
         "table.json",

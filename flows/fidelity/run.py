@@ -14,6 +14,7 @@ from flows.places import table_folder
 from flows.replicate.run import RowProgress, make_plan, replicate, require_writable
 from flows.replicate.tables import load_table
 from flows.settings import Settings, as_values
+from flows.source import code_version
 from models.errors import UserError
 from models.files import write_text
 from tasks.rounds import finished_rounds
@@ -95,7 +96,7 @@ def write(tables: Sequence[Mapping[str, Any]], measured: Measured) -> str:
         f"# {TITLE}",
         "Written by `fedscene fidelity` from the results of the tables "
         + ", ".join(f"`{t['table']}`" for t in tables)
-        + "; do not edit. The paper: J. Low Power Electron. Appl. 2025, 15(3), 46.",
+        + f"; do not edit. Code: {code_version()}. The paper: J. Low Power Electron. Appl. 2025, 15(3), 46.",
         "## What the paper leaves open, and what we chose",
         page.choices_table(as_values(Settings())),
         "## The claims",

@@ -10,6 +10,7 @@ from typing import Any
 from flows.replicate.tables import METRICS, Job, Table
 from flows.runs import DataPaths
 from flows.settings import Settings, as_values, flat
+from flows.source import code_version
 from models.errors import UserError
 from tasks.names import metric_parts
 from tasks.records import RoundRecord
@@ -46,6 +47,7 @@ def describe(table: Table, scale: str, jobs: Sequence[Job], settings: Settings, 
         "data": _data(table, scale, settings, data),
         "rows": [_row(table, name, by_row[name], scale) for name in table.rows],
         "settings": _shared(jobs),
+        "code": code_version(),
         "versions": _versions(),
         "machine": {"system": platform.platform(), "cores": os.cpu_count()},
     }

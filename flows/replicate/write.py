@@ -85,6 +85,8 @@ def _about(report: Mapping[str, Any]) -> str:
         "seeds of the training": ", ".join(map(str, report["seeds"])),
         "classes without a positive test image": ", ".join(data["classes_without_positives"]) or "none",
         "partition's digest": data["partition_digest"],
+        "code": report.get("code"),
+        "note on the code": report.get("code_note"),
         "made with": ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
         "on": f"{report['machine']['system']}, {report['machine']['cores']} cores",
     }
