@@ -51,11 +51,10 @@ def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.
 
     def make() -> "tuple[nn.Module, np.ndarray, dict[str, Any]]":
         from models.export import Probabilities
-        from tasks.data.dataset import load_dataset
         from tasks.network import build_network
 
         network = build_network(context, context.open_store(), ref).cpu().eval()
-        example = load_dataset(Path(context.dataset)).images[:2].astype("float32") / 255.0
+        example = context.load_data()[0].images[:2].astype("float32") / 255.0
         about = {
             "labels": list(context.classes),
             "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, squashed to this size",

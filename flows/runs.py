@@ -212,6 +212,7 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
             precision=settings.federation.precision,
             client_timeout_s=settings.federation.client_timeout_s,
             fingerprint=start.fingerprint,
+            data_digest=clients.digest,
         )
         run = Run(name, root, context, sizes, clients.digest)
         _remember(store, settings, run)

@@ -6,12 +6,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from models.errors import UserError
 from tasks.records import ModelRef
 from tasks.store import Store, digest_of
 
 if TYPE_CHECKING:
     from models.settings import ModelSettings
     from tasks.client.settings import TrainSettings
+    from tasks.data.clients import Clients
+    from tasks.data.dataset import Dataset
     from tasks.evaluation_settings import EvaluationSettings
 
 
@@ -37,6 +40,7 @@ class RunContext:
         precision: ``fp32`` or ``bf16`` (autocast, CUDA only).
         client_timeout_s: Longest time one client may train.
         fingerprint: Digest of all that decides a result; part of every output's name.
+        data_digest: Digest of the partition, which names the data set's; "" to take whatever is there.
     """
 
     store: str
@@ -56,6 +60,31 @@ class RunContext:
     precision: str = "fp32"
     client_timeout_s: float = 3600.0
     fingerprint: str = field(default="")
+    data_digest: str = ""
+
+    def load_data(self) -> "tuple[Dataset, Clients]":
+        """Data set and clients of the run, verified; they are in memory from an earlier task in most cases.
+
+        Raises:
+            UserError: They are missing or damaged, or others have taken their place since the run began.
+        """
+        from tasks.data.clients import load_clients
+        from tasks.data.dataset import load_dataset
+
+        dataset, clients = load_dataset(Path(self.dataset)), load_clients(Path(self.clients))
+        for found, expected, where in (
+            (clients.digest, self.data_digest or clients.digest, self.clients),
+            (dataset.digest, clients.summary["dataset_digest"], self.dataset),
+        ):
+            if found != expected:
+                raise UserError(
+                    "the data of this run were replaced while it was running",
+                    where=where,
+                    expected=expected,
+                    found=found,
+                    hint="start it again: it goes on if they are the same, else it is another run",
+                )
+        return dataset, clients
 
     def open_store(self) -> Store:
         """The run's store."""

@@ -4,7 +4,6 @@ The one mean over clients is that of personal models, each scored on the whole p
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,11 +132,9 @@ def evaluate_model(
     Raises:
         UserError: If weights do not fit the network.
     """
-    from tasks.data.clients import load_clients
-    from tasks.data.dataset import load_dataset
     from tasks.network import build_network
 
-    dataset, clients = load_dataset(Path(context.dataset)), load_clients(Path(context.clients))
+    dataset, clients = context.load_data()
     model, personal = build_network(context, context.open_store(), ref), sorted(overlays or {})
     assert set(personal) <= set(clients.ids), f"overlays of unknown clients: {personal}"
     scored = Scored(context, model, dataset)

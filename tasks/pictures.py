@@ -27,11 +27,10 @@ def sample_pictures(context: "RunContext", ref: ModelRef) -> ModelRef:
     import numpy as np
     import torch
 
-    from tasks.data.dataset import load_dataset
     from tasks.network import build_network, scores
     from tasks.randomness import numpy_generator
 
-    store, dataset = context.open_store(), load_dataset(Path(context.dataset))
+    store, (dataset, _) = context.open_store(), context.load_data()
     rows = dataset.indices("test")
     rows = numpy_generator(context.seed, "report pictures").permutation(rows)[:MOST_PICTURES]
     images = np.ascontiguousarray(dataset.images[rows])

@@ -74,6 +74,21 @@ def test_pixels_are_hashed_once_in_a_process_however_many_threads_ask(data, monk
     assert len(calls) == 1 and all(one is loaded[0] for one in loaded)
 
 
+def test_data_that_are_replaced_while_a_run_trains_on_them_end_it(data, make_run):
+    from tasks.client.train import client_data
+    from tasks.data.clients import load_clients
+    from tasks.data.partition import PartitionSettings, partition
+
+    folders = {name: str(data / name) for name in ("dataset", "clients")}
+    context, _ = make_run(**folders, data_digest=load_clients(data / "clients").digest)
+    client = load_clients(data / "clients").ids[0]
+    images, _ = client_data(context, client)
+    assert len(images) == 11
+    partition(data / "dataset", PartitionSettings(scheme="iid", clients=4, min_size=4), data / "clients", seed=2)
+    with pytest.raises(UserError, match="replaced while it was running"):
+        client_data(context, client)
+
+
 def pictures(folder: Path, count: int = 6) -> list[FilePicture]:
     from PIL import Image
 

@@ -23,14 +23,10 @@ def score_clients(
     Returns:
         Client id -> (mean binary cross entropy per label, number of images); the loss is NaN without images.
     """
-    from pathlib import Path
-
     from tasks.client.features import client_pictures
-    from tasks.data.clients import load_clients
-    from tasks.data.dataset import load_dataset
     from tasks.network import bce_of, build_network, scores
 
-    dataset, held = load_dataset(Path(context.dataset)), load_clients(Path(context.clients))
+    dataset, held = context.load_data()
     network = build_network(context, context.open_store(), model)
     losses = {}
     for client in sorted(clients):

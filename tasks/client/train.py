@@ -139,13 +139,9 @@ def client_data(context: "RunContext", client: str) -> "tuple[Pictures, np.ndarr
     Raises:
         UserError: If the partition does not know the client, or put all labels at the server.
     """
-    from pathlib import Path
-
     from tasks.client.features import client_pictures
-    from tasks.data.clients import load_clients
-    from tasks.data.dataset import load_dataset
 
-    dataset, clients = load_dataset(Path(context.dataset)), load_clients(Path(context.clients))
+    dataset, clients = context.load_data()
     if client not in clients.indices:
         raise UserError("no such client in the partition", where=context.clients, expected=clients.ids, found=client)
     clients.require_labels()

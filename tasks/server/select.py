@@ -137,11 +137,7 @@ def held_out(context: "RunContext", clients: Sequence[str], wanted: str) -> str:
     """
     if wanted == "train":
         return wanted
-    from pathlib import Path
-
-    from tasks.data.clients import load_clients
-
-    held = load_clients(Path(context.clients))
+    _, held = context.load_data()
     without = [client for client in clients if not len(held.rows(client, "val", "labelled"))]
     if without and wanted == "val":
         raise UserError(
