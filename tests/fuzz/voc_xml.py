@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from copy import deepcopy
 from xml.etree import ElementTree
 
 from .damage import ODD_WORDS, damaged, encoded
@@ -70,7 +71,7 @@ def _change(root: ElementTree.Element, rng: random.Random) -> str:
         others = list(root.iter())
         rng.choice(others).append(child)
     elif action == "repeated":
-        parent.append(child)
+        parent.append(deepcopy(child))  # not itself: moved into itself it would have no end
     elif action == "text":
         child.text = "".join(letter for letter in rng.choice(ODD_WORDS) if letter.isprintable() or letter in "\t\n")
     elif action == "attribute":
