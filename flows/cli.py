@@ -98,24 +98,27 @@ def run(
 def pipeline(params: Params = None, preset: Presets = None, set_: Overrides = None, as_json: Json = False) -> None:
     """The whole pipeline under DVC: ingest, version, partition, federate, report. What the schedule runs.
 
-    Changed settings are written to params.yaml first, as `dvc exp run -S` does, since dvc.lock must record what ran.
+    Changed settings are written to params.yaml first, as `dvc exp run -S` does, since dvc.lock must record what ran;
+    they are taken back if the run fails.
     """
     with user_errors(as_json):
-        from flows.params_file import write_settings
-        from flows.pipeline import run_pipeline
-        from flows.progress import Live
-        from tasks.versioning import check_repository
+        from tasks.repository import check_repository
 
-        target = Path(params or "params.yaml")
         check_repository(Path.cwd())
-        settings = settings_of(params, preset, set_)
-        changes = write_settings(target, settings)
-        for line in changes:
-            console(True).print(f"{target}: {line}")
-        if changes:
-            console(True).print(f"changed, since dvc.lock records what ran; git checkout {target} undoes it")
-        with Live(console(True), settings.federation.rounds) as live:
-            summary = run_pipeline(Path.cwd(), target, live)
+        from flows.server import import_prefect
+
+        import_prefect("pipeline")
+        from flows.pipeline import run_pipeline, with_settings
+        from flows.progress import Live
+
+        def work(settings: Any) -> Any:
+            with Live(console(True), settings.federation.rounds) as live:
+                return run_pipeline(Path.cwd(), settings, live)
+
+        def note(line: str) -> None:
+            console(True).print(line, markup=False, soft_wrap=True)
+
+        summary = with_settings(Path.cwd(), lambda: settings_of(params, preset, set_), note, work)
         show_summary(summary, as_json)
 
 

@@ -206,7 +206,12 @@ def restore(
             raise UserError("Give a version or --run", expected="one of both", hint="fedscene data versions lists them")
         found = find_version(Path.cwd(), version or _version_of_run(str(run)))
         with console(True).status("restoring"):
-            bring_back(Path.cwd(), found, lambda values: validate(values, f"params.yaml of commit {found.commit}"))
+            bring_back(
+                Path.cwd(),
+                found,
+                lambda values: validate(values, f"params.yaml of commit {found.commit}"),
+                lambda line: console(True).print(line, **_PLAIN),
+            )
         if as_json:
             print_json(_as_dict(found))
             return

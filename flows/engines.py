@@ -1,6 +1,5 @@
 """Where tasks run: in this process, or as Prefect tasks. The very same functions, and the same weights."""
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -8,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from flows.interrupt import stopping_on_interrupt
+from flows.server import require_server
 from models.errors import UserError
-from tasks.catalogue import CATALOGUE, prefect_task, worth_retrying
+from tasks.catalogue import CATALOGUE, prefect_task, refused_state, worth_retrying
 from tasks.client.train import stop_training
-from tasks.names import visible, visible_lines
+from tasks.names import visible
 
 Result = TypeVar("Result")
 Call = tuple[str, tuple]  # title, arguments
@@ -148,8 +148,8 @@ def in_flow(name: str, title: str, work: Callable[[], Result], workers: int = 1)
     Raises:
         UserError: What ``work`` refused; Prefect has the flow as failed with the same message.
     """
+    require_server(name)
     from prefect import flow
-    from prefect.states import Failed
     from prefect.task_runners import ThreadPoolTaskRunner
 
     results: list[Result] = []
@@ -158,12 +158,11 @@ def in_flow(name: str, title: str, work: Callable[[], Result], workers: int = 1)
     def call() -> Any:
         try:
             results.append(work())
-        except UserError as error:  # a failed state instead of an exception: no traceback in front of the message
+        except UserError as error:
             refused.append(error)
-            return Failed(message=visible_lines(error))
+            return refused_state(error)
         return None
 
-    _require_server()
     runner = ThreadPoolTaskRunner(max_workers=workers)  # type: ignore[var-annotated]
     try:
         with stopping_on_interrupt():
@@ -177,27 +176,3 @@ def in_flow(name: str, title: str, work: Callable[[], Result], workers: int = 1)
         raise refused[0]
     state.result()  # raises what else went wrong
     return results[0]
-
-
-def _require_server() -> None:
-    """Fails at once when ``PREFECT_API_URL`` names a server that does not answer; Prefect itself shows tracebacks.
-
-    Raises:
-        UserError: If it does not answer.
-    """
-    import urllib.request
-
-    url = os.environ.get("PREFECT_API_URL")
-    if not url:
-        return
-    try:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError("not an http address")
-        urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=10).close()  # noqa: S310 - checked above
-    except (OSError, ValueError) as error:
-        raise UserError(
-            "the Prefect server does not answer",
-            where=f"PREFECT_API_URL: {url}",
-            found=error,
-            hint="prefect server start, or unset PREFECT_API_URL, or federation.engine: direct",
-        ) from error

@@ -23,10 +23,28 @@ DEFAULTS = {
 }
 
 
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
 def prepare() -> None:
     """Sets the defaults that are not set yet."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
+    _spare_loopback()
+
+
+def _spare_loopback() -> None:
+    """Servers of this machine (Prefect's, MLflow's) are never asked through a proxy; the user's own entries stay.
+
+    Both spellings are set, as some libraries read the one and some the other.
+    """
+    if not any(value for name, value in os.environ.items() if name.lower() in PROXIES):
+        return
+    texts = (os.environ.get("no_proxy", ""), os.environ.get("NO_PROXY", ""))
+    entries = [entry.strip() for text in texts for entry in text.split(",") if entry.strip()]
+    if "*" not in entries:
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*entries, *LOOPBACK]))
 
 
 def prepare_torch() -> None:

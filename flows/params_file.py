@@ -1,5 +1,6 @@
 """``params.yaml`` written in place: comments, order and what did not change stay."""
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,16 @@ def write_settings(file: Path, settings: Settings, complete: bool = False) -> li
         versioning.write_params(file, added | changes, create=True)
     lines = [f"{key}: {now.get(key)} -> {value}" for key, value in changes.items()]
     return lines + [f"{key}: added, {value}" for key, value in added.items()]
+
+
+def settings_text(file: Path, settings: Settings) -> tuple[bytes, list[str]]:
+    """What ``write_settings`` would make of a file, and the lines that it would return; the file stays as it is."""
+    with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
+        copy = Path(folder) / file.name
+        if file.exists():
+            copy.write_bytes(file.read_bytes())
+        lines = write_settings(copy, settings)
+        return copy.read_bytes(), lines
 
 
 def _left_out(written: Mapping[str, Any], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

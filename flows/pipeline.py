@@ -5,7 +5,9 @@ are recorded afterwards, so that ``dvc repro`` finds nothing to do. The deployme
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from flows.environment import prepare
 
@@ -18,35 +20,84 @@ from flows.engines import PrefectEngine, in_flow  # noqa: E402
 from flows.enough import check_enough  # noqa: E402
 from flows.federate import Summary  # noqa: E402
 from flows.federation import Progress  # noqa: E402
-from flows.params_file import write_settings  # noqa: E402
+from flows.params_file import settings_text  # noqa: E402
 from flows.progress import Quiet  # noqa: E402
 from flows.runs import require_weights  # noqa: E402
 from flows.settings import Settings, load_settings  # noqa: E402
 from flows.stages import federate_stage, report_stage  # noqa: E402
+from models.errors import PREFIX, UserError  # noqa: E402
 from tasks import versioning  # noqa: E402
+from tasks.catalogue import refused_state  # noqa: E402
+from tasks.names import visible_lines  # noqa: E402
+from tasks.raw_data import recover  # noqa: E402
+from tasks.undo import undoable  # noqa: E402
 
 PARAMS = "params.yaml"
+Result = TypeVar("Result")
+
+
+class Printed(Quiet):
+    """Notes as lines of the worker's log."""
+
+    def note(self, text: str) -> None:
+        """Prints the line."""
+        print(text, flush=True)
 
 
 @flow(name="pipeline", persist_result=False)
-def pipeline(root: str = ".", overrides: list[str] | None = None) -> None:
+def pipeline(root: str = ".", overrides: list[str] | None = None) -> Any:
     """Brings data, model and report up to date.
 
     Args:
         root: The DVC repository.
-        overrides: ``section.key=value`` texts, written to ``params.yaml`` before anything runs.
+        overrides: ``section.key=value`` texts, written to ``params.yaml`` before anything runs; taken back if it fails.
     """
     os.chdir(root)
-    settings = load_settings(Path(PARAMS), (), overrides or ())
-    write_settings(Path(PARAMS), settings)
-    run_pipeline_stages(Path.cwd(), settings, Quiet())
+    here, progress = Path.cwd(), Printed()
+    try:
+        with_settings(
+            here,
+            lambda: load_settings(Path(PARAMS), (), overrides or ()),
+            progress.note,
+            lambda settings: run_pipeline_stages(here, settings, progress),
+        )
+    except UserError as error:
+        print(f"{PREFIX}{visible_lines(error)}", flush=True)
+        return refused_state(error)
+    return None
 
 
-def run_pipeline(root: Path, params: Path, progress: Progress) -> Summary:
+def run_pipeline(root: Path, settings: Settings, progress: Progress) -> Summary:
     """The pipeline for the command line: the same stages in a flow of the same name, with someone to tell."""
-    versioning.check_repository(root)
-    settings = load_settings(params)
     return in_flow("pipeline", "from the command line", lambda: run_pipeline_stages(root, settings, progress))
+
+
+def with_settings(
+    root: Path, load: Callable[[], Settings], note: Callable[[str], None], run: Callable[[Settings], Result]
+) -> Result:
+    """Runs with settings that ``params.yaml`` holds for the duration, and keeps if ``run`` ends well.
+
+    Args:
+        root: The DVC repository.
+        load: Gives the settings; called when what a killed run left has been taken back.
+        note: Called with a line for what was changed or taken back.
+        run: The work.
+
+    Raises:
+        UserError: If this is no DVC repository, another such run is going on, or the work refuses.
+    """
+    versioning.check_repository(root)
+    for name in recover(root):
+        note(f"data/raw/{name} is back in its place: fedscene data add was killed")
+    with undoable(root, "fedscene pipeline", note) as change:
+        settings = load()
+        text, lines = settings_text(root / PARAMS, settings)
+        change({PARAMS: text})
+        for line in lines:
+            note(f"{PARAMS}: {line}")
+        if lines:
+            note(f"changed, as dvc.lock records what ran; a failure takes it back, else git checkout {PARAMS} does")
+        return run(settings)
 
 
 def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> Summary:

@@ -5,6 +5,7 @@ Prefect tasks made here; this is the only module under ``tasks`` that imports Pr
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -115,6 +116,26 @@ def _no_timeout_note(record: logging.LogRecord) -> bool:
     return "running in a worker thread" not in record.getMessage()
 
 
+_refused: deque[str] = deque(maxlen=100)
+
+
+def refused_state(error: UserError, data: object = None) -> Any:
+    """A failed Prefect state instead of an exception: no traceback in front of the message, and the message once."""
+    from prefect.states import Failed
+
+    message = visible_lines(error)
+    _refused.append(repr(message))
+    for name in ("prefect.task_runs", "prefect.flow_runs"):
+        logging.getLogger(name).addFilter(_no_refusal)
+    return Failed(message=message, data=data)
+
+
+def _no_refusal(record: logging.LogRecord) -> bool:
+    """Leaves out Prefect's own lines about a refusal, which the command line or the flow tells in its own words."""
+    text = record.getMessage()
+    return not any(said in text for said in _refused)
+
+
 @cache
 def prefect_task(name: str) -> "Task":
     """The Prefect task of that name.
@@ -123,7 +144,6 @@ def prefect_task(name: str) -> "Task":
     """
     from prefect import task
     from prefect.cache_policies import NO_CACHE
-    from prefect.states import Failed
 
     logging.getLogger("prefect.task_runs").addFilter(_no_timeout_note)
     policy = CATALOGUE[name]
@@ -133,8 +153,8 @@ def prefect_task(name: str) -> "Task":
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except UserError as error:  # a failed state instead of an exception: no traceback in front of the message
-            return Failed(message=visible_lines(error), data=error)
+        except UserError as error:
+            return refused_state(error, error)
 
     def retry_condition(_task: Any, _run: Any, state: Any) -> bool:
         error = state.result(raise_on_failure=False)

@@ -1,6 +1,5 @@
 """Bringing a version of the data back, without losing what is there."""
 
-import contextlib
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,17 +8,23 @@ from typing import Any
 import yaml
 
 from models.errors import UserError
-from models.files import remove, write_bytes
+from models.files import remove
 from tasks.data_versions import LOCK, PARAMS, Record, Version, commit_record, committed_params, present_record, recorded
 from tasks.git import run_git
 from tasks.raw_data import IGNORE, RAW, changed_outs
 from tasks.remote import default_remote
-from tasks.versioning import DATA_STAGES, nested_changes, run_dvc, write_params
+from tasks.undo import undoable
+from tasks.versioning import DATA_STAGES, edited_params, nested_changes, run_dvc
 
 DATA_KEYS = ("seed", "ingest", "partition")  # of params.yaml: what dvc.yaml's data stages depend on
 
 
-def restore(root: Path, version: Version, check: Callable[[dict[str, Any]], object] | None = None) -> None:
+def restore(
+    root: Path,
+    version: Version,
+    check: Callable[[dict[str, Any]], object] | None = None,
+    note: Callable[[str], object] = str,
+) -> None:
     """Brings back raw data, outputs of stages as the version's ``dvc.lock`` names them, and keys of ``params.yaml``.
 
     Code and other settings stay as they are, and nothing is committed. Files come from DVC's cache, else from the
@@ -31,6 +36,7 @@ def restore(root: Path, version: Version, check: Callable[[dict[str, Any]], obje
         version: One that has a commit.
         check: Called with what ``params.yaml`` will hold, before anything is changed; raises if the program does not
             know such settings.
+        note: Called with a line for what was taken back.
 
     Raises:
         UserError: If something would be lost that no commit or cache holds, or the data are nowhere.
@@ -48,18 +54,13 @@ def restore(root: Path, version: Version, check: Callable[[dict[str, Any]], obje
     if check and changes:
         check(settings)
     _check_held(root)
-    try:
-        _write(root, new)
-        _bring(root, then)
-    except BaseException:  # an interrupt too
-        _write(root, old)
-        with contextlib.suppress(UserError):  # the first error says more
-            run_dvc(root, ["checkout", "--allow-missing"])
-        raise
     if changes:
-        write_params(root / PARAMS, changes, create=True)
-    for name in set(now.version.raw) - set(then.version.raw):
-        remove(root / RAW / name)  # raw data that the version did not have; DVC holds them
+        new[PARAMS] = edited_params(now.files[PARAMS].decode(), changes, root / PARAMS, create=True).encode()
+    with undoable(root, "fedscene data restore", note) as change:
+        change(new, whole=True)
+        _bring(root, then)
+        for name in set(now.version.raw) - set(then.version.raw):
+            remove(root / RAW / name)  # raw data that the version did not have; DVC holds them
 
 
 def _content(file: Path) -> bytes | None:
@@ -131,12 +132,3 @@ def _bring(root: Path, record: Record) -> None:
             what = "DVC's cache lacks these data, and they cannot be had from the remote"
             raise UserError(what, where=remote.url, found=again.found) from again
     run_dvc(root, ["checkout", "--allow-missing"])
-
-
-def _write(root: Path, files: Mapping[str, bytes | None]) -> None:
-    for path, content in files.items():
-        file = root / path
-        if content is None:
-            file.unlink(missing_ok=True)
-        elif _content(file) != content:
-            write_bytes(file, content)

@@ -14,12 +14,14 @@ from typing import Any
 import yaml
 
 from models.errors import UserError
+from models.files import write_bytes
 from tasks.names import is_portable, visible_name
 from tasks.versioning import check_repository, run_dvc, write_params
 from tasks.waiting import one_at_a_time
 
 RAW = Path("data/raw")
 IGNORE = "data/raw/.gitignore"  # written by DVC: git must not take the data themselves
+OLD = ".old"  # in INCOMING: what is there now, while DVC takes what replaces it
 INCOMING = ".incoming"  # in RAW, so that the last step is a rename; git and DVC ignore it
 NOT_VERSIONED = frozenset({".git", ".hg", ".dvc"})  # DVC passes over them wherever they are
 NAMED = 5  # files named in an error
@@ -80,7 +82,7 @@ def add(
     in_place = source == target.absolute()
     files = list(_files(source))
     _check_readable(files, source)
-    with _incoming(root) as folder:
+    with _incoming(root) as (folder, _):
         before = _md5(pointer)
         if in_place:
             run_dvc(root, ["add", str(RAW / name)])
@@ -204,14 +206,15 @@ def changed_outs(root: Path, targets: Sequence[str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _incoming(root: Path) -> Iterator[Path]:
-    """An empty folder beside the data, for one process at a time, others wait; removed at the end."""
+def _incoming(root: Path) -> Iterator[tuple[Path, list[str]]]:
+    """An empty folder beside the data, one process at a time, others wait; and the names that a killed one gave back."""
     folder = root / RAW / INCOMING
     with one_at_a_time(root / RAW, "adds data", file=root / ".dvc" / "tmp" / "fedscene-add.lock"):
         try:
-            shutil.rmtree(folder, ignore_errors=True)  # what a killed one left
+            back = _put_back(root)
+            shutil.rmtree(folder, ignore_errors=True)  # what else a killed one left
             folder.mkdir(parents=True)
-            yield folder
+            yield folder, back
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -227,8 +230,11 @@ def _copy(files: Sequence[Path], source: Path, target: Path, progress: Progress 
 
 def _swap(root: Path, folder: Path, name: str) -> None:
     """The new data take the place of the old ones; back again if DVC refuses."""
-    target, old = root / RAW / name, folder / "old"
+    target, old = root / RAW / name, folder / OLD / name
+    written = (root / IGNORE, root / RAW / f"{name}.dvc")  # by DVC, before it may fail
+    small = {file: file.read_bytes() if file.is_file() else None for file in written}
     if target.exists():
+        old.parent.mkdir()
         target.replace(old)
     (folder / name).replace(target)
     try:
@@ -237,7 +243,26 @@ def _swap(root: Path, folder: Path, name: str) -> None:
         target.replace(folder / name)
         if old.exists():
             old.replace(target)
+        for file, content in small.items():
+            file.unlink(missing_ok=True) if content is None else write_bytes(file, content)
         raise
+
+
+def recover(root: Path) -> list[str]:
+    """Raw data that an ``add`` had moved aside when it was killed return to their place; returns their names."""
+    if not (root / RAW / INCOMING).exists():
+        return []
+    with _incoming(root) as (_, back):  # waits for an add that is going on
+        return back
+
+
+def _put_back(root: Path) -> list[str]:
+    back = []
+    for old in sorted((root / RAW / INCOMING / OLD).glob("*")):
+        if not os.path.lexists(root / RAW / old.name):
+            old.replace(root / RAW / old.name)
+            back.append(old.name)
+    return back
 
 
 def _pointer(file: Path) -> dict[str, Any]:

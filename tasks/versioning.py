@@ -117,14 +117,21 @@ def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -
     Raises:
         UserError: If the file is missing or no YAML mapping, or a key is not in it.
     """
+    if not path.is_file():
+        raise UserError("The file of parameters is missing", where=path)
+    old = path.read_text(encoding="utf-8")
+    new = edited_params(old, changes, path, create)
+    edit_text(path, new)
+    return new != old
+
+
+def edited_params(old: str, changes: Mapping[str, Any], path: Path, create: bool = False) -> str:
+    """The text that ``write_params`` makes of a text; the path is for its errors."""
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
     from ruamel.yaml.error import YAMLError
     from ruamel.yaml.util import load_yaml_guess_indent
 
-    if not path.is_file():
-        raise UserError("The file of parameters is missing", where=path)
-    old = path.read_text(encoding="utf-8")
     editor = YAML()
     editor.preserve_quotes = True
     # Written as null, as it was: the round trip would leave the place empty and every such line changed
@@ -143,8 +150,7 @@ def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -
     editor.indent(mapping=len(step[1]) if step else 2, sequence=indent or 2, offset=offset or 0)
     text = io.StringIO()
     editor.dump(tree, text)
-    edit_text(path, text.getvalue())
-    return text.getvalue() != old
+    return text.getvalue()
 
 
 def nested_changes(present: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

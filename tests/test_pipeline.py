@@ -41,7 +41,8 @@ def project(tmp_path_factory):
 
 
 def test_the_pipeline_leaves_nothing_for_dvc_to_do(project):
-    summary = json.loads(command(project, "fedscene", "pipeline", "--json").stdout)
+    proxy = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": ""}  # which must not be asked for this machine's servers
+    summary = json.loads(command(project, "fedscene", "pipeline", "--json", **proxy).stdout)
     assert summary["rounds"] == 2
     assert repro(project) == []
     shown = json.loads(command(project, "dvc", "metrics", "show", "--json").stdout)[""]["data"]
@@ -161,8 +162,12 @@ def test_a_deployment_runs_on_a_worker_and_shows_the_papers_stages(project, serv
 
 
 def test_a_stage_that_fails_ends_the_pipeline_with_its_reason(project):
+    before = {name: (project / name).read_bytes() for name in ("params.yaml", "dvc.lock", "data/dataset/dataset.json")}
     sets = ["--set", "ingest.source=voc", "--set", "ingest.path=no/such/folder"]
     done = command(project, "fedscene", "pipeline", *sets, "--json", check=False)
     assert done.returncode == 2 and "ingest" in json.loads(done.stdout)["error"]["what"]
     assert "no/such/folder" in done.stderr and "Traceback" not in done.stderr
     assert "partition" not in done.stderr
+    assert done.stderr.count("no such folder") <= 1 and done.stderr.count("error: ") == 1
+    assert "taken back: params.yaml" in done.stderr
+    assert before == {name: (project / name).read_bytes() for name in before}

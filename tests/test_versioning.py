@@ -146,9 +146,9 @@ def test_what_a_stage_refused_is_told_as_the_stage_told_it(repository):
     assert str(raised.value) == "DVC's stage ingest: no images\n  where: here\n  hint: look"
 
 
-@pytest.mark.parametrize("module", [["flows.federate"], ["flows.stages", "report"]])
-def test_a_stage_that_refuses_says_so_and_ends_with_2(tmp_path, module):
-    done = subprocess.run([sys.executable, "-m", *module], cwd=tmp_path, capture_output=True, text=True, check=False)
+def test_a_stage_that_refuses_says_so_and_ends_with_2(tmp_path):
+    command = [sys.executable, "-m", "flows.federate"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr and "Exit" not in done.stderr
 
