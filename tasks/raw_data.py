@@ -207,7 +207,7 @@ def changed_outs(root: Path, targets: Sequence[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _incoming(root: Path) -> Iterator[tuple[Path, list[str]]]:
-    """An empty folder beside the data, one process at a time, others wait; and the names that a killed one gave back."""
+    """An empty folder beside the data, one process at a time; and the names that a killed one gave back."""
     folder = root / RAW / INCOMING
     with one_at_a_time(root / RAW, "adds data", file=root / ".dvc" / "tmp" / "fedscene-add.lock"):
         try:
