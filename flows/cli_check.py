@@ -116,10 +116,12 @@ def _sets(path: Path, name: str, classes: Path | None, aliases: Path | None, nea
 
     sets = [f"ingest.source={name}", f"ingest.path={_yaml(str(path))}"]
     told = next((text.partition("=")[2] for text in reversed(given) if text.startswith("ingest.encoding=")), None)
+    known = None
     if classes is not None:
-        sets.append(f"ingest.classes={_yaml(read_classes(classes, '--classes', told))}")
+        known = read_classes(classes, "--classes", told)
+        sets.append(f"ingest.classes={_yaml(known)}")
     if aliases is not None:
-        sets.append(f"ingest.label_aliases={_yaml(read_aliases(aliases, '--aliases', told))}")
+        sets.append(f"ingest.label_aliases={_yaml(read_aliases(aliases, '--aliases', told, known))}")
     if near and not any(text.startswith("ingest.near_duplicates=") for text in given):
         sets.append(f"ingest.near_duplicates={DEFAULT_DISTANCE}")
     return sets
@@ -148,11 +150,13 @@ def _next(found: "Audit", params: str | None, presets: list[str] | None, sets: l
 
 
 def _print(found: "Audit", files: list[Path], command: str, out: "Console") -> None:
-    from tasks.data.audit_report import headline, sections, verdict
+    from tasks.data.audit_report import headline, sections, verdict, without_images
 
     findings = found.findings
     out.print(f"{findings['path']} read as {findings['format']}: {findings['why']}", **_PLAIN)
     out.print(headline(findings), **_PLAIN)
+    if findings["images"] and (empty := without_images(findings["labels"])):
+        out.print(empty, **_PLAIN)
     for table in sections(found):
         _print_table(table, out)
     out.print(f"report: {', '.join(map(str, files))}", **_PLAIN)

@@ -23,6 +23,7 @@ from tasks.evaluation_settings import EvaluationSettings
 from tasks.federation_settings import FederationSettings
 from tasks.report import ReportSettings
 from tasks.tracking_settings import TrackingSettings
+from tasks.yaml_words import quotes_hint
 
 
 def _choice(title: str, names: Iterable[str], load: Any, default: str, about: str) -> type[Section]:
@@ -42,6 +43,10 @@ _Objective = _choice(
     "native",
     "The loss; `fedscene methods` lists them, and native is the network's own.",
 )
+
+
+# Where pydantic says that a text was wanted.
+_WANTED = {"string_type": "a text is needed", "path_type": "a path is needed", "invalid_key": "a key is a text"}
 
 
 class MethodSettings(_Method):  # type: ignore[valid-type,misc]
@@ -249,7 +254,12 @@ def _fault(entry: Any) -> str:
         guess = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
         return f"{key}: unknown key; {guess}"
     message = entry["msg"].removeprefix("Value error, ")
-    return f"{key}: {message}" if entry["type"] == "value_error" else f"{key}: {message}; found {entry['input']!r}"
+    if entry["type"] == "value_error":
+        return f"{key}: {message}"
+    shown = repr(entry["input"])
+    line = f"{key}: {_WANTED.get(entry['type'], message)}; found {shown if len(shown) < 200 else shown[:200] + ' ...'}"
+    hint = quotes_hint(entry["input"]) if entry["type"] in (*_WANTED, "literal_error") else ""
+    return f"{line} ({hint})" if hint else line
 
 
 def _known_keys(loc: Sequence[Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """What an audit found, for people: tables for the terminal and for Markdown, and a sheet of what is not used."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -68,6 +68,15 @@ def headline(findings: dict[str, Any]) -> str:
         f"{findings['bad']} unusable (a share of {findings['bad_share']:.3f}, allowed {findings['max_bad_share']:g})",
     ]
     return ", ".join(parts)
+
+
+def without_images(labels: Mapping[str, int]) -> str:
+    """A line on the labels that no usable image has, "" when there are none."""
+    empty = [name for name, count in labels.items() if not count]
+    if not empty or len(empty) == len(labels):
+        return ""
+    shown = ", ".join(empty[:8]) + (f" and {len(empty) - 8} more" if len(empty) > 8 else "")
+    return f"no usable image has {'this label' if len(empty) == 1 else 'these labels'}: {shown}"
 
 
 def verdict(findings: dict[str, Any]) -> str:
@@ -158,6 +167,7 @@ def _markdown(audit: Audit, sheet: bool) -> str:
         f"# Audit of {safe_cell(found['path'])}",
         f"Read as {found['format']}" + (f": {safe_cell(found['why'])}." if found["why"] else "."),
         f"{headline(found)}.",
+        *filter(None, [safe_cell(without_images(found["labels"]))]),
         verdict(found) if found["usable"] else f"{verdict(found)}\n\n{_quoted(found['problem'])}",
     ]
     for table in sections(audit):

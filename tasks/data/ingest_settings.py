@@ -154,6 +154,8 @@ def alias_problem(aliases: dict[str, str], classes: list[str]) -> str | None:
     """What is wrong with an alias table beside declared labels, or ``None``."""
     lost = sorted(f"{found} -> {meant}" for found, meant in aliases.items() if meant not in classes)
     if lost:
-        return f"label_aliases must point to a declared label: {', '.join(lost)}"
+        shown = ", ".join(lost[:8]) + (f" and {len(lost) - 8} more" if len(lost) > 8 else "")
+        heading = "; if it is the heading of a file, write found,meant" if len(lost) == 1 and len(aliases) > 1 else ""
+        return f"label_aliases must point to a declared label: {shown}{heading}"
     hidden = sorted(set(aliases) & set(classes))
     return f"label_aliases: {', '.join(hidden)} is a declared label itself" if hidden else None

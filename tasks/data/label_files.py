@@ -1,16 +1,25 @@
 """Label lists and alias tables in files of their own, for the command line; settings hold them in the end."""
 
-import csv
-import io
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from models.errors import UserError
+from tasks.data.csv_text import csv_rows
 from tasks.data.text import normal, read_text
+from tasks.yaml_words import quotes_hint
 
 _STRUCTURED = frozenset({".json", ".yaml", ".yml"})
+# Words of a heading: for the label as found, and for the one that is meant.
+_FOUND = frozenset(
+    {"found", "alias", "aliases", "from", "old", "oldname", "oldlabel", "source", "original", "raw", "wrong", "before"}
+    | {"written", "variant", "synonym", "misspelt", "misspelled", "label", "name", "key", "input", "rawlabel", "code"}
+)
+_MEANT = frozenset(
+    {"meant", "class", "classes", "classname", "to", "new", "newname", "newlabel", "target", "label", "labels", "name"}
+    | {"correct", "right", "canonical", "mapped", "mappedto", "value", "output", "after", "standard", "category"}
+)
 _KEYS = ("names", "classes")
 
 
@@ -56,16 +65,19 @@ def _different(labels: list[tuple[str, str]], path: Path, where: str) -> list[st
     return list(first)
 
 
-def read_aliases(path: Path, where: str, encoding: str | None = None) -> dict[str, str]:
+def read_aliases(
+    path: Path, where: str, encoding: str | None = None, classes: Collection[str] | None = None
+) -> dict[str, str]:
     """Label as found -> declared label.
 
-    A JSON or YAML file holds a mapping; any other file is a CSV of two columns, under the heading ``found,meant`` or
-    none.
+    A JSON or YAML file holds a mapping; any other file is a CSV of two columns, under a heading such as
+    ``found,meant``, ``alias,class`` or ``from,to``, or none.
 
     Args:
         path: The file.
         where: The option's name, for messages.
         encoding: Its encoding when it is not UTF-8, if the user says so.
+        classes: The declared labels, if they are known.
 
     Raises:
         UserError: It cannot be read, is built otherwise, or maps one label to two.
@@ -77,15 +89,15 @@ def read_aliases(path: Path, where: str, encoding: str | None = None) -> dict[st
             raise UserError("the file holds no mapping of labels", where=f"{where}: {path}", expected="{found: meant}")
         pairs = [(_label(key, path, where), _label(value, path, where)) for key, value in found.items()]
     else:
-        lines = csv.reader(io.StringIO(text, newline=""))  # a label may hold a line break
-        rows = []
-        for row in (list(map(normal, cells)) for cells in lines):
-            if any(row) and (len(row) != 2 or not all(row)):
-                place = f"{where}: {path}, line {lines.line_num}"
+        rows = csv_rows(text, f"{where}: {path}")
+        if rows and _is_heading(rows[0][1], [row for _, row in rows[1:]], classes):
+            rows = rows[1:]
+        for line, row in rows:
+            if len(row) != 2 or not all(row):
+                place = f"{where}: {path}, line {line}"
                 expected = "two columns: label as found, declared label"
                 raise UserError("a row is no pair of labels", where=place, expected=expected, found=",".join(row))
-            rows += [row] if any(row) else []
-        pairs = [(row[0], row[1]) for row in rows if row != ["found", "meant"]]
+        pairs = [(row[0], row[1]) for _, row in rows]
     aliases: dict[str, str] = {}
     for key, value in pairs:
         if aliases.setdefault(key, value) != value:
@@ -93,6 +105,16 @@ def read_aliases(path: Path, where: str, encoding: str | None = None) -> dict[st
                 "one label is mapped to two", where=f"{where}: {path}", found=f"{key}: {aliases[key]} and {value}"
             )
     return aliases
+
+
+def _is_heading(first: list[str], rows: list[list[str]], classes: Collection[str] | None) -> bool:
+    """Whether the first row names the columns: by its words, or because it alone points to no declared label."""
+    plain = [re.sub(r"[\W_]+", "", cell.casefold()) for cell in first[:2]]
+    if len(plain) == 2 and plain[0] in _FOUND and plain[1] in _MEANT and plain[0] != plain[1]:
+        return True
+    if classes is None or len(first) != 2 or not rows or first[1] in classes:
+        return False
+    return first[0] not in classes and all(len(row) == 2 and row[1] in classes for row in rows)
 
 
 def _structured(text: str, path: Path, where: str) -> Any:
@@ -108,6 +130,6 @@ def _structured(text: str, path: Path, where: str) -> Any:
 
 def _label(item: object, path: Path, where: str, number: int = 0) -> str:
     if not isinstance(item, str) or not normal(item):
-        place, hint = f"{where}: {path}" + (f", label {number}" if number else ""), "put numbers and the like in quotes"
-        raise UserError("a label is no text", where=place, found=repr(item), hint=hint)
+        place = f"{where}: {path}" + (f", label {number}" if number else "")
+        raise UserError("a label is no text", where=place, found=repr(item), hint=quotes_hint(item) or None)
     return normal(item)

@@ -12,6 +12,7 @@ from models.errors import UserError
 from tasks.data.collector import Collector, unknown_labels
 from tasks.data.companions import refuse_masks, way_out
 from tasks.data.formats import reader
+from tasks.data.formats.folder import UNCLEAR_FOLDER
 from tasks.data.formats.listed import NOT_LISTED
 from tasks.data.image_kinds import NOT_READ
 from tasks.data.ingest_settings import IngestSettings, alias_problem
@@ -149,6 +150,10 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
         negatives = sum(row["reason"] == "negative" for row in rows)
         found = _others(rows) + (f", {negatives} images without a label" if negatives else "")
         raise UserError("no images found", where=source.where, expected=source.module.LAYOUT, found=found)
+    unclear = [row["detail"] for row in bad if row["detail"].startswith(UNCLEAR_FOLDER)]
+    if unclear:
+        what, _, hint = unclear[0].partition(": ")
+        raise UserError(what, where=source.where, found=f"{len(unclear)} images", hint=hint.partition("; also")[0])
     share = len(bad) / (len(bad) + len(kept) + pictures)
     if share > settings.max_bad_share:
         first = "".join(f"\n    {row['path']}: {row['reason']} {row['detail']}".rstrip() for row in bad[:8])

@@ -1,7 +1,5 @@
 """Rules that name an image's site, or the group that must not be divided, by where the image lies."""
 
-import csv
-import io
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -12,11 +10,13 @@ from pydantic import Field, field_validator, model_validator
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.data.csv_text import csv_rows
 from tasks.data.near_names import near_parts
 from tasks.data.text import normal, read_text, valid_encoding
 
 #: The name of what a rule does not name; images without a site are quarantined.
 NO_NAME = ""
+_EMPTY = frozenset({"nan", "<na>", "#n/a", "null", "nat"})
 Namer = Callable[[str, Mapping[str, str]], str]
 
 
@@ -103,7 +103,7 @@ def _field(column: str, path: str, fields: Mapping[str, str], where: str) -> str
     if column not in fields:
         found = ", ".join(fields) or "this format has no table"
         raise UserError("there is no such column", where=where, expected=column, found=f"{found} (at {path})")
-    return normal(fields[column])
+    return _named(fields[column])
 
 
 class _Table:
@@ -134,20 +134,21 @@ def _one_ends_with_other(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 def _table(path: Path, where: str, encoding: str | None) -> dict[str, str]:
     """The names in the rule's CSV, by path."""
-    text = read_text(path, f"{where}.table", encoding, f"{where}.encoding")
-    reader = csv.reader(io.StringIO(text, newline=""))  # a name may hold a line break
-    head = [normal(cell).casefold() for cell in next(reader, [])]
+    rows = csv_rows(read_text(path, f"{where}.table", encoding, f"{where}.encoding"), path)
+    head = [cell.casefold() for cell in rows[0][1]] if rows else []
     if "path" not in head or "name" not in head:
         raise UserError("the table lacks a column", where=path, expected="columns path, name", found=", ".join(head))
     key, value = head.index("path"), head.index("name")
     names: dict[str, str] = {}
-    for row in reader:
-        number = reader.line_num
-        if not any(cell.strip() for cell in row):
-            continue
+    for number, row in rows[1:]:
         if len(row) <= max(key, value):
             raise UserError("a row is too short", where=f"{path}, line {number}", found=",".join(row))
-        name = names.setdefault(normal(row[key]).replace("\\", "/"), normal(row[value]))
-        if name != normal(row[value]):
+        name = names.setdefault(row[key].replace("\\", "/"), _named(row[value]))
+        if name != _named(row[value]):
             raise UserError("a path stands twice, with two names", where=f"{path}, line {number}", found=row[key])
     return names
+
+
+def _named(cell: str) -> str:
+    """A cell's name; what a program writes for an empty cell names nothing."""
+    return NO_NAME if cell.strip().casefold() in _EMPTY else normal(cell)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LAYOUT = "CLASS/NAME.jpg, also below folders such as train and test, or below a folder for each site"
 KIND = "folder"
+#: How the detail of an image begins whose folder may be a class or a split.
+UNCLEAR_FOLDER = "it is unclear whether "
 
 
 class Settings(Section):
@@ -76,11 +78,15 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     """Two or more folders that divide the images."""
     images = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     paths = [_class_path(name, _Level(None, None)) for name in images]
+    unclear = {folder for folder, _ in _doubtful(images)}
     classes = sorted({path[-1] for path in paths if path})
-    if len(classes) < 2 or 2 * sum(map(bool, paths)) < len(paths):
+    inside = sum(bool(path) or tuple(name.split("/")[:-1]) in unclear for path, name in zip(paths, images, strict=True))
+    if len(classes) + len(unclear) < 2 or 2 * inside < len(paths):
         return ""
     shown = ", ".join(classes[:6]) + (", ..." if len(classes) > 6 else "")
-    return f"{len(classes)} folders of images, taken for classes: {shown}"
+    passed = dict.fromkeys(part for path in paths for part in path[:-1] if split_of(f"{part}/image"))
+    splits = f" in folders taken for splits ({', '.join(list(passed)[:6])})" if passed else ""
+    return f"{len(classes)} folders of images{splits}, taken for classes: {shown}"
 
 
 def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
@@ -91,13 +97,16 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     """
     tree, level = scan(root, ingest), _Level.of(own, ingest.site)
     _refuse_one_folder_around_all(root, tree.images, level)
+    unclear = _unclear([entry.name for entry in tree.images], level)
     yield from left_over(tree)
     for entry in tree.images:
         path = _class_path(entry.name, level)
         if entry.site == NO_SITE:
             yield image_row(entry, "no_site", "ingest.site names no site for it")
         elif not path:
-            yield image_row(entry, "no_annotation", "it lies in no class folder")
+            parents = (tuple(entry.name.split("/")[:end]) for end in range(1, entry.name.count("/") + 1))
+            detail = next((unclear[folder] for folder in parents if folder in unclear), "it lies in no class folder")
+            yield image_row(entry, "no_annotation", detail)
         else:
             yield RawSample(
                 entry.name, entry.site, (path[-1],), picture=FilePicture(entry.path), split=_split(entry, path)
@@ -129,6 +138,37 @@ def _class_folders(root: Path, level: _Level) -> Iterator[tuple[str, ...]]:
         if parts and level.within(parts) == len(parts) - 1:
             folders.clear()
             yield parts
+
+
+def _doubtful(names: Sequence[str], level: _Level | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Folders called like a split or like ``images``, of images in no class folder, that lie beside class folders.
+
+    They may be classes themselves: a class ``train`` of vehicles, a class ``label`` of packages.
+    """
+    level = level or _Level(None, None)
+    classes: dict[tuple[str, ...], tuple[str, ...]] = {}  # folder above -> the first class folder in it
+    others: dict[tuple[str, ...], None] = {}
+    for name in names:
+        folders = tuple(name.split("/")[:-1])
+        number = level.within(folders)
+        if number is not None:
+            classes.setdefault(folders[:number], folders[: number + 1])
+        else:
+            others |= dict.fromkeys(folders[: end + 1] for end in range(len(folders)) if end + 1 != level.site)
+    return [(folder, classes[folder[:-1]]) for folder in others if folder[:-1] in classes]
+
+
+def _unclear(names: Sequence[str], level: _Level) -> dict[tuple[str, ...], str]:
+    """Folder -> what is unclear about it, and the setting that answers."""
+    found = {}
+    for folder, beside in _doubtful(names, level) if level.fixed is None else ():
+        what = "a split" if split_of(f"{folder[-1]}/image") else "a folder of images"
+        found[folder] = (
+            f"{UNCLEAR_FOLDER}{'/'.join(folder)} is a class or {what}, as it lies beside {'/'.join(beside)}: "
+            f"ingest.folder.level={len(folder)} makes it a class; if it is {what}, put the class folders into it, or "
+            f"leave it out: ingest.exclude='[\"{folder[-1]}\"]'"
+        )
+    return found
 
 
 def _refuse_one_folder_around_all(root: Path, images: Sequence[Entry], level: _Level) -> None:

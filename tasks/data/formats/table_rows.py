@@ -1,7 +1,6 @@
 """The rows of a table file: CSV in any usual encoding and delimiter, or Parquet; every row as column -> text."""
 
 import csv
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import UserError
+from tasks.data.csv_text import dialect, stream
 from tasks.data.text import Encodings, TextError, decode_text, normal
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
-_DELIMITERS = ",;\t|"
-_EXCEL = re.compile(r"\s*\"?sep=(.)\"?[,;\t|]*\s*")  # a first line that tells Excel the delimiter
 _BATCH, _PICTURE_BATCH = 4096, 16
 _PICTURE = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp|gif)$", re.IGNORECASE)
 
@@ -79,16 +77,8 @@ def _csv(path: Path, told: str | None, ask: bool) -> OpenTable:
         raise UserError("cannot read the table", where=path, found=error) from error
     if "\0" in text:
         raise UserError("the table holds NUL bytes, so it is no CSV file", where=path)
-    stream = io.StringIO(text, newline="")
-    first = stream.readline()
-    told_by_excel = _EXCEL.fullmatch(first)
-    if told_by_excel:
-        delimiter = told_by_excel.group(1)
-    else:
-        delimiter = max(_DELIMITERS, key=first.split("\r", 1)[0].count)
-        stream.seek(0)
-    reader = csv.reader(stream, delimiter=delimiter, strict=True)
-    skipped = 1 if told_by_excel else 0
+    delimiter, skipped = dialect(text)
+    reader = csv.reader(stream(text, skipped), delimiter=delimiter, strict=True)
     columns = _columns(next(_guarded(reader, path, skipped), []), path)
     return OpenTable(columns, _csv_rows(reader, columns, path, skipped), encoding)
 

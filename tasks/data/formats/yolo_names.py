@@ -9,6 +9,7 @@ from typing import Any
 from models.errors import UserError
 from tasks.data.formats.tree import Entry
 from tasks.data.text import Encodings, TextError, decode_text, normal
+from tasks.yaml_words import quotes_hint
 
 _YAML = (".yaml", ".yml")
 _LISTS = frozenset({"classes.txt", "names.txt", "_darknet.labels"})
@@ -116,7 +117,7 @@ def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | Non
     content = _yaml(text)
     if not isinstance(content, dict) or "names" not in content:
         return None
-    by_index = _checked(dict(_pairs(content["names"], name)), name)
+    by_index = _checked(dict(_pairs(content["names"], _as_written(text), name)), name)
     count = content.get("nc")
     remark = f"nc is {count}, but it names {len(by_index)}" if count not in (None, len(by_index)) else ""
     splits = {key: tuple(_texts(content.get(key))) for key in _SPLIT_KEYS if content.get(key)}
@@ -135,23 +136,30 @@ def _yaml(text: str) -> Any:
         raise _BadFileError("nested without end") from error
 
 
-def _pairs(names: object, where: str) -> Iterator[tuple[int, str]]:
+def _as_written(text: str) -> object:
+    """The names before YAML makes numbers of them: a class 007 is not 7."""
+    import yaml
+
+    return yaml.load(text, Loader=yaml.BaseLoader)["names"]  # noqa: S506 - makes nothing but texts
+
+
+def _pairs(names: object, written: object, where: str) -> Iterator[tuple[int, str]]:
     items: Sequence[tuple[object, object]]
+    texts = written if isinstance(written, list) else list(written.values()) if isinstance(written, dict) else []
     if isinstance(names, list):
         items = list(enumerate(names))
     elif isinstance(names, dict):
         items = list(names.items())
     else:
         raise UserError("names is neither a list nor a mapping", where=where, found=str(names)[:100])
-    for index, name in items:
+    for number, (index, name) in enumerate(items):
         if isinstance(name, bool) or not isinstance(name, str | int | float) or not str(name).strip():
-            hint = (
-                "put it in quotes: YAML takes yes, no, on and off for true and false" if name in (True, False) else None
-            )
+            hint = quotes_hint(name) or None
             raise UserError("a name is no text", where=f"{where}, names, index {index}", found=repr(name), hint=hint)
         if isinstance(index, bool) or not str(index).isdecimal():
             raise UserError("an index is no whole number", where=f"{where}, names", found=f"{index!r}: {name}")
-        yield int(str(index)), normal(str(name))
+        text = texts[number] if isinstance(name, int | float) and len(texts) == len(items) else name
+        yield int(str(index)), normal(str(text))
 
 
 def _checked(by_index: dict[int, str], where: str) -> dict[int, str]:
