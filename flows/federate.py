@@ -127,7 +127,8 @@ def _federate(
     finally:
         if not finished:
             tracker.failed()
-    progress.stage(0, "models and report to MLflow", 0)
+    if tracker.mlflow_run is not None:
+        progress.stage(0, "models and report to MLflow", 0)
     tracker.finish(records, report)
     last = records[-1]
     if out is not None:

@@ -142,3 +142,18 @@ def test_a_folder_at_the_place_of_a_file_is_refused_and_nothing_is_left(tmp_path
     with pytest.raises(UserError, match="missing"):
         versioning.write_params(tmp_path / "params.yaml", {"seed": 1})
     assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
+
+
+def test_a_file_that_would_not_change_stays_and_any_change_is_written(tmp_path):
+    from models.files import write_text
+
+    file = tmp_path / "a.txt"
+    write_text(file, "one")
+    os.utime(file, (1, 1))
+    before = file.stat()
+    write_text(file, "one")
+    assert (file.stat().st_ino, file.stat().st_mtime) == (before.st_ino, 1)
+    for number in range(200):  # many in one tick of the clock, of one size
+        write_text(file, text := f"{number % 2}{number % 3}{number % 7}")
+        write_text(file, text)
+        assert file.read_text() == text

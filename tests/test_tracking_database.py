@@ -3,12 +3,14 @@
 import logging
 import shutil
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from models.errors import UserError
 from tasks import tracking
-from tasks.tracking_settings import TrackingSettings, resolve_uri
+from tasks.tracking_settings import TrackingSettings, check, resolve_uri
 
 TAGS = {"fedscene.run_id": "r"}
 pytestmark = pytest.mark.integration
@@ -126,3 +128,29 @@ def test_an_error_of_the_database_is_one_line_not_pages_of_sql(made, tmp_path):
         tracking.finish_run(TrackingSettings(), tmp_path, run_id, "FINISHED")
     assert "SELECT" not in str(caught.value) and len(str(caught.value)) < 700
     assert resolve_uri(TrackingSettings(), tmp_path) in str(caught.value)
+
+
+def test_two_runs_that_begin_at_once_make_one_database(made, tmp_path, monkeypatch):
+    calls = []
+
+    def slow(file, _):
+        calls.append(file)
+        time.sleep(0.3)
+        shutil.copy(made / "mlflow.db", file)
+
+    monkeypatch.setattr("tasks.tracking_database._migrate", slow)
+    with ThreadPoolExecutor(2) as pool:
+        assert len(set(pool.map(open_in, [tmp_path, tmp_path]))) == 1
+    assert len(calls) == 1
+
+
+def test_a_database_that_another_process_holds_is_refused_within_the_timeout(made, tmp_path):
+    shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
+    settings = TrackingSettings(timeout=0.2)
+    check(settings, tmp_path)
+    with sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(UserError, match="locked"):
+            check(settings, tmp_path)
+        database.execute("ROLLBACK")
+    check(settings, tmp_path)
