@@ -15,9 +15,8 @@ from flows.cli import app
 from flows.engines import PrefectEngine
 from tasks.data.dataset import load_dataset
 from tasks.markdown import safe_cell
-from tasks.names import file_name, metric_parts, visible_name
 from tasks.rounds import load_round
-from tasks.store import Store, client_folder, state_digest
+from tasks.store import Store, state_digest
 
 SITES = (
     "../../../escape", "/var/abs", "plant A/line 1", "plant A\\line 1", "plant A_line 1", "..", "CON", "con", "x" * 300,
@@ -91,6 +90,8 @@ def test_nothing_but_the_runs_folder_is_touched(done):
 
 
 def test_each_client_has_its_own_state_counts_and_metrics(done):
+    from tasks.store import client_folder
+
     assert done.first["run_id"] == done.second["run_id"] and done.second["rounds"] == 2
     store = Store(done.second["root"])
     record = load_round(store, 2)
@@ -120,6 +121,8 @@ def test_each_client_has_its_own_state_counts_and_metrics(done):
 
 
 def test_the_report_names_every_site_and_label(done):
+    from tasks.names import visible_name
+
     call("report")
     text = (Path(done.second["root"]) / "report/report.md").read_text()
     assert all(line.isprintable() for line in text.split("\n"))
@@ -131,6 +134,8 @@ def test_the_report_names_every_site_and_label(done):
 
 
 def test_mlflow_has_every_sites_and_labels_numbers_once(done):
+    from tasks.names import metric_parts
+
     record = load_round(Store(done.second["root"]), 2)
     database = sqlite3.connect(done.work / "runs/mlflow.db")
     found = dict(database.execute("SELECT key, value FROM latest_metrics").fetchall())
@@ -146,6 +151,8 @@ def test_mlflow_has_every_sites_and_labels_numbers_once(done):
 
 
 def test_data_show_writes_a_sheet_for_each_site_and_names_it(done):
+    from tasks.names import file_name, visible_name
+
     root = Path(json.loads((Path(done.second["root"]) / "run.json").read_text())["dataset"]).parent
     before = listing(done.root, root / "sheets")
     text = call("data", "show", "--root", root, "--per-site", 2)

@@ -14,7 +14,6 @@ from models.errors import UserError
 from tasks.data.dataset import load_dataset
 from tasks.data.ingest import IngestSettings, ingest
 from tasks.data.label_files import read_aliases, read_classes
-from tasks.data.origin import places_of
 from tasks.data.partition import PartitionSettings, partition
 
 BAD = "--"
@@ -98,6 +97,8 @@ def test_a_label_without_words_is_named_with_its_file_and_line(tmp_path, make, l
 
 
 def test_of_two_labels_with_the_same_words_each_is_named_with_its_file(tmp_path):
+    from tasks.data.origin import places_of
+
     root = tmp_path / "src"
     add(root, "a", ["oil leak"], 0)
     add(root, "b", ["oil_leak"], 1)
