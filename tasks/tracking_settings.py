@@ -20,7 +20,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.names import metric_part
+from tasks.names import metric_parts
 from tasks.records import RoundRecord
 from tasks.summary import best_score
 
@@ -188,7 +188,8 @@ def plan_params(
     params: Mapping[str, Any], old: Mapping[str, str], tags: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What to send: the params that a run does not have yet, and its tags with notes on those that cannot be sent."""
-    values = {metric_part(key): str(value) for key, value in params.items()}
+    parts = metric_parts(params)
+    values = {parts[key]: str(value) for key, value in params.items()}
     cut = sorted(key for key, value in values.items() if len(value) > PARAM_LENGTH)
     values = {key: value[:PARAM_LENGTH] for key, value in values.items()}
     changed = [f"{key}: {old[key]} -> {value}" for key, value in values.items() if old.get(key, value) != value]

@@ -160,3 +160,12 @@ def test_deleting_takes_no_name_for_a_pattern(tmp_path, place):
     store.write_bytes("rounds/.1/x", b"1")
     store.finish_folder("rounds/.1", "rounds/1")
     assert store.names("rounds") == ["1"] and store.names("rounds/1") == ["x"]
+
+
+def test_params_of_names_from_outside_stay_apart():
+    from tasks.tracking_settings import plan_params
+
+    aliases = {"a/b": "x", "a_b": "y", "A_b": "z", "r" * 300: "w"}
+    values, _ = plan_params({f"ingest.label_aliases.{found}": meant for found, meant in aliases.items()}, {}, {})
+    assert sorted(values.values()) == ["w", "x", "y", "z"] and all(len(key) <= 250 for key in values)
+    assert len({key.casefold() for key in values}) == 4
