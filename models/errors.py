@@ -69,6 +69,7 @@ class LabelError(UserError):
     Args:
         what: What is wrong, in one sentence.
         labels: The labels that it concerns.
+        where: The setting that it concerns, if not the labels alone.
         expected: What would have been right.
         found: What was there instead.
         hint: What to do about it.
@@ -79,17 +80,19 @@ class LabelError(UserError):
         what: str,
         labels: Sequence[str],
         *,
+        where: str | None = None,
         expected: object = None,
         found: object = None,
         hint: str | None = None,
     ) -> None:
-        self.labels = tuple(labels)
-        where = f"label{'s' if len(self.labels) > 1 else ''} {' and '.join(self.labels)}"
-        super().__init__(what, where=where, expected=expected, found=found, hint=hint)
+        self.labels, self.setting = tuple(labels), where
+        names = f"label{'s' if len(self.labels) > 1 else ''} {' and '.join(self.labels)}"
+        super().__init__(what, where=where or names, expected=expected, found=found, hint=hint)
 
     def at(self, places: Sequence[str]) -> UserError:
         """The same refusal, with the place of each label."""
-        where = "; ".join(f"label {label!r}: {place}" for label, place in zip(self.labels, places, strict=True))
+        named = [f"label {label!r}: {place}" for label, place in zip(self.labels, places, strict=True)]
+        where = "; ".join(filter(None, (self.setting, *named)))
         return UserError(self.what, where=where, expected=self.expected, found=self.found, hint=self.hint)
 
 

@@ -94,8 +94,9 @@ def _unit(rows: Tensor, settings: LabelSettings, classes: Sequence[str]) -> Tens
     lengths = rows.norm(dim=1, keepdim=True)
     bad = [name for name, length in zip(classes, lengths.flatten().tolist(), strict=True) if not 1e-9 < length < 1e300]
     if bad:
-        raise UserError(
+        raise LabelError(
             "Some label embeddings have no direction (zero or not finite).",
+            bad[:2],
             where=f"model.labels (source {settings.source})",
             expected="finite rows that differ from zero" + (" and from their mean" if settings.center else ""),
             found=", ".join(bad[:5]),
@@ -107,13 +108,15 @@ def _unit(rows: Tensor, settings: LabelSettings, classes: Sequence[str]) -> Tens
 def _check_different(rows: Tensor, settings: LabelSettings, classes: Sequence[str]) -> None:
     """Refuse unit rows [C, w] of which two are one: a network would give both labels the same output for ever."""
     alike = (rows @ rows.T).triu(diagonal=1) > 1.0 - SAME
-    pairs = [f"{classes[i]} and {classes[k]}" for i, k in alike.nonzero()[:3].tolist()]
+    found = [(classes[i], classes[k]) for i, k in alike.nonzero()[:3].tolist()]
+    pairs = [" and ".join(pair) for pair in found]
     if not pairs:
         return
     more = int(alike.sum()) - len(pairs)
     own = f"a row of its own for each in {settings.file}" if settings.source == "file" else None
-    raise UserError(
+    raise LabelError(
         "Two labels have one embedding, so they cannot be told apart.",
+        found[0],
         where=f"model.labels (source {settings.source})",
         expected="an embedding of its own for each label",
         found=", ".join(pairs) + (f" and {more} more pairs" if more else ""),

@@ -81,9 +81,8 @@ def done(tmp_path_factory):
 def test_nothing_but_the_runs_folder_is_touched(done):
     assert listing(done.root, done.work) == done.before
     assert [path.name for path in done.work.iterdir()] == ["runs"]
-    own = {done.second["run_id"], "data", "mlartifacts"}
-    others = [path.name for path in (done.work / "runs").iterdir() if path.name not in own]
-    assert all(name.startswith("mlflow.db") for name in others)
+    own = (done.second["run_id"], "data", "mlartifacts", "mlflow.db", ".fedscene-runs")
+    assert [path.name for path in (done.work / "runs").iterdir() if not path.name.startswith(own)] == []
     assert not Path("/var/abs").exists() and not Path("/etc/rust").exists()
     names = [path.name for path in Path(done.second["root"]).rglob("*") if path.name != ".lock"]
     assert all(name.isascii() and name.isprintable() and not set(name) & set(' \\:*?"<>|') for name in names)
