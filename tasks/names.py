@@ -108,7 +108,8 @@ def _is_caseless(letter: str) -> bool:
 def _readable(text: str) -> str:
     """What is safe of the text, in lower case: letters and digits, ``-`` and ``_``; ``_`` for all between them."""
     # No name needs more of its beginning, and normalising a megabyte takes its time
-    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text[: 4 * _LETTERS]).casefold())
+    lower = unicodedata.normalize("NFKD", text[: 4 * _LETTERS]).casefold().lower()  # casefold alone: Cherokee capitals
+    folded = unicodedata.normalize("NFKD", lower)
     base = "".join(c for c in folded if not unicodedata.combining(c))
     kept = "".join(
         c if c.isalnum() and unicodedata.bidirectional(c) in ("L", "EN") else c * (c == "-") or "_" for c in base

@@ -18,7 +18,7 @@ HOSTILE = (
     "c:nul", "~", "~root", "-rf", "--", ".hidden", "trailing.", "trailing ", "a..b", "CON", "con", "nul.txt", "COM1",
     "com¹", "lpt9.tar.gz", "x" * 300, "工" * 100, "😀" * 80, "a\nb", "a\tb", "a\x00", "a", "a\x1b[31m", "\u202egnp.exe",
     "a\u200bb", "👩\u200d🔬", "é", "e\u0301", "É", "A", "ä", "Ä", "*", "?", "[ab]", "[red]", "$x$", "a|b", "a%2fb",
-    "a:b", "a::b", "memory://x", "s3://bucket/x", "İ", "ß", "SS", "\ud800", "clients", "a.tmp", "한국", "אבג",
+    "a:b", "a::b", "\u13a0", "memory://x", "s3://bucket/x", "İ", "ß", "SS", "\ud800", "clients", "a.tmp", "한국", "אבג",
 )  # fmt: skip
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))}
 PLAIN = ["client-003", "site_1", "a", "0", "v1.2", "tar.gz", "北站_2", "a-b", "x" * 100, "common", "console"]
