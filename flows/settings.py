@@ -23,7 +23,7 @@ from tasks.evaluation_settings import EvaluationSettings
 from tasks.federation_settings import FederationSettings
 from tasks.report import ReportSettings
 from tasks.tracking_settings import TrackingSettings
-from tasks.yaml_words import quotes_hint
+from tasks.yaml_words import CONSTRUCTION_FAULTS, quotes_hint
 
 
 def _choice(title: str, names: Iterable[str], load: Any, default: str, about: str) -> type[Section]:
@@ -162,7 +162,7 @@ class _StrictLoader(yaml.SafeLoader):
 def _mapping(text: str, where: str) -> dict[str, Any]:
     try:
         value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, *CONSTRUCTION_FAULTS) as error:
         raise UserError("the settings are not valid YAML", where=where, found=error) from error
     if value is None:  # nothing but comments
         return {}
@@ -184,7 +184,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
             raise UserError("an override is written section.key=value", where="--set", found=text)
         try:
             out[key.strip()] = yaml.safe_load(value)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
+        except (yaml.YAMLError, *CONSTRUCTION_FAULTS) as error:
             raise UserError("the value is not valid YAML", where=f"--set {key}", found=value) from error
     return out
 

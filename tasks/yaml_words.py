@@ -2,6 +2,10 @@
 
 import datetime
 
+#: What YAML parsers raise besides their own errors: a tag such as !!timestamp or !!bool on a text that is none.
+CONSTRUCTION_FAULTS = (
+    ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError
+)  # fmt: skip
 _TRUTH = {True: "yes, on, true", False: "no, off, false"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from models.errors import UserError
 from tasks.data.csv_text import csv_rows
 from tasks.data.text import normal, read_text
-from tasks.yaml_words import quotes_hint
+from tasks.yaml_words import CONSTRUCTION_FAULTS, quotes_hint
 
 _STRUCTURED = frozenset({".json", ".yaml", ".yml"})
 # Words of a heading: for the label as found, and for the one that is meant.
@@ -124,7 +124,7 @@ def _structured(text: str, path: Path, where: str) -> Any:
 
     try:
         return YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, ValueError, RecursionError) as error:
+    except (YAMLError, *CONSTRUCTION_FAULTS) as error:
         raise UserError("the file is no valid JSON or YAML", where=f"{where}: {path}", found=error) from error
 
 

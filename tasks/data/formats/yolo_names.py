@@ -9,7 +9,7 @@ from typing import Any
 from models.errors import UserError
 from tasks.data.formats.tree import Entry
 from tasks.data.text import Encodings, TextError, decode_text, normal
-from tasks.yaml_words import quotes_hint
+from tasks.yaml_words import CONSTRUCTION_FAULTS, quotes_hint
 
 _YAML = (".yaml", ".yml")
 _LISTS = frozenset({"classes.txt", "names.txt", "_darknet.labels"})
@@ -130,10 +130,8 @@ def _yaml(text: str) -> Any:
 
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number that is none
-        raise _BadFileError(" ".join(str(error).split())[:200]) from error
-    except RecursionError as error:
-        raise _BadFileError("nested without end") from error
+    except (yaml.YAMLError, *CONSTRUCTION_FAULTS) as error:
+        raise _BadFileError(" ".join(str(error).split())[:200] or "nested without end") from error
 
 
 def _as_written(text: str) -> object:
