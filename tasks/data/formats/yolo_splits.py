@@ -15,6 +15,7 @@ from tasks.data.sample import RawSample
 from tasks.data.text import Encodings, TextError, decode_text
 
 _SUFFIX = re.compile("|".join(re.escape(suffix) for suffix in sorted(SUFFIXES, key=len, reverse=True)), re.IGNORECASE)
+_DEEPEST = 60  # folders of a named path that are compared: each of its ends is
 
 
 class Splits:
@@ -113,7 +114,7 @@ def _places(files: Sequence[NamesFile], known: set[str]) -> Iterator[tuple[str, 
         for key, entries in file.splits.items():
             split = split_of(f"{key}/image")
             assert split is not None
-            for parts in map(parts_of, entries):
+            for parts in (parts_of(entry)[-_DEEPEST:] for entry in entries):
                 ends = [base.joinpath(*parts[start:]) for start in range(len(parts)) for base in bases]
                 place = next((str(end) for end in ends if str(end) in known), None)
                 if place is not None:
