@@ -15,6 +15,7 @@ from flows.environment import runs_root
 from flows.runs import DataPaths
 from flows.settings import Settings
 from models.errors import UserError
+from models.files import remove
 from tasks.store import Store, digest_of
 from tasks.waiting import one_at_a_time
 
@@ -33,9 +34,12 @@ def ingest_stage(
     from tasks.data.ingest import ingest
 
     summary = ingest(settings.ingest, root / "dataset", settings.seed, progress, workers, _memory())
-    counts = {key: summary[key] for key in ("images", "reasons", "splits")}
-    Store(root).write_json("ingest.json", counts)
+    _write_counts(root, summary)
     return summary
+
+
+def _write_counts(root: Path, summary: dict[str, Any]) -> None:
+    Store(root).write_json("ingest.json", {key: summary[key] for key in ("images", "reasons", "splits")})
 
 
 def partition_stage(settings: Settings, root: Path) -> dict[str, Any]:
@@ -78,10 +82,21 @@ def prepare_data(settings: Settings, progress: ProgressCall | None = None, tell:
                 clients = _clients_folder(settings, found.dataset)
                 partition(found.dataset, settings.partition, clients, settings.seed)
                 found = _Found(found.root, clients, found.note)
+    if found.root is not None and found.root != Path("data"):
+        _finish(found.root)
     if found.note:
         tell(found.note)
     assert found.clients is not None
     return DataPaths(found.dataset, found.clients)
+
+
+def _finish(root: Path) -> None:
+    """Does what a process that was ended just after the data set was in place had left to do."""
+    summary = _read(root / "dataset" / "dataset.json")
+    if not (root / "ingest.json").exists() and {"images", "reasons", "splits"} <= set(summary):
+        _write_counts(root, summary)
+    for left in [*root.glob("*.tmp"), root / ".dataset.parts"]:
+        remove(left)
 
 
 def find_data(settings: Settings) -> DataPaths | None:

@@ -270,3 +270,15 @@ def test_the_pipeline_ingests_again_when_dvc_sees_no_change(here, monkeypatch):
     pipeline.run_pipeline_stages(here, settings(), progress)
     assert [title for title, _ in calls][:3] == ["ingest", "ingest again", "partition"]
     assert "5 removed" in notes[0] and calls[1][1][-1] is True
+
+
+def test_what_a_kill_left_undone_after_the_data_set_was_in_place_is_done(here, prepared):
+    digest, _ = prepared()
+    (counts,) = here.glob("runs/data/*/ingest.json")
+    before = counts.read_text()
+    counts.unlink()
+    counts.with_name("ingest.json.1-2.tmp").touch()
+    counts.with_name(".dataset.parts").mkdir()
+    assert prepared() == (digest, [])
+    assert counts.read_text() == before
+    assert not list(counts.parent.glob("*.tmp")) and not counts.with_name(".dataset.parts").exists()

@@ -122,9 +122,9 @@ def _database_faults(phase: Phase, runs: Path) -> list[str]:
 
 
 def listing(runs: Path) -> list[str]:
-    """Files of a folder of runs, without names that MLflow draws."""
+    """Files of a folder of runs, without locks, which stay free when their holder dies, and names that MLflow draws."""
     names = (path.relative_to(runs).as_posix() for path in runs.rglob("*") if path.is_file())
-    return sorted(name for name in names if not name.startswith("mlartifacts/"))
+    return sorted(name for name in names if not name.startswith("mlartifacts/") and not name.endswith(".lock"))
 
 
 def make_cheap(phase: Phase) -> None:
