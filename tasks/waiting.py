@@ -36,7 +36,7 @@ def one_at_a_time(
         Whether this process had to wait, so that the work may be done already.
 
     Raises:
-        UserError: With ``refusal``.
+        UserError: With ``refusal``; or the holder is the process that started this one.
     """
     lock = file or place.with_name(f".{place.name}.lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -45,6 +45,13 @@ def one_at_a_time(
         found = _holder(lock)
         if refusal and (not wait or found.startswith(f"process {os.getpid()} ")):
             raise UserError(refusal, where=place, found=found, hint=hint)
+        if found.startswith(f"process {os.getppid()} "):
+            # A worker that runs its program from the top again; both would wait for each other.
+            what, hint = (
+                "a process would wait for the one that started it",
+                'put the call under if __name__ == "__main__":',
+            )
+            raise UserError(what, where=place, found=found, hint=hint)
         logging.getLogger(__name__).warning("waiting for %s: %s; its result will be used", found, place)
         held, waited = _lock(lock, wait=True), True
     assert held is not None

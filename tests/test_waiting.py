@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -65,13 +66,36 @@ def test_a_dead_process_is_no_obstacle(tmp_path, monkeypatch):
     assert not (tmp_path / ".place.lock").exists()
 
 
+UNGUARDED = """
+from multiprocessing import get_context
+from pathlib import Path
+from tasks.waiting import one_at_a_time
+def work():
+    pass
+with one_at_a_time(Path("place"), "works"):
+    worker = get_context("spawn").Process(target=work)
+    worker.start()
+    worker.join()
+    print("ended with", worker.exitcode)
+"""
+
+
+@pytest.mark.integration
+def test_a_worker_that_runs_its_program_from_the_top_does_not_wait_for_its_parent(tmp_path):
+    (tmp_path / "program.py").write_text(UNGUARDED)
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert "ended with 1" in done.stdout and "__main__" in done.stderr
+
+
 HOLD = """
 import time
 from pathlib import Path
 from flows.run_lock import locked
 with locked(Path("runs/mine")):
     Path("held").touch()
-    time.sleep(1)
+    while not Path("release").exists():
+        time.sleep(0.05)
     Path("runs/mine/done").touch()
 """
 
@@ -95,6 +119,14 @@ def test_a_run_that_another_process_works_on_is_waited_for_and_a_report_is_not(
         pass
     assert str(other.pid) in str(caught.value.found) and caught.value.hint == "elsewhere"
     settings = load_settings(None, ["tiny"], ["ingest.image_size=32"])
+
+    def release_when_waited_for():
+        end = time.monotonic() + 60
+        while "waiting for" not in caplog.text and time.monotonic() < end:
+            time.sleep(0.05)
+        (tmp_path / "release").touch()
+
+    threading.Thread(target=release_when_waited_for).start()
     with open_run(settings, DataPaths(tiny_data.dataset, tiny_data.clients), "mine") as run:
         assert (run.root / "done").exists()
     assert f"waiting for process {other.pid} that works on this run" in caplog.text and other.wait() == 0
