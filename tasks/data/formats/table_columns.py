@@ -51,7 +51,9 @@ def plain(column: str) -> str:
 
 def usual(columns: Sequence[str], names: Sequence[str]) -> list[str]:
     """The columns that have one of the usual names, in the order of the names."""
-    return [column for name in names for column in columns if plain(column) == name]
+    rank = {name: number for number, name in enumerate(names)}
+    found = [(rank[short], column) for column in columns if (short := plain(column)) in rank]
+    return [column for _, column in sorted(found, key=lambda item: item[0])]
 
 
 class Columns:

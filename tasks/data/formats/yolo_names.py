@@ -138,7 +138,10 @@ def _as_written(text: str) -> object:
     """The names before YAML makes numbers of them: a class 007 is not 7."""
     import yaml
 
-    return yaml.load(text, Loader=yaml.BaseLoader)["names"]  # noqa: S506 - makes nothing but texts
+    try:
+        return yaml.load(text, Loader=yaml.BaseLoader)["names"]  # noqa: S506 - makes nothing but texts
+    except (yaml.YAMLError, *CONSTRUCTION_FAULTS):
+        return None
 
 
 def _pairs(names: object, written: object, where: str) -> Iterator[tuple[int, str]]:
