@@ -5,7 +5,7 @@ the first other folder of a path is the class, and folders below it only divide 
 """
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -89,6 +89,21 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     return f"{len(classes)} folders of images{splits}, taken for classes: {shown}"
 
 
+def nearly(root: Path, names: Sequence[str]) -> list[str]:
+    """The one folder that holds all images, where it is no class or the only one."""
+    images = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
+    paths = {_class_path(name, _Level(None, None)) for name in images}
+    if len(paths) != 1 or () in paths:
+        return []
+    (path,) = paths
+    inner = sorted({rest[0] for name in images if (rest := name.split("/")[len(path) : -1])})
+    if len(inner) > 1:
+        return [
+            f"{'/'.join(path)} holds folders of images ({', '.join(inner[:6])}): give it as PATH if they are classes"
+        ]
+    return [f"{'/'.join(path)} is the only folder of images: --format folder takes it for the one class"]
+
+
 def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
     """Every file once, images in name order.
 
@@ -97,6 +112,7 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     """
     tree, level = scan(root, ingest), _Level.of(own, ingest.site)
     _refuse_one_folder_around_all(root, tree.images, level)
+    _refuse_two_levels(root, tree.images, level)
     unclear = _unclear([entry.name for entry in tree.images], level)
     yield from left_over(tree)
     for entry in tree.images:
@@ -188,3 +204,31 @@ def _refuse_one_folder_around_all(root: Path, images: Sequence[Entry], level: _L
                 found=f"{name} with {', '.join(sorted(folders)[:6])}" + (", ..." if len(folders) > 6 else ""),
                 hint="set ingest.path to that folder, or ingest.folder.level to the level of the class folders",
             )
+
+
+def _refuse_two_levels(root: Path, images: Sequence[Entry], level: _Level) -> None:
+    """Refuse ``plant A/crack`` and ``plant B/crack``: either folder may name the class."""
+    if level.fixed is not None or level.site is not None:
+        return
+    inside: dict[str, set[str]] = defaultdict(set)  # class -> the first folder below it that says something
+    loose = 0
+    for entry in images:
+        path = _class_path(entry.name, level)
+        rest = entry.name.split("/")[len(path) : -1]
+        inner = _Level(None, None).within(rest)
+        if path and (inner is None or not any(map(str.isalpha, rest[inner]))):
+            loose += 1
+        elif path and inner is not None:
+            inside[path[-1]].add(rest[inner])
+    counts = Counter(name for names in inside.values() for name in names)
+    shared = sorted(name for name, count in counts.items() if count > 1)
+    if not loose and len(inside) > 1 and 2 * len(shared) >= len(counts):
+        outer = ", ".join(sorted(inside)[:6]) + (", ..." if len(inside) > 6 else "")
+        raise UserError(
+            "two levels of folders may be the classes",
+            where=root,
+            expected=LAYOUT,
+            found=f"{outer}; and below several of them {', '.join(shared[:6])}" + (", ..." if shared[6:] else ""),
+            hint="set ingest.site.rule=folder if the outer ones are sites, or ingest.folder.level to the level of the "
+            "class folders (1 is the first below ingest.path)",
+        )

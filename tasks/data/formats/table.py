@@ -14,10 +14,11 @@ from pydantic import Field
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.label_cells import NULLS
+from tasks.data.formats.label_parts import divided_by
 from tasks.data.formats.listed import Finder, Mention, Wanted, joined, listed_image, unlisted_row
 from tasks.data.formats.table_columns import Columns
 from tasks.data.formats.table_look import nearly, one_hot_of, recognise
-from tasks.data.formats.table_rows import SUFFIXES, OpenTable, TableRow, open_table
+from tasks.data.formats.table_rows import SUFFIXES, OpenTable, TableRow, open_table, refuse_pictures_as_text
 from tasks.data.formats.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, left_over, scan, split_of_name
 from tasks.data.near_names import parts_of
 from tasks.data.rules import Namer, namer
@@ -196,6 +197,7 @@ def _matched(table: OpenTable, columns: Columns, tree: Tree) -> tuple[dict[str, 
     said: list[tuple[Wanted, Mention]] = []
     for row in rows:
         use = columns.use(row)
+        refuse_pictures_as_text(row, columns.image, columns.path)
         listed = row.cells.get(columns.image, "")
         if listed and listed.casefold() not in NULLS:
             said.append((Wanted(listed, row.place, ("", "images"), use.split), use))
@@ -212,21 +214,12 @@ def _matched(table: OpenTable, columns: Columns, tree: Tree) -> tuple[dict[str, 
 def _refuse_another_separator(entry: Entry, uses: dict[str, list[Mention]], own: Settings, declared: set[str]) -> None:
     """Refuse labels such as ``rust|crack`` whose parts are labels of other rows: another separator is meant."""
     labels = {label for mentions in uses.values() for each in mentions for label in each.labels or ()}
-    for sign in ("|", ",", ";", "/", "+"):
-        divided = {label: [normal(part) for part in label.split(sign)] for label in labels if sign in label}
-        parts = [part for some in divided.values() for part in some]
-        known = labels - set(divided)
-        if (
-            sign != own.separator
-            and divided
-            and all(parts)
-            and not declared >= set(divided)
-            and sum(part in known for part in parts) * 2 > len(parts)
-        ):
-            label = sorted(divided)[0]
-            raise UserError(
-                f"the labels of one cell seem to be divided by {sign!r}",
-                where=entry.path,
-                found=f"{label[:80]!r} beside {', '.join(sorted(known & set(divided[label]))[:4]) or 'its parts'}",
-                hint=f"set ingest.table.separator='{sign}', or name the labels in ingest.classes if this is one",
-            )
+    found = divided_by(labels, own.separator, declared)
+    if found is not None:
+        sign, label, beside = found
+        raise UserError(
+            f"the labels of one cell seem to be divided by {sign!r}",
+            where=entry.path,
+            found=f"{label[:80]!r} beside {beside[:200]}",
+            hint=f"set ingest.table.separator='{sign}', or name the labels in ingest.classes if this is one",
+        )

@@ -70,7 +70,7 @@ class Columns:
     def __init__(
         self, table: OpenTable, own: "Settings", path: Path, declared: Collection[str], one_hot: Sequence[str] = ()
     ) -> None:
-        self._columns, self._path, self._own, self._declared = table.columns, path, own, frozenset(declared)
+        self._columns, self.path, self._own, self._declared = table.columns, path, own, frozenset(declared)
         self.image = self._find("image", own.image, [*table.pictures, *usual(table.columns, IMAGE_COLUMNS)])
         self.one_hot = [self._find("one_hot", name, ()) for name in own.one_hot or ()] or list(one_hot)
         labels = usual([column for column in table.columns if column != self.image], LABEL_COLUMNS)
@@ -123,6 +123,12 @@ class Columns:
     def _label_use(self, row: TableRow, split: str | None) -> Mention:
         assert self.labels is not None
         boxes = self._box(row)
+        if self.labels in row.unnamed:
+            number = row.unnamed[self.labels]
+            if number == -1:  # as the library datasets writes "not known", which is never a negative
+                return Mention(None, split, row.place, "no_annotation", f"{row.place}: {self.labels} is -1", row.cells)
+            found = f"{row.place}: {self.labels} is {number}, for which the file has no name"
+            return Mention(None, split, row.place, "bad_annotation", found, row.cells)
         if self.labels in row.lists:
             labels = tuple(dict.fromkeys(label for label in map(normal, row.lists[self.labels]) if label))
             if labels or self._own.empty == "negative" or not row.lists[self.labels]:
@@ -152,7 +158,7 @@ class Columns:
             names = IMAGE_COLUMNS if key == "image" else LABEL_COLUMNS
             raise UserError(
                 "the table lacks a column",
-                where=f"{self._path}: ingest.table.{key}",
+                where=f"{self.path}: ingest.table.{key}",
                 expected=name or f"one called {', '.join(names[:9])}",
                 found=", ".join(self._columns),
                 hint=None

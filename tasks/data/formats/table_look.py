@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from models.errors import UserError
 from tasks.data.formats.listed import Finder, Wanted
 from tasks.data.formats.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS, one_hot_columns, usual
-from tasks.data.formats.table_rows import SUFFIXES, OpenTable, open_table
+from tasks.data.formats.table_rows import SUFFIXES, OpenTable, open_table, refuse_pictures_as_text
+from tasks.data.formats.unread import unread
 
 if TYPE_CHECKING:
     from tasks.data.formats.table import Settings
@@ -27,7 +28,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
 def nearly(root: Path, names: Sequence[str]) -> list[str]:
     """For each file that could be a table but is none: one line that says why."""
     found = (_look(path, name, names) for path, name in _tables(root, names))
-    return [f"{fault}" for why, fault in islice(found, _MOST_FILES) if not why and fault]
+    return [f"{fault}" for why, fault in islice(found, _MOST_FILES) if not why and fault] + unread(root, names)
 
 
 def one_hot_of(path: Path, table: OpenTable, own: "Settings", told: str | None) -> list[str]:
@@ -75,7 +76,7 @@ def _look(path: Path, name: str, names: Sequence[str]) -> tuple[str, str]:
             return (f"{name} with pictures in its cells, columns {shown}", "") if labels else ("", lacking)
         if "/" in name:
             return "", ""
-        missing = _missing(table, images[0], names) if len(names) > 1 else ""
+        missing = _missing(table, images[0], names, path)
         if missing:
             return "", f"{name} lists images that are not here, such as {missing}"
         if labels:
@@ -97,12 +98,17 @@ def _look(path: Path, name: str, names: Sequence[str]) -> tuple[str, str]:
         return "", f"{name}: {error.what}" + (f" ({error.found})" if error.found is not None else "")
 
 
-def _missing(table: OpenTable, image: str, names: Sequence[str]) -> str:
+def _missing(table: OpenTable, image: str, names: Sequence[str], path: Path) -> str:
     """A listed name of which no file is there, when that holds for all of the first rows; else ""."""
-    wanted = [Wanted(row.cells.get(image, ""), row.place) for row in islice(table.rows, _LOOKED_AT)]
+    rows = list(islice(table.rows, _LOOKED_AT))
+    for row in rows:
+        refuse_pictures_as_text(row, image, path)
+    wanted = [Wanted(row.cells.get(image, ""), row.place) for row in rows]
     wanted = [one for one in wanted if one.listed]
     found = Finder(names, (), names).match(wanted)
-    return wanted[0].listed if wanted and not any(one.file or "several" in one.detail for one in found) else ""
+    if len(names) < 2:
+        return ""
+    return wanted[0].listed[:200] if wanted and not any(one.file or "several" in one.detail for one in found) else ""
 
 
 def _values(table: OpenTable) -> dict[str, set[str]]:

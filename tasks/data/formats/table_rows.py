@@ -14,6 +14,14 @@ from tasks.data.text import Encodings, TextError, decode_text, normal
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _BATCH, _PICTURE_BATCH = 4096, 16
+_LONGEST_NAME = 1000  # characters; paths of systems end before 4096, names of files at 255
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_\s-]+$")
+_NUMBERS = re.compile(r"[\[(\s]*-?\d[\d.e+-]*\s*[,;]")
+_PACKED = {
+    b"PK\x03\x04": "an Excel workbook or a ZIP",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook",
+    b"\x1f\x8b": "packed (gzip)",
+}
 _PICTURE = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp|gif)$", re.IGNORECASE)
 
 
@@ -27,6 +35,7 @@ class TableRow:
         lists: Columns whose cells are lists (Parquet), with their items.
         fault: What is wrong with the row as a whole, "" when nothing is.
         pictures: Columns whose cells are bytes (Parquet), with them.
+        unnamed: Columns of numbered classes (Parquet) whose number has no name, with it.
     """
 
     place: str
@@ -34,6 +43,7 @@ class TableRow:
     lists: dict[str, list[str]] = field(default_factory=dict)
     fault: str = ""
     pictures: Mapping[str, bytes] = field(default_factory=dict)
+    unnamed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,11 @@ def open_table(path: Path, told: str | None = None, ask: bool = True) -> OpenTab
 
 def _csv(path: Path, told: str | None, ask: bool) -> OpenTable:
     try:
-        text, encoding = decode_text(path.read_bytes(), path, Encodings(told), ask)
+        data = path.read_bytes()
+        packed = next((kind for mark, kind in _PACKED.items() if data.startswith(mark)), None)
+        if packed is not None:
+            raise UserError("the table is no text", where=path, found=packed, hint="save its sheet as CSV (UTF-8)")
+        text, encoding = decode_text(data, path, Encodings(told), ask)
     except (OSError, TextError) as error:
         raise UserError("cannot read the table", where=path, found=error) from error
     if "\0" in text:
@@ -179,7 +193,41 @@ def _parquet_row(
             cells[name] = ";".join(lists[name])
         else:
             cells[name] = _text(value, names.get(name))
-    return TableRow(place, cells, lists, pictures=found)
+    unnamed = {
+        name: number for name in names for number in _numbers(values[name]) if not 0 <= number < len(names[name])
+    }
+    return TableRow(place, cells, lists, pictures=found, unnamed=unnamed)
+
+
+def _numbers(value: Any) -> list[int]:
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, int) and not isinstance(item, bool)]
+
+
+def refuse_pictures_as_text(row: TableRow, column: str, path: Path) -> None:
+    """Refuse a table whose column of images holds no names but pictures: base64, or lists of numbers.
+
+    Raises:
+        UserError: The row's cell is such.
+    """
+    text = row.cells.get(column, "")
+    numbers = column in row.lists and bool(_NUMBERS.match(text))
+    base64 = text.startswith("data:image/") or (len(text) > _LONGEST_NAME and bool(_BASE64.match(text)))
+    if numbers or base64:
+        raise UserError(
+            f"the column {column} holds the pictures themselves as {'lists of numbers' if numbers else 'base64 text'}",
+            where=f"{path}, {row.place}",
+            expected="names of image files, or a Parquet column of bytes (PNG or JPEG)",
+            found=f"{text[:40]} ... ({len(text)} characters)",
+            hint="write each picture to a file and its name into the table",
+        )
+    if len(text) > _LONGEST_NAME:
+        raise UserError(
+            f"a cell of the column {column} is too long for the name of an image",
+            where=f"{path}, {row.place}",
+            found=f"{text[:40]!r} ... ({len(text)} characters)",
+            hint="set ingest.table.image to the column that names the images",
+        )
 
 
 def _text(value: Any, names: Sequence[str] | None = None) -> str:

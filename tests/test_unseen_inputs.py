@@ -1,0 +1,141 @@
+"""Inputs of the kinds that are mended elsewhere, found by trying what nobody had listed; one row for each."""
+
+import base64
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from format_rows import reasons, rows_of
+from voc_trees import encoded, picture, put
+
+from models.errors import UserError
+from tasks.data.audit import guess_format
+
+PNG = [encoded(picture(number, 16, 16)) for number in range(6)]
+
+
+def tree(root, files, images=6):
+    """Files of text or bytes, and ``0.png`` to ``5.png`` at the top."""
+    for number in range(images):
+        put(root / f"{number}.png", PNG[number])
+    for name, content in files.items():
+        put(root / name, content if isinstance(content, bytes) else content.encode())
+    return root
+
+
+def table(labels, head="image,label"):
+    return head + "\n" + "".join(f"{number}.png,{label}\n" for number, label in enumerate(labels))
+
+
+def in_folders(*folders):
+    return {f"{folder}/{number}.png": PNG[number] for number, folder in enumerate(folders)}
+
+
+def parquet(path, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+BASE64 = base64.b64encode(encoded(picture(1, 40, 40))).decode()
+
+#: What is asked: reader, files, words of the question.
+ASKED = {
+    "only combinations, comma": ("table", {"t.csv": table(['"a,b"', '"b,c"', '"c,a"'])}, "separator=','"),
+    "only combinations, bar": ("table", {"t.csv": table(["a|b", "a|c", "a|d"])}, r"separator='\|'"),
+    "only combinations, blank": ("table", {"t.csv": table(["a b", "b c", "c a"])}, "separator=' '"),
+    "only combinations, plus": ("table", {"t.csv": table(["a+b", "b+c", "c+a"])}, r"separator='\+'"),
+    "base64": ("table", {"t.csv": table(["a"]) + f"{BASE64},a\n"}, "base64 text(.|\n)*line 3"),
+    "data address": ("table", {"t.csv": table(["a"]) + '"data:image/png;base64,iVBO",a\n'}, "base64 text"),
+    "a text as name": ("table", {"t.csv": table(["a"]) + f"{'It is said that. ' * 99},a\n"}, "ingest.table.image"),
+    "a workbook called CSV": ("table", {"t.csv": b"PK\x03\x04" + b"\0" * 90}, "Excel workbook(.|\n)*as CSV"),
+    "sites around classes": (
+        "folder",
+        in_folders("A/oil", "A/rust", "B/oil", "B/rust"),
+        "site.rule=folder(.|\n)*level",
+    ),
+    "one inner folder again": ("folder", in_folders("oil/small", "oil/big", "rust/small"), "ingest.folder.level"),
+}
+
+#: What nearly names labels: a file, words of the remark.
+NEARLY = {
+    "spreadsheet": ({"t.xlsx": b"PK\x03\x04"}, "t.xlsx is a spreadsheet(.*)CSV"),
+    "packed": ({"t.csv.gz": b"\x1f\x8b"}, "t.csv.gz is packed"),
+    "list of images": ({"t.txt": "0.png oil\n1.png rust\n"}, "t.txt names images(.*)csv"),
+    "records": ({"t.json": json.dumps([{"image": "0.png", "label": "oil"}])}, "t.json is a list of records"),
+    "mapping": ({"t.json": json.dumps({"0.png": "oil"})}, "t.json maps images"),
+    "results alone": ({"t.json": json.dumps([{"image_id": 0, "category_id": 1}])}, "annotations alone"),
+    "a JSON cut short": ({"t.json": '{"images": [{"id": 1, "file_na'}, "t.json is no valid JSON"),
+    "a folder around all": (in_folders("set/oil", "set/rust"), "set holds folders of images(.*)PATH"),
+}
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_what_may_mean_two_things_is_asked(case, tmp_path):
+    source, files, words = ASKED[case]
+    with pytest.raises(UserError, match=words) as caught:
+        rows_of(source, tree(tmp_path, files, images=0 if source == "folder" else 6))
+    assert len(str(caught.value)) < 1500
+
+
+@pytest.mark.parametrize("case", NEARLY)
+def test_a_file_of_an_unread_kind_is_named(case, tmp_path):
+    files, words = NEARLY[case]
+    images = 0 if any("/" in name for name in files) else 3
+    name, why = guess_format(tree(tmp_path, files, images))
+    assert name == "images"
+    assert re.search(words, why), why
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["dark rust", "light rust", "dark oil", "light oil"],
+        ["oil leak", "paint peeling", "broken glass"],
+        ["n/a?", "on/off", "in/out"],
+        ["vehicle/car", "vehicle/bus", "animal/cat"],
+        ["C++", "C"],
+        ["1", "2", "3"],
+    ],
+)
+def test_names_of_several_words_stay_one_label(labels, tmp_path):
+    rows = rows_of("table", tree(tmp_path, {"t.csv": table(labels)}, images=len(labels)))
+    assert [rows[f"{number}.png"].labels for number in range(len(labels))] == [[label] for label in labels]
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [("oil/2024-01", "rust/2024-01", "rust/2024-02"), ("oil/train", "oil/test", "rust/train"), ("oil/a", "rust/b")],
+)
+def test_folders_below_a_class_that_only_divide_it(folders, tmp_path):
+    rows = rows_of("folder", tree(tmp_path, in_folders(*folders), images=0))
+    assert {row.labels[0] for row in rows.values()} == {"oil", "rust"}
+
+
+def test_a_level_of_folders_that_is_told_is_not_asked(tmp_path):
+    root = tree(tmp_path, in_folders("A/oil", "A/rust", "B/oil", "B/rust"), images=0)
+    assert {row.labels[0] for row in rows_of("folder", root, level=1).values()} == {"A", "B"}
+    assert {row.labels[0] for row in rows_of("folder", root, level=2).values()} == {"oil", "rust"}
+    sites = rows_of("folder", root, site={"rule": "folder"})
+    assert {(row.site, row.labels[0]) for row in sites.values()} == {(s, c) for s in "AB" for c in ("oil", "rust")}
+
+
+def test_numbers_of_classes_without_a_name_are_never_negatives(tmp_path):
+    features = {"image": {"_type": "Image"}, "label": {"names": ["oil", "rust"], "_type": "ClassLabel"}}
+    held = pa.table({"image": PNG, "label": [0, 1, 2, -1, 0, 1]})
+    held = held.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(held, tmp_path / "train.parquet")
+    name, _ = guess_format(tmp_path)
+    rows = rows_of(name, tmp_path, missing=[f"train.parquet#{n}" for n in range(6)], empty="negative")
+    assert rows["train.parquet#0"].labels == ["oil"]
+    found = reasons(rows)
+    assert found["train.parquet#2"] == ("quarantined", "bad_annotation")
+    assert found["train.parquet#3"] == ("quarantined", "no_annotation")
+
+
+def test_pictures_as_numbers_in_parquet_are_refused_in_a_screen(tmp_path):
+    parquet(tmp_path / "t.parquet", image=[[[0] * 16] * 16] * 2, label=["a", "b"])
+    with pytest.raises(UserError, match="lists of numbers") as caught:
+        rows_of("table", tmp_path)
+    assert len(str(caught.value)) < 1000
