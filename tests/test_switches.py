@@ -44,7 +44,7 @@ FMMAN: Cases = {
     "use_uncertainty": ({}, [True, False]),
     "state_init": ({}, []),
     "known_share": ({}, [0.75, 0.25]),
-    "corr_rule": ({}, []),
+    "corr_rule": ({"corr_k": 5}, []),  # with 2, topk and zscore relate the unsure labels to the same ones
     "corr_k": ({"corr_rule": "topk"}, [2, 5]),
     "corr_rho": ({"corr_rule": "cooccur"}, [1.0, 0.01]),
     "mask_sources": ({}, []),
