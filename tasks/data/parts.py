@@ -11,11 +11,10 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from tasks.data.decode import DecodeError, Limits, resize
 from tasks.data.pixels import few_colours
 from tasks.data.sample import RawSample
 from tasks.data.source import Picture
+from tasks.data.workers import process_pool
 
 CHUNK = 64  # pictures
 _HEAVIEST = 2**24  # bytes that the pictures of a chunk may hold in memory
@@ -109,8 +109,7 @@ def decoded(
         for chunk in chain(first, chunks):
             yield from _joined(chunk, decode_part([s.picture for s in chunk if s.picture], how))
         return
-    # spawn: this process may hold threads and locks (Prefect, torch), which a fork would copy
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread)
+    pool = process_pool(workers)
     try:
         yield from _in_order(chain(first, chunks), how, pool, 2 * workers + 2)
     finally:
@@ -240,10 +239,6 @@ def _put(path: Path, array: np.ndarray) -> None:
     with beside.open("wb") as file:
         np.save(file, array, allow_pickle=False)
     beside.replace(path)
-
-
-def _one_thread() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def _chunked(samples: Iterable[RawSample]) -> Iterator[list[RawSample]]:
