@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "soft_wrap": True}
 _MOST_ROWS = 15  # of a table in the terminal; audit.md has more
+_TOLD = {"voc", "coco", "yolo", "table", "flair", "folder"}  # formats that settings of their own speak for
 _FILE_FIELDS = ("path", "status", "reason", "labels", "width", "height")
 
 
@@ -106,7 +107,11 @@ def _format(
     if given is not None:
         return given, "as --format says"
     named = [text.partition("=")[2] for text in sets if text.startswith("ingest.source=")]
-    return (named[-1], "as ingest.source says") if named else guess_format(path, settings())
+    if named:
+        return named[-1], "as ingest.source says"
+    found, why = guess_format(path, settings())
+    told = {text.partition("=")[0].split(".")[1] for text in sets if text.startswith("ingest.")} & _TOLD
+    return (told.pop(), "as its settings are given") if found == "images" and len(told) == 1 else (found, why)
 
 
 def _sets(path: Path, name: str, classes: Path | None, aliases: Path | None, near: bool, given: list[str]) -> list[str]:
@@ -150,6 +155,7 @@ def _next(found: "Audit", params: str | None, presets: list[str] | None, sets: l
 
 
 def _print(found: "Audit", files: list[Path], command: str, out: "Console") -> None:
+    from tasks.data.alike import alike
     from tasks.data.audit_report import headline, sections, verdict, without_images
 
     findings = found.findings
@@ -157,6 +163,8 @@ def _print(found: "Audit", files: list[Path], command: str, out: "Console") -> N
     out.print(headline(findings), **_PLAIN)
     if findings["images"] and (empty := without_images(findings["labels"])):
         out.print(empty, **_PLAIN)
+    for line in alike(findings["labels"], findings["sites"]):
+        out.print(line, **_PLAIN)
     for table in sections(found):
         _print_table(table, out)
     out.print(f"report: {', '.join(map(str, files))}", **_PLAIN)

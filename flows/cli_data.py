@@ -34,6 +34,7 @@ def ingest(
     with user_errors(as_json):
         from flows.data import ingest_stage
         from flows.progress import counting
+        from tasks.data.alike import alike
         from tasks.data.audit_report import without_images
 
         with counting(console(True), "ingesting") as progress:
@@ -52,6 +53,8 @@ def ingest(
             out.print(f"  {count:6d}  labels read by alias: {alias}", **_PLAIN)
         if empty := without_images(summary["labels"]):
             out.print(f"warning: {empty}", **_PLAIN)
+        for line in alike(summary["labels"], summary["sites"]):
+            out.print(f"warning: {line}", **_PLAIN)
         if summary["groups_across_splits"]:
             leaks = summary["groups_across_splits"]
             out.print(f"warning: {leaks} groups of images that belong together lie in several of the given splits")

@@ -48,6 +48,9 @@ NAMES = {
     "two endings": ("{c}/{n}_sat.png", "{c}/{n}_seg.png", '["*_seg.png"]'),
     "a folder in each class": ("{c}/{n}.png", "{c}/masks/{n}.png", '["masks"]'),
     "a folder that is taken for a class": ("{c}/{n}.png", "ground_truth/{c}/{n}_mask.png", '["*_mask.png"]'),
+    "any ending": ("{c}/{n}.png", "{c}/{n}_m.png", '["*_m.png"]'),
+    "any beginning": ("{c}/{n}.png", "{c}/defect-{n}.png", '["defect-*.png"]'),
+    "a word after a dot": ("{c}/{n}.png", "{c}/{n}.x.png", None),
     "MVTec": ("test/{c}/{n:03d}.png", "ground_truth/{c}/{n:03d}.png", '["ground_truth"]'),
     "a folder by the name of the class": ("{c}/{n}.png", "{c}_masks/{n}.png", None),
     "VOC's folders": ("{c}/JPEGImages/{n}.png", "{c}/SegmentationClass/{n}.png", '["SegmentationClass"]'),
@@ -160,3 +163,12 @@ def test_the_refusal_of_ambiguous_pairs_says_how_to_leave_masks_out(tmp_path):
     text = refusal(root, tmp_path / "out", source="voc")
     assert "4 of them look like second copies" in text
     assert """--set 'ingest.exclude=["*.png"]' leaves them out""" in text
+
+
+def test_photographs_called_as_others_and_more_are_no_masks(tmp_path):
+    for number in range(4):
+        put(tmp_path / "src" / "oil" / f"{number}.png", encoded(picture(number)))
+        put(tmp_path / "src" / "oil" / f"{number}_ir.png", encoded(picture(50 + number).convert("L")))
+        put(tmp_path / "src" / "rust" / f"{number}.png", encoded(picture(70 + number)))
+    put(tmp_path / "src" / "rust" / "1_b.png", encoded(mask(3)))  # one alone may be anything
+    assert audit(settings_of(tmp_path / "src"), 0).findings["usable"]

@@ -11,6 +11,7 @@ from format_rows import reasons, rows_of
 from voc_trees import encoded, picture, put
 
 from models.errors import UserError
+from tasks.data.alike import alike
 from tasks.data.audit import guess_format
 
 PNG = [encoded(picture(number, 16, 16)) for number in range(6)]
@@ -50,6 +51,20 @@ ASKED = {
     "data address": ("table", {"t.csv": table(["a"]) + '"data:image/png;base64,iVBO",a\n'}, "base64 text"),
     "a text as name": ("table", {"t.csv": table(["a"]) + f"{'It is said that. ' * 99},a\n"}, "ingest.table.image"),
     "a workbook called CSV": ("table", {"t.csv": b"PK\x03\x04" + b"\0" * 90}, "Excel workbook(.|\n)*as CSV"),
+    "YOLO from 1": (
+        "yolo",
+        {"0.txt": "1 .5 .5 .2 .2", "1.txt": "2 .5 .5 .2 .2", "classes.txt": "oil\nrust"},
+        "count from 1(.|\n)*names: {1: oil",
+    ),
+    "YOLO's names numbered": (
+        "yolo",
+        {"0.txt": "0 .5 .5 .2 .2", "classes.txt": "1 oil\n0 rust"},
+        "numbered(.|\n)*YAML",
+    ),
+    "half-width kana": ("table", {"t.csv": table(["ｻﾋﾞ", "ok"]).encode("cp932")}, "cp932: ｻﾋﾞ"),
+    "two signs of Big5": ("table", {"t.csv": table(["異常", "ok"]).encode("big5")}, "big5: 異常"),
+    "one letter of cp1250": ("table", {"t.csv": table(["ł", "ok"]).encode("cp1250")}, "cp1250: ł"),
+    "a capital of Macs": ("table", {"t.csv": table(["Öl", "ok"]).encode("mac_roman")}, "mac_roman: Öl"),
     "sites around classes": (
         "folder",
         in_folders("A/oil", "A/rust", "B/oil", "B/rust"),
@@ -67,6 +82,9 @@ NEARLY = {
     "mapping": ({"t.json": json.dumps({"0.png": "oil"})}, "t.json maps images"),
     "results alone": ({"t.json": json.dumps([{"image_id": 0, "category_id": 1}])}, "annotations alone"),
     "a JSON cut short": ({"t.json": '{"images": [{"id": 1, "file_na'}, "t.json is no valid JSON"),
+    "tables below": ({"a/t.csv": "image,label\n", "b/t.csv": ""}, "a/t.csv is a table below PATH"),
+    "Kaggle's folders": (in_folders("train_images", "test_images"), "nothing that names labels"),
+    "CycleGAN's folders": (in_folders("trainA", "trainB", "testA", "testB"), "nothing that names labels"),
     "a folder around all": (in_folders("set/oil", "set/rust"), "set holds folders of images(.*)PATH"),
 }
 
@@ -139,3 +157,49 @@ def test_pictures_as_numbers_in_parquet_are_refused_in_a_screen(tmp_path):
     with pytest.raises(UserError, match="lists of numbers") as caught:
         rows_of("table", tmp_path)
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("word", ["it\u2019s ok", "5 µm", "20 °C", "m²", "± 5", "„gut“", "10 €", "Öl", "Riß", "grün"])
+def test_one_word_of_cp1252_is_read(word, tmp_path):
+    root = tree(tmp_path, {"t.csv": table([word, "ok"]).encode("cp1252")}, images=2)
+    assert rows_of("table", root)["0.png"].labels == [word]
+
+
+def test_polish_of_linux_is_not_read_as_that_of_windows(tmp_path):
+    labels = ["łódź", "śruba", "żółty"]
+    root = tree(tmp_path, {"t.csv": table(labels).encode("iso8859_2")}, images=3)
+    assert [rows_of("table", root)[f"{number}.png"].labels[0] for number in range(3)] == labels
+
+
+@pytest.mark.parametrize(("yes", "no"), [("+", "-"), ("☑", "☐"), ("WAHR", "FALSCH"), ("Yes", "No"), ("x", "")])
+def test_columns_of_other_words_for_yes_and_no(yes, no, tmp_path):
+    lines = [f"0.png,{yes},{no}", f"1.png,{no},{yes}", f"2.png,{no},{no}"]
+    root = tree(tmp_path, {"t.csv": "\n".join(["image,oil,rust", *lines])}, images=3)
+    assert guess_format(root)[0] == "table"
+    rows = rows_of("table", root)
+    assert [rows[f"{number}.png"].labels for number in range(3)] == [["oil"], ["rust"], []]
+
+
+def test_names_that_differ_in_how_they_are_written_are_told():
+    (labels, sites) = alike(["oil leak", "Oil-leak", "1", "01", "1.0", "rust"], ["Köln", "köln", "Bonn"])
+    assert "'Oil-leak', 'oil leak'" in labels
+    assert "'01', '1', '1.0'" in labels
+    assert "rust" not in labels
+    assert "'Köln', 'köln'" in sites
+    assert alike(["a", "b", "10", "1"], ["A 1", "A 2", "A1"]) == []
+
+
+def test_thumbnails_and_conflicting_versions_beside_images_are_litter(tmp_path):
+    aside = (
+        "thumbs/0.png",
+        "_thumb/0.png",
+        "thumb_0.png",
+        "0_thumb.png",
+        "0.sync-conflict-20240101-120000-ABCDEFG.png",
+    )
+    files = {f"oil/{name}": encoded(picture(9 + number)) for number, name in enumerate(aside)}
+    kept = {"oil/thumb_7.png": PNG[2], "thumbs/0.png": PNG[3], "rust/up_thumb.png": PNG[4]}
+    rows = rows_of("folder", tree(tmp_path, in_folders("oil", "rust") | files | kept, images=0))
+    found = reasons(rows)
+    assert {found[name] for name in files} == {("ignored", "litter")}
+    assert {found[name][0] for name in ("oil/0.png", "rust/1.png", *kept)} == {"ok"}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from models.files import write_text
+from tasks.data.alike import alike
 from tasks.data.audit import Audit, Row
 from tasks.data.decode import DecodeError, decode
 from tasks.data.manifest import FILE as MANIFEST
@@ -167,7 +168,7 @@ def _markdown(audit: Audit, sheet: bool) -> str:
         f"# Audit of {safe_cell(found['path'])}",
         f"Read as {found['format']}" + (f": {safe_cell(found['why'])}." if found["why"] else "."),
         f"{headline(found)}.",
-        *filter(None, [safe_cell(without_images(found["labels"]))]),
+        *filter(None, map(safe_cell, [without_images(found["labels"]), *alike(found["labels"], found["sites"])])),
         verdict(found) if found["usable"] else f"{verdict(found)}\n\n{_quoted(found['problem'])}",
     ]
     for table in sections(audit):

@@ -90,7 +90,7 @@ def companions(rows: Sequence[Row]) -> list[Pair]:
     pairs: dict[str, Pair] = {}
     doubtful: list[Pair] = []
     sure = 0
-    for row, photograph in (*_same_stem(files), *_mask_names(files)):
+    for row, photograph in (*_same_stem(files), *_mask_names(files), *_longer_names(files)):
         if row["path"] in pairs:
             continue
         found = _judged(row, photograph)
@@ -175,6 +175,10 @@ def _patterns(path: str) -> Iterator[str]:
                 yield f"*{literal(stem[found.end() :])}{literal(suffix)}"
             break
     yield from (literal(folder) for folder in folders if _is_mask_name(folder))
+    cuts = [cut.span() for cut in re.finditer(r"[_ -]+", stem) if cut.start() > 0 and cut.end() < len(stem)]
+    if cuts:
+        yield f"*{literal(stem[cuts[-1][0] :])}{literal(suffix)}"
+        yield f"{literal(stem[: cuts[0][1]])}*{literal(suffix)}"
     yield f"*{literal(suffix)}"
     yield f"{literal('/'.join(folders))}/*{literal(suffix)}" if folders else literal(name)
     yield literal(path)
@@ -225,6 +229,21 @@ def _mask_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
                     ),
                 ),
             )
+
+
+def _longer_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """Pictures of few colours called as a photograph and more (``a_m.png``), if nearly all called so have few."""
+    by_place = {_place(row["path"]): row for row in rows}
+    found: dict[tuple[str, str], list[tuple[Row, Row]]] = defaultdict(list)
+    for (folder, stem), row in by_place.items():
+        for cut in re.finditer(r"[_. -]+", stem):
+            for own, more in ((stem[: cut.start()], stem[cut.start() :]), (stem[cut.end() :], stem[: cut.end()])):
+                if own and (folder, own) in by_place:
+                    found[folder and "*", more].append((row, by_place[folder, own]))
+    for some in found.values():
+        masks = [(row, photograph) for row, photograph in some if row["few"] == "exact" and not photograph["few"]]
+        if len(masks) > 1 and len(masks) >= 0.8 * len(some):
+            yield from masks
 
 
 def _suffix(path: str) -> str:

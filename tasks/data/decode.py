@@ -270,7 +270,13 @@ def _check_header(image: "Image", limits: Limits, sha256: str, fixes: list[str])
     if frames > 1 and image.format not in ("MPO", "HEIF"):
         raise DecodeError("multi_frame", f"{frames} frames in a {image.format}", sha256, width, height)
     if image.mode not in MODES and not (image.mode == "I" and image.format in WIDE_GREY):
-        raise DecodeError("bad_mode", f"{image.format} of mode {image.mode}", sha256, width, height)
+        kind = {"F": "32-bit floats", "I": "32-bit numbers"}.get(image.mode, f"mode {image.mode}")
+        way = (
+            "convert it to 8 or 16 bits, as which value is white is not known"
+            if image.mode in "FI"
+            else "convert it to RGB"
+        )
+        raise DecodeError("bad_mode", f"{image.format} of {kind}: {way}", sha256, width, height)
     if frames > 1:
         fixes.append("mpo")
     return width, height

@@ -17,6 +17,7 @@ from itertools import pairwise
 CANDIDATES = {
     "gb18030": 1.0, "cp1252": 1.0, "cp1250": 0.95, "cp1251": 0.95, "cp932": 0.95, "cp949": 0.95, "cp1254": 0.85,
     "big5": 0.7, "cp1253": 0.8, "mac_roman": 0.65, "euc_jp": 0.85, "koi8_r": 0.6, "cp850": 0.6, "cp866": 0.5,
+    "iso8859_2": 0.65, "iso8859_15": 0.6,
 }  # fmt: skip
 _MOST_PIECES = 2000
 _LONGEST_WORD = 60
@@ -37,7 +38,7 @@ _ALPHABETS = {
     "cp1250": (
         "ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíľňóôšťúýž|ĺŕ", "áéíóöőúüű", "čćđšž", "ăâîşţ", "äöüß", "ëç",
     ),
-    "cp1254": ("çğıöşü|âîû",),
+    "cp1254": ("çğıöşü|âîû",), "iso8859_2": ("ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíľňóôšťúýž|ĺŕ", "áéíóöőúüű"),
 }  # fmt: skip
 # Characters that labels and everyday text are made of; others are as well read in another encoding.
 _USUAL_HAN = frozenset(
@@ -56,12 +57,12 @@ _USUAL_HANGUL = frozenset(
     "안차공계재미마세트드오관모라만민반거방문위분개발바실현행산물강국중간심내체불량결함균열식파손염녹처크래치긁힘찍질누절단변형탈"
     "락랙홀버포색족외양품금속표흠집표면접착볼너트볼트철판통과합격부적교환점검고장배선애자새둥타입명카메번호흑백빨간파란"
 )
-_ALPHABETS["mac_roman"] = _ALPHABETS["cp1252"]
-_ALPHABETS["cp850"] = _ALPHABETS["cp1252"]
+_ALPHABETS |= dict.fromkeys(("mac_roman", "cp850", "iso8859_15"), _ALPHABETS["cp1252"])
 _VOWELS = frozenset("aeiouyàáâãäåæèéêëìíîïòóôõöøùúûüýÿœąęěůőűăıāēīū")
 _OTHER_VOWELS = frozenset("аеёиоуыэюяіїєαεηιουωάέήίόύώϊϋ")
 _COMMON_CYRILLIC = frozenset("оеаинтсрвлкмдпуяыьзбгчйі")
 _COMMON_GREEK = frozenset("αοιετσνηυρπκμλςόίάέή")
+_VOICED = frozenset("ｳｶｷｸｹｺｻｼｽｾｿﾀﾁﾂﾃﾄﾊﾋﾌﾍﾎ")  # half-width kana that a sign of voice may follow
 # Parts of Korean syllables that most words are made of: first consonants, vowels, last consonants.
 _INITIALS = frozenset("ㄱㄴㄷㄹㅁㅂㅅㅇㅈㅊㅋㅌㅍㅎ")
 _MEDIALS, _FINALS = frozenset({0, 1, 4, 5, 6, 8, 9, 11, 13, 14, 18, 20}), frozenset({0, 1, 4, 8, 16, 17, 19, 21})
@@ -146,17 +147,20 @@ def _word(word: str, encoding: str) -> float:
     core = word.strip("".join(_SIGNS) + "'")
     before, _, after = word.partition(core) if core else (word, "", "")
     if not core:
-        return 1.0 if all(sign in _PLAIN_SIGNS or sign == "'" for sign in word) else 0.5  # as in 5 µm
+        plain = len(set(word)) == 1 and (word[0] in _PLAIN_SIGNS or word[0] == "'")  # as in 5 µm
+        return (0.4 if word[0] in "²³" else 1.0) if plain else 0.5
     if set(before) - _OPENING - _PLAIN_SIGNS - {"'"} or set(before) & set("³²®™") or set(after) - _CLOSING - {"'"}:
         return 0.2
     if core.isascii():
-        return 1.0
+        return 0.6 if "…" in before else 1.0
     if len(core) == 1 and scripts(core) <= {"latin", "cyrillic", "greek"}:
         return 0.4  # one letter by itself
     if any(not (c.isalpha() or c in "'’·・ー" or unicodedata.category(c) in ("Mn", "Mc", "Nd")) for c in core):
         return 0.05  # a sign amid letters
     found = scripts(core)
     foreign = found - {"ascii"}
+    if found == {"ascii"} and "’" in core:
+        return 1.0  # it’s
     if foreign & {"han", "kana", "hangul", "half"}:
         return _east_asian(core, foreign, "ascii" in found, encoding)
     if len(foreign) > 1 or ("ascii" in found and foreign != {"latin"}):
@@ -193,7 +197,9 @@ def _east_asian(word: str, found: set[str], with_ascii: bool, encoding: str) -> 
     if found - {"han", "kana", "hangul", "half"}:
         return 0.0
     if "half" in found:
-        return 0.3 if found == {"half"} and not with_ascii else 0.0
+        voiced = [base for base, sign in pairwise(word) if sign in "ﾞﾟ"]
+        wrong = word[0] in "ﾞﾟｰｧｨｩｪｫｬｭｮｯ" or not _VOICED.issuperset(voiced)
+        return 0.0 if wrong or found != {"half"} or with_ascii else 0.9 if voiced else 0.3
     if "hangul" in found and len(found) > 1:
         return 0.1  # Korean labels hold no Chinese characters
     letters = [letter for letter in word if not letter.isascii() and letter.isalpha()]

@@ -5,6 +5,7 @@ the first other folder of a path is the class, and folders below it only divide 
 """
 
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,8 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     unclear = {folder for folder, _ in _doubtful(images)}
     classes = sorted({path[-1] for path in paths if path})
     inside = sum(bool(path) or tuple(name.split("/")[:-1]) in unclear for path, name in zip(paths, images, strict=True))
-    if len(classes) + len(unclear) < 2 or 2 * inside < len(paths):
+    domains = classes and all(re.fullmatch(r"(train|val|test)[AB]", name) for name in classes)  # CycleGAN's
+    if len(classes) + len(unclear) < 2 or 2 * inside < len(paths) or domains:
         return ""
     shown = ", ".join(classes[:6]) + (", ..." if len(classes) > 6 else "")
     passed = dict.fromkeys(part for path in paths for part in path[:-1] if split_of(f"{part}/image"))

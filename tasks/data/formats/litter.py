@@ -62,3 +62,18 @@ def _litter_folder(folder: str) -> bool:
         or bool(_PATTERNS.fullmatch(name))
         or folder in ("RECYCLER", "RECYCLED")
     )
+
+
+_THUMBNAIL_FOLDER = re.compile(r"(.*/|)_?thumb(?:nail)?s?/([^/]+)", re.IGNORECASE)
+_BESIDE = (
+    re.compile(r"(.*/|)thumb(?:nail)?[_-]([^/]+)", re.IGNORECASE),
+    re.compile(r"(.*)[_-]thumb(?:nail)?(\.\w+)", re.IGNORECASE),
+    re.compile(r"(.*)\.sync-conflict-\d{8}-\d{6}-\w+(\.\w+)"),
+    re.compile(r"(.*) \([^()/]*conflicted copy[^()/]*\)(\.\w+)"),
+)
+
+
+def original_of(path: str) -> str:
+    """The path of the image of which this is a thumbnail or a conflicting version, by its name; "" for any other."""
+    found = (pattern.fullmatch(path) for pattern in (_THUMBNAIL_FOLDER, *_BESIDE))
+    return next((match[1] + match[2] for match in found if match), "")

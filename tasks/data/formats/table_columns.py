@@ -37,8 +37,30 @@ _FLAGS = frozenset(
     {"verified", "valid", "isvalid", "deleted", "train", "test", "val", "fold", "iscrowd", "crowd", "difficult"}
     | {"truncated", "occluded", "usable", "checked", "reviewed", "labelok", "id", "number", "count"}
 )
-_YES = frozenset({"1", "1.0", "true", "yes", "y", "t", "x", "✓", "✔", "ja", "oui", "si", "sí", "是"})
-_NO = frozenset({"0", "0.0", "false", "no", "n", "f", "", "-", "nein", "non", "否"})
+_YES = frozenset(
+    {
+        "1",
+        "1.0",
+        "true",
+        "yes",
+        "y",
+        "t",
+        "x",
+        "✓",
+        "✔",
+        "☑",
+        "+",
+        "ja",
+        "oui",
+        "si",
+        "sí",
+        "是",
+        "wahr",
+        "vrai",
+        "vero",
+    }
+)
+_NO = frozenset({"0", "0.0", "false", "no", "n", "f", "", "-", "☐", "nein", "non", "否", "falsch", "faux", "falso"})
 _MINUS = frozenset({"-1", "-1.0"})
 _SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"}
 _SPLITS |= {"test": "test", "testing": "test"}

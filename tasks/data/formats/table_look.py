@@ -87,7 +87,8 @@ def _look(path: Path, name: str, names: Sequence[str]) -> tuple[str, str]:
             return f"{name} with a column of 0 and 1 for each of {', '.join(good[:8])}", ""
         if good:
             return "", (
-                f"{name} has columns of 0 and 1 ({', '.join(good[:8])}), and others ({', '.join(others[:8])}); "
+                f"{name} has {'columns' if len(good) > 1 else 'a column'} of 0 and 1 ({', '.join(good[:8])})"
+                f"{', and others (' + ', '.join(others[:8]) + ')' if others else ''}; "
                 "ingest.table.one_hot names those that are labels"
             )
         return "", (

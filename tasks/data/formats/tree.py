@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.data.formats.litter import litter_in
+from tasks.data.formats.litter import litter_in, original_of
 from tasks.data.image_kinds import HEAD, READ, SUFFIXES, UNREAD, content_kind
 from tasks.data.patterns import matcher
 from tasks.data.rules import NO_NAME, namer
@@ -58,7 +58,11 @@ NO_SITE = NO_NAME
 ONE_SITE = "all"
 
 _SPLIT_FOLDERS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
-_SPLIT_FOLDERS |= {"test": "test", "testing": "test", "train2017": "train", "val2017": "val", "test2017": "test"}
+_SPLIT_FOLDERS |= {"test": "test", "testing": "test"}
+# train2017, train_images, test-set: a split and a word that says nothing of a class.
+_SPLIT_AND_MORE = re.compile(
+    r"([a-z]+?)[ _-]?(?:\d{1,4}|images?|imgs?|data|dataset|set|photos?|pictures?|pics|jpe?gs?|pngs?)"
+)
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,11 @@ def _shows_image(path: Path) -> bool:
 
 
 def _set_apart(tree: Tree) -> None:
-    """Move the annotations of excluded images, and second copies of images."""
+    """Move thumbnails beside their images, second copies of images, and the annotations of excluded images."""
+    names = {entry.name for entry in tree.images}
+    litter = {name for name in names if original_of(name) in names}
+    tree.litter = sorted(tree.litter + [e for e in tree.images if e.name in litter], key=lambda entry: entry.name)
+    tree.images = [entry for entry in tree.images if entry.name not in litter]
     copies = _copies(tree.images)
     tree.copies = [entry for entry in tree.images if entry.name in copies]
     tree.images = [entry for entry in tree.images if entry.name not in copies]
@@ -221,8 +229,10 @@ def image_row(entry: Entry, reason: str, detail: str = "") -> RawSample:
 def split_of(name: str) -> str | None:
     """The split that a folder of the path names (``train``, ``valid``, ``test2017`` ...), the innermost one."""
     for part in reversed(name.split("/")[:-1]):
-        if part.lower() in _SPLIT_FOLDERS:
-            return _SPLIT_FOLDERS[part.lower()]
+        more = _SPLIT_AND_MORE.fullmatch(part.lower())
+        word = more.group(1) if more else part.lower()
+        if word in _SPLIT_FOLDERS:
+            return _SPLIT_FOLDERS[word]
     return None
 
 

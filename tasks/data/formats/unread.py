@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tasks.data.formats.foreign import foreign_json
 from tasks.data.image_kinds import SUFFIXES
 from tasks.data.text import TextError, decode_text
 
@@ -35,8 +36,12 @@ def unread(root: Path, names: Sequence[str]) -> list[str]:
     """
     top = [name for name in names if "/" not in name]
     folder = root if root.is_dir() else root.parent
-    found = (_why_not(folder / name, name) for name in top)
-    return list(islice((f"{name} {why}" for name, why in zip(top, found, strict=True) if why), _MOST))
+    below = [name for name in names if "/" in name and name.lower().endswith((".csv", ".tsv"))]
+    found = [f"{name} {why}" for name in top if (why := _why_not(folder / name, name))]
+    found += [
+        f"{name} is a table below PATH: give its folder as PATH, or name it in ingest.table.file" for name in below
+    ]
+    return found[:_MOST]
 
 
 def _why_not(path: Path, name: str) -> str:
@@ -71,6 +76,8 @@ def _json(text: str) -> str:
         data: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         return f"is no valid JSON ({str(error)[:80]})"
+    if foreign_json(data) is not None:
+        return ""  # told with the way out of its tool
     first = next(iter(data), None) if isinstance(data, list | dict) else None
     if isinstance(data, list) and isinstance(first, dict):
         if {"image_id", "category_id"} <= set(first):

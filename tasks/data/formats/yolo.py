@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from models.base_settings import Section
+from models.errors import UserError
 from tasks.data.formats.foreign import foreign_text
 from tasks.data.formats.pairing import Group, annotation_names, few, image_names, misfits, pair
 from tasks.data.formats.pairs import pair_row
@@ -93,22 +94,39 @@ def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iter
     }
     tree.annotations = [entry for entry in tree.annotations if entry.name not in special]
     groups = _groups(tree)
+    seen: set[int] = set()
     yield from left_over(tree, special)
     yield from special.values()
     for group in groups:
         if len(group.images) == len(group.annotations) == 1 and group.images[0].site != NO_SITE:
-            parse = partial(parse_labels, names=names.of(group.annotations[0].name))
+            parse = partial(parse_labels, names=names.of(group.annotations[0].name), seen=seen)
             yield pair_row(group, parse, splits.of(group.images[0]))
         else:
             yield from misfits(group)
+    _refuse_counting_from_one(root, names, seen)
 
 
-def parse_labels(data: bytes, names: Mapping[int, str]) -> Annotation:
+def _refuse_counting_from_one(root: Path, names: Names, seen: set[int]) -> None:
+    """Refuse indices from 1 to the number of names: each would have the name of the next one."""
+    for by_index in names.scopes.values():
+        if seen and min(seen) == 1 and max(seen) == len(by_index) and set(by_index) == set(range(len(by_index))):
+            first, *_ = by_index.values()
+            raise UserError(
+                "the class indices seem to count from 1",
+                where=root,
+                expected=f"indices from 0 to {len(by_index) - 1}, as there are {len(by_index)} names",
+                found=f"{len(by_index)}, and never 0",
+                hint=f"set ingest.yolo.names to a YAML that says what they mean, as names: {{1: {first}, ...}}",
+            )
+
+
+def parse_labels(data: bytes, names: Mapping[int, str], seen: set[int] | None = None) -> Annotation:
     """Read a label file.
 
     Args:
         data: Its bytes.
         names: Class index -> name.
+        seen: Gets the indices of the file.
 
     Raises:
         AnnotationError: It is no text, or a line is no "index numbers..." or has an index without a name.
@@ -128,6 +146,8 @@ def parse_labels(data: bytes, names: Mapping[int, str]) -> Annotation:
             raise AnnotationError("bad_text", f"it is {kind}")
         if not (index.isascii() and index.isdigit()):
             raise AnnotationError("bad_text", f"line {number}: {index[:40]!r} is no class index")
+        if seen is not None:
+            seen.add(int(index[:9]))
         if int(index[:9]) not in names or len(index) > 9:
             raise AnnotationError(
                 "bad_text", f"line {number}: index {index[:40]} has no name, the last is {max(names)}"

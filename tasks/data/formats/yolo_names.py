@@ -15,6 +15,7 @@ _YAML = (".yaml", ".yml")
 _LISTS = frozenset({"classes.txt", "names.txt", "_darknet.labels"})
 _LIST_SUFFIX = ".names"
 _MAY_NAME = re.compile(r"(class|label|name|categor).*\.(txt|json|csv|pbtxt|data|lst)$")
+_NUMBERED = re.compile(r"(\d{1,4})(?:\s*[:=.),;]\s*|\s+)[^\W\d].*")
 _LINE_END = re.compile(r"\r\n|\n|\r")  # no others: a name may hold what else ends a line in Unicode
 _SPLIT_KEYS = ("train", "val", "valid", "validation", "test")
 
@@ -111,6 +112,7 @@ def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | Non
     if path.suffix.lower() not in _YAML:
         # A blank line counts, as it does for the programs that wrote the labels.
         lines = {index: normal(line) for index, line in enumerate(_LINE_END.split(text))}
+        _refuse_numbered(list(filter(None, lines.values())), name)
         return NamesFile(
             name, _checked({index: line for index, line in lines.items() if line}, name), encoding=encoding
         )
@@ -123,6 +125,24 @@ def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | Non
     splits = {key: tuple(_texts(content.get(key))) for key in _SPLIT_KEYS if content.get(key)}
     base = content.get("path")
     return NamesFile(name, by_index, splits, base if isinstance(base, str) else "", remark, encoding)
+
+
+def _refuse_numbered(lines: Sequence[str], where: str) -> None:
+    """Refuse a list whose lines are numbered: the number may be the index, and is no part of the name."""
+    found = [_NUMBERED.fullmatch(line) for line in lines]
+    numbers = sorted(int(match[1]) for match in found if match)
+    if (
+        len(lines) > 1
+        and len(numbers) == len(lines)
+        and numbers in (list(range(len(lines))), list(range(1, len(lines) + 1)))
+    ):
+        raise UserError(
+            "the names are numbered",
+            where=where,
+            expected="one name a line, the first for index 0",
+            found=", ".join(lines[:4]),
+            hint="take the numbers out, or write a YAML as names: {0: crack, 1: oil} and set ingest.yolo.names to it",
+        )
 
 
 def _yaml(text: str) -> Any:

@@ -1,0 +1,34 @@
+"""Labels and sites that differ only in how they are written: most likely one, written in several ways."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+_MOST = 3  # groups that are shown
+_NUMBER = re.compile(r"0*(\d+)(?:\.0+)?")
+
+
+def alike(labels: Iterable[str], sites: Iterable[str]) -> list[str]:
+    """Lines on labels and sites that differ in case, blanks, dashes, or in how a number is written only."""
+    told = []
+    for what, names, hint in (
+        ("labels", labels, "ingest.label_aliases joins them"),
+        ("sites", sites, "if they are one, write them alike in the source"),
+    ):
+        groups = _groups(names)
+        if groups:
+            shown = "; ".join(", ".join(map(repr, group[:4])) for group in groups[:_MOST])
+            told.append(f"{what} that differ only in how they are written: {shown}; {hint}")
+    return told
+
+
+def _groups(names: Iterable[str]) -> list[list[str]]:
+    by_key: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(set(names)):
+        by_key[_key(name)].append(name)
+    return [group for group in by_key.values() if len(group) > 1]
+
+
+def _key(name: str) -> str:
+    number = _NUMBER.fullmatch(name)
+    return number.group(1) if number else re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", name).casefold()
