@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from format_rows import reasons, rows_of
-from voc_trees import encoded, picture, put
+from voc_trees import encoded, picture, put, voc_xml
 
 from models.errors import UserError
 from tasks.data.alike import alike
@@ -124,7 +124,12 @@ def test_names_of_several_words_stay_one_label(labels, tmp_path):
 
 @pytest.mark.parametrize(
     "folders",
-    [("oil/2024-01", "rust/2024-01", "rust/2024-02"), ("oil/train", "oil/test", "rust/train"), ("oil/a", "rust/b")],
+    [
+        ("oil/session_1", "oil/session_2", "rust/session_1"),
+        ("oil/2024-01", "rust/2024-01", "rust/2024-02"),
+        ("oil/train", "oil/test", "rust/train"),
+        ("oil/a", "rust/b"),
+    ],
 )
 def test_folders_below_a_class_that_only_divide_it(folders, tmp_path):
     rows = rows_of("folder", tree(tmp_path, in_folders(*folders), images=0))
@@ -203,3 +208,24 @@ def test_thumbnails_and_conflicting_versions_beside_images_are_litter(tmp_path):
     found = reasons(rows)
     assert {found[name] for name in files} == {("ignored", "litter")}
     assert {found[name][0] for name in ("oil/0.png", "rust/1.png", *kept)} == {"ok"}
+
+
+def test_annotations_of_another_format_are_not_passed_over_without_a_word(tmp_path):
+    files = {f"{number}.xml": voc_xml(["oil"], size=(16, 16)) for number in range(3)}
+    files |= {f"{number}.txt": "0 .5 .5 .2 .2\n" for number in range(3)} | {"classes.txt": "rust\n"}
+    name, why = guess_format(tree(tmp_path, files, images=3))
+    assert (name, "not used, but there too, yolo: 3 text files" in why) == ("voc", True)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [(b"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"), (b"<!DOCTYPE html><html>", "HTML page")],
+)
+def test_what_stands_in_for_a_picture_is_named(data, words, tmp_path):
+    rows = rows_of("images", tree(tmp_path, {"a.jpg": data}, images=1))
+    assert (rows["a.jpg"].reason, words in rows["a.jpg"].detail) == ("not_an_image", True)
+
+
+def test_a_picture_of_floats_says_what_to_do(tmp_path):
+    rows = rows_of("images", tree(tmp_path, {"a.tif": encoded(picture(0).convert("F"), "TIFF")}, images=0))
+    assert (rows["a.tif"].reason, "convert it to 8 or 16 bits" in rows["a.tif"].detail) == ("bad_mode", True)

@@ -26,6 +26,7 @@ Row = dict[str, Any]
 #: The format of pictures that nothing labels; what is no other format is looked at as this.
 PICTURES_ONLY = "images"
 _BY_NAME_ONLY = ("folder", PICTURES_ONLY)  # formats that no file's content speaks for
+_ANNOTATED = ("voc", "coco", "yolo", "table")  # formats that the content of files speaks for
 _MOST_NEAR = 8  # lines about files that nearly are of a format
 
 
@@ -58,6 +59,7 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
             why = module.recognise(path, names)
             if why:
                 beside = _foreign_beside(path, names, len(tree.images)) if name in _BY_NAME_ONLY else ""
+                beside += _also(path, names, name)
                 return name, why + beside + (_nearly(near) if name == PICTURES_ONLY else "")
             near += module.nearly(path, names) if hasattr(module, "nearly") else []
     if not folder:
@@ -69,6 +71,13 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
         )
     beside = _foreign_beside(path, names, len(tree.images))
     return PICTURES_ONLY, f"nothing in it looks like a known format{beside}{_nearly(near)}"
+
+
+def _also(path: Path, names: Sequence[str], taken: str) -> str:
+    """A remark on annotations of another format that is read, which are not used; "" without any."""
+    others = [name for name in _ANNOTATED if name != taken and reader(name).KIND in ("either", "folder")]
+    found = [(name, reader(name).recognise(path, names)) for name in others if taken in _ANNOTATED and path.is_dir()]
+    return "".join(f"; not used, but there too, {name}: {why}" for name, why in found if why)
 
 
 def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.data.image_kinds import EXTRA_FORMATS, HEAD, HEIF, content_kind, has_heif, is_camera_raw, unread
+from tasks.data.image_kinds import EXTRA_FORMATS, HEAD, HEIF, beginning, content_kind, has_heif, is_camera_raw, unread
 from tasks.data.metadata import exif_orientation, orientation_of, without_metadata
 from tasks.data.pixels import MODES, WIDE_GREY, FlatError, Gray16, bits_of, check_depth, only_picture, to_rgb
 
@@ -241,7 +241,7 @@ def _open(data: bytes, suffix: str, sha256: str) -> "Image":
     if camera or (kind == "HEIC" and not has_heif()):
         raise _UnreadError("not_an_image", unread("DNG" if camera else kind, suffix), sha256)
     try:
-        with _faults("not_an_image", sha256, found=f"the file begins with {data[:12].hex(' ')}"):
+        with _faults("not_an_image", sha256, found=beginning(data)):
             return Image.open(BytesIO(data), formats=formats)
     except DecodeError as error:
         known = kind in _FORMATS or (formats[0] in Image.OPEN and kind in EXTRA_FORMATS)

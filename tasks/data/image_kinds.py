@@ -148,3 +148,19 @@ def unread(kind: str, suffix: str) -> str:
 def has_heif() -> bool:
     """Whether the extra ``heif`` is installed."""
     return find_spec("pillow_heif") is not None
+
+
+_NO_PICTURES = (
+    (b"version https://git-lfs", "a pointer of Git LFS, not the picture: git lfs pull"),
+    (b"<!doctype html", "an HTML page, as a failed download leaves it"),
+    (b"<html", "an HTML page, as a failed download leaves it"),
+    (b"<?xml", "XML text"),
+    (b"{", "JSON or other text"),
+)
+
+
+def beginning(data: bytes) -> str:
+    """What the bytes of a file that no decoder takes are, as far as their beginning tells."""
+    head = data[:64].lstrip().lower()
+    told = next((what for mark, what in _NO_PICTURES if head.startswith(mark)), "")
+    return f"it is {told}" if told else f"the file begins with {data[:12].hex(' ')}"

@@ -22,7 +22,7 @@ CANDIDATES = {
 _MOST_PIECES = 2000
 _LONGEST_WORD = 60
 _EXPECTED = 0.5  # what it adds when all words are expected
-# Each stretch is looked at once: a pattern that begins anew at every letter takes hours for one long word.
+# Each stretch is looked at once: a pattern begun anew at every letter takes hours for one long word.
 _STRETCH = re.compile(rb"[0-9@-\xff]+")
 _WORD = re.compile(r"(?:(?<![A-Za-z'’])[A-Za-z'’]*)?[^\x00-\x7f][^\x00-\x40\x5b-\x60\x7b-\x7f]*")
 # Signs that stand at the edge of words and numbers in any language.
@@ -147,11 +147,11 @@ def _word(word: str, encoding: str) -> float:
     core = word.strip("".join(_SIGNS) + "'")
     before, _, after = word.partition(core) if core else (word, "", "")
     if not core:
-        plain = len(set(word)) == 1 and (word[0] in _PLAIN_SIGNS or word[0] == "'")  # as in 5 µm
-        return (0.4 if word[0] in "²³" else 1.0) if plain else 0.5
+        plain = len(set(word)) == 1 and word[0] in _PLAIN_SIGNS | {"'"}  # as in 5 µm
+        return 0.5 if not plain else 0.4 if word[0] in "²³" else 1.0
     if set(before) - _OPENING - _PLAIN_SIGNS - {"'"} or set(before) & set("³²®™") or set(after) - _CLOSING - {"'"}:
         return 0.2
-    if core.isascii():
+    if core.replace("’", "").isascii():  # it’s
         return 0.6 if "…" in before else 1.0
     if len(core) == 1 and scripts(core) <= {"latin", "cyrillic", "greek"}:
         return 0.4  # one letter by itself
@@ -159,8 +159,6 @@ def _word(word: str, encoding: str) -> float:
         return 0.05  # a sign amid letters
     found = scripts(core)
     foreign = found - {"ascii"}
-    if found == {"ascii"} and "’" in core:
-        return 1.0  # it’s
     if foreign & {"han", "kana", "hangul", "half"}:
         return _east_asian(core, foreign, "ascii" in found, encoding)
     if len(foreign) > 1 or ("ascii" in found and foreign != {"latin"}):
@@ -198,8 +196,8 @@ def _east_asian(word: str, found: set[str], with_ascii: bool, encoding: str) -> 
         return 0.0
     if "half" in found:
         voiced = [base for base, sign in pairwise(word) if sign in "ﾞﾟ"]
-        wrong = word[0] in "ﾞﾟｰｧｨｩｪｫｬｭｮｯ" or not _VOICED.issuperset(voiced)
-        return 0.0 if wrong or found != {"half"} or with_ascii else 0.9 if voiced else 0.3
+        wrong = word[0] in "ﾞﾟｰｧｨｩｪｫｬｭｮｯ" or not _VOICED.issuperset(voiced) or found != {"half"} or with_ascii
+        return 0.0 if wrong else 0.9 if voiced else 0.3
     if "hangul" in found and len(found) > 1:
         return 0.1  # Korean labels hold no Chinese characters
     letters = [letter for letter in word if not letter.isascii() and letter.isalpha()]

@@ -213,9 +213,10 @@ def _refuse_two_levels(root: Path, images: Sequence[Entry], level: _Level) -> No
     if level.fixed is not None or level.site is not None:
         return
     inside: dict[str, set[str]] = defaultdict(set)  # class -> the first folder below it that says something
-    loose = 0
+    loose, depths = 0, set[int]()
     for entry in images:
         path = _class_path(entry.name, level)
+        depths |= {len(path)} if path else set()
         rest = entry.name.split("/")[len(path) : -1]
         inner = _Level(None, None).within(rest)
         if path and (inner is None or not any(map(str.isalpha, rest[inner]))):
@@ -224,13 +225,19 @@ def _refuse_two_levels(root: Path, images: Sequence[Entry], level: _Level) -> No
             inside[path[-1]].add(rest[inner])
     counts = Counter(name for names in inside.values() for name in names)
     shared = sorted(name for name, count in counts.items() if count > 1)
-    if not loose and len(inside) > 1 and 2 * len(shared) >= len(counts):
+    parts = len({_without_number(name) for name in counts}) == 1 < len({_without_number(name) for name in inside})
+    if not loose and len(inside) > 1 and 2 * len(shared) >= len(counts) and not parts:
         outer = ", ".join(sorted(inside)[:6]) + (", ..." if len(inside) > 6 else "")
         raise UserError(
             "two levels of folders may be the classes",
             where=root,
             expected=LAYOUT,
             found=f"{outer}; and below several of them {', '.join(shared[:6])}" + (", ..." if shared[6:] else ""),
-            hint="set ingest.site.rule=folder if the outer ones are sites, or ingest.folder.level to the level of the "
-            "class folders (1 is the first below ingest.path)",
+            hint=f"if the outer ones are sites, set ingest.site.rule=folder and ingest.site.level={min(depths)}; else "
+            f"ingest.folder.level={min(depths)} makes them the classes, {min(depths) + 1} the inner ones",
         )
+
+
+def _without_number(folder: str) -> str:
+    """``session`` for ``session12``: what only counts its likes is no class."""
+    return re.sub(r"[\W_]*\d+$", "", folder).casefold()
