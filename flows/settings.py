@@ -185,7 +185,8 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
         try:
             out[key.strip()] = yaml.safe_load(value)
         except (yaml.YAMLError, *CONSTRUCTION_FAULTS) as error:
-            raise UserError("the value is not valid YAML", where=f"--set {key}", found=value) from error
+            hint = f"quote it twice, for the shell and for YAML: --set \"{key}='{value}'\"" if len(value) < 40 else None
+            raise UserError("the value is not valid YAML", where=f"--set {key}", found=value, hint=hint) from error
     return out
 
 

@@ -85,6 +85,7 @@ NEARLY = {
     "tables below": ({"a/t.csv": "image,label\n", "b/t.csv": ""}, "a/t.csv is a table below PATH"),
     "Kaggle's folders": (in_folders("train_images", "test_images"), "nothing that names labels"),
     "CycleGAN's folders": (in_folders("trainA", "trainB", "testA", "testB"), "nothing that names labels"),
+    "Open Images": ({"t.csv": "ImageID,LabelName,Confidence\n0,/m/01,1\n1,/m/02,0\n"}, "Open Images"),
     "a folder around all": (in_folders("set/oil", "set/rust"), "set holds folders of images(.*)PATH"),
 }
 

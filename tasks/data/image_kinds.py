@@ -163,4 +163,7 @@ def beginning(data: bytes) -> str:
     """What the bytes of a file that no decoder takes are, as far as their beginning tells."""
     head = data[:64].lstrip().lower()
     told = next((what for mark, what in _NO_PICTURES if head.startswith(mark)), "")
+    kind = "" if told else content_kind(data[:HEAD])
+    if kind:
+        return f"{kind} of a kind that no decoder takes: convert it to PNG or JPEG"
     return f"it is {told}" if told else f"the file begins with {data[:12].hex(' ')}"

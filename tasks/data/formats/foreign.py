@@ -150,7 +150,7 @@ def foreign_file(path: Path) -> Foreign | None:
     except (OSError, TextError, ValueError, RecursionError):
         return None
     if suffix == ".csv":
-        return _foreign_head(line)
+        return foreign_columns(line.strip().split(","))
     return foreign_text(line)
 
 
@@ -168,10 +168,11 @@ def _foreign_xml_text(text: str) -> Foreign | None:
     return foreign_xml(root)
 
 
-def _foreign_head(line: str) -> Foreign | None:
-    if "region_shape_attributes" in line:
+def foreign_columns(columns: Sequence[str]) -> Foreign | None:
+    """What a table is of, by its columns."""
+    if "region_shape_attributes" in columns:
         return _VIA
-    return _OPEN_IMAGES if {"ImageID", "LabelName"} <= set(line.strip().split(",")) else None
+    return _OPEN_IMAGES if {"ImageID", "LabelName"} <= set(columns) else None
 
 
 @dataclass(frozen=True)

@@ -221,5 +221,5 @@ def _refuse_another_separator(entry: Entry, uses: dict[str, list[Mention]], own:
             f"the labels of one cell seem to be divided by {sign!r}",
             where=entry.path,
             found=f"{label[:80]!r} beside {beside[:200]}",
-            hint=f"set ingest.table.separator='{sign}', or name the labels in ingest.classes if this is one",
+            hint=f"--set \"ingest.table.separator='{sign}'\", or name the labels in ingest.classes if this is one",
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
+from tasks.data.formats.foreign import foreign_columns
 from tasks.data.formats.listed import Finder, Wanted
 from tasks.data.formats.table_columns import IMAGE_COLUMNS, LABEL_COLUMNS, one_hot_columns, usual
 from tasks.data.formats.table_rows import SUFFIXES, OpenTable, open_table, refuse_pictures_as_text
@@ -48,7 +49,7 @@ def one_hot_of(path: Path, table: OpenTable, own: "Settings", told: str | None) 
             "it is unclear which columns are labels",
             where=path,
             found=f"columns of 0 and 1: {', '.join(good[:20])}{more}",
-            hint=f"set ingest.table.one_hot=[{', '.join(good[:20])}] to those that are labels",
+            hint=f"--set 'ingest.table.one_hot=[{', '.join(good[:20])}]' with those that are labels",
         )
     return good
 
@@ -66,6 +67,8 @@ def _look(path: Path, name: str, names: Sequence[str]) -> tuple[str, str]:
     try:
         table = open_table(path, ask=False)
         columns = table.columns
+        if foreign_columns(columns) is not None:
+            return "", ""  # told with the way out of its tool
         images = [*table.pictures, *usual(columns, IMAGE_COLUMNS)]
         labels = usual([column for column in columns if column not in images[:1]], LABEL_COLUMNS)
         shown = ", ".join(columns[:8])
