@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import struct
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -230,3 +231,26 @@ def test_what_stands_in_for_a_picture_is_named(data, words, tmp_path):
 def test_a_picture_of_floats_says_what_to_do(tmp_path):
     rows = rows_of("images", tree(tmp_path, {"a.tif": encoded(picture(0).convert("F"), "TIFF")}, images=0))
     assert (rows["a.tif"].reason, "convert it to 8 or 16 bits" in rows["a.tif"].detail) == ("bad_mode", True)
+
+
+def tiff_of_bands(bands):
+    """An uncompressed TIFF of 16 x 16 with so many bands of 8 bits, RGB first."""
+    tags = {256: 16, 257: 16, 259: 1, 262: 2, 277: bands, 278: 16, 284: 1}
+    entries = [struct.pack("<HHIHH", tag, 3, 1, value, 0) for tag, value in tags.items()]
+    after = 8 + 2 + 12 * (len(tags) + 4) + 4
+    entries += [
+        struct.pack("<HHII", 258, 3, bands, after),
+        struct.pack("<HHII", 338, 3, bands - 3, after + 2 * bands)
+        if bands > 5
+        else struct.pack("<HHIHH", 338, 3, 2, 0, 0),
+        struct.pack("<HHII", 273, 4, 1, after + 4 * bands),
+        struct.pack("<HHII", 279, 4, 1, 256 * bands),
+    ]
+    entries.sort(key=lambda entry: struct.unpack("<H", entry[:2]))
+    head = b"II*\0" + struct.pack("<IH", 8, len(entries)) + b"".join(entries) + bytes(4)
+    return head + struct.pack(f"<{bands}H", *[8] * bands) + bytes(2 * bands) + bytes(range(256)) * bands
+
+
+def test_bands_beyond_colours_are_not_left_out_without_a_word(tmp_path):
+    rows = rows_of("images", tree(tmp_path, {"a.tif": tiff_of_bands(5)}, images=1))
+    assert (rows["a.tif"].reason, "5 bands" in rows["a.tif"].detail) == ("bad_mode", True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tasks.data.image_kinds import EXTRA_FORMATS, HEAD, HEIF, beginning, content_kind, has_heif, is_camera_raw, unread
 from tasks.data.metadata import exif_orientation, orientation_of, without_metadata
-from tasks.data.pixels import MODES, WIDE_GREY, FlatError, Gray16, bits_of, check_depth, only_picture, to_rgb
+from tasks.data.pixels import FlatError, Gray16, bad_mode, bits_of, check_depth, only_picture, to_rgb
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -269,14 +269,9 @@ def _check_header(image: "Image", limits: Limits, sha256: str, fixes: list[str])
     limits.check(width, height, sha256)
     if frames > 1 and image.format not in ("MPO", "HEIF"):
         raise DecodeError("multi_frame", f"{frames} frames in a {image.format}", sha256, width, height)
-    if image.mode not in MODES and not (image.mode == "I" and image.format in WIDE_GREY):
-        kind = {"F": "32-bit floats", "I": "32-bit numbers"}.get(image.mode, f"mode {image.mode}")
-        way = (
-            "convert it to 8 or 16 bits, as which value is white is not known"
-            if image.mode in "FI"
-            else "convert it to RGB"
-        )
-        raise DecodeError("bad_mode", f"{image.format} of {kind}: {way}", sha256, width, height)
+    fault = bad_mode(image)
+    if fault:
+        raise DecodeError("bad_mode", fault, sha256, width, height)
     if frames > 1:
         fixes.append("mpo")
     return width, height

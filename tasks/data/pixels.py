@@ -164,3 +164,15 @@ def _sample(pixels: np.ndarray, count: int = 65536) -> np.ndarray:
     """About so many pixels in rows and columns."""
     step = max(1, int((pixels.shape[0] * pixels.shape[1] / count) ** 0.5))
     return pixels[::step, ::step]
+
+
+def bad_mode(image: "Image") -> str:
+    """Why a picture cannot become 8-bit RGB without a guess, "" when it can."""
+    bands = getattr(image, "tag_v2", {}).get(277, 1) if image.format == "TIFF" and image.mode.startswith("RGB") else 1
+    if bands > 4:
+        return f"TIFF of {bands} bands: which of them are the colours is not known; save it with three"
+    if image.mode in MODES or (image.mode == "I" and image.format in WIDE_GREY):
+        return ""
+    kind = {"F": "32-bit floats", "I": "32-bit numbers"}.get(image.mode, f"mode {image.mode}")
+    way = "8 or 16 bits, as which value is white is not known" if image.mode in "FI" else "RGB"
+    return f"{image.format} of {kind}: convert it to {way}"
