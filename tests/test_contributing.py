@@ -3,7 +3,6 @@
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ import torch
 from flows.engines import make_engine
 from flows.federation import Federation
 from flows.jobs import make_jobs
+from flows.progress import Quiet
 from flows.rounds import METHODS, load_method
 from tasks.data.clients import load_clients
 from tasks.federation_settings import FederationSettings
@@ -34,7 +34,7 @@ def median(tmp_path, monkeypatch):
 def federation(context, tiny_data, method):
     indices = load_clients(tiny_data.clients).indices
     clients = {client: len(indices[client]) for client in tiny_data.ids[:2]}
-    progress, options = SimpleNamespace(stage=lambda *_: None), FederationSettings(engine="direct")
+    progress, options = Quiet(), FederationSettings(engine="direct")
     return Federation(context, options, method, clients, make_engine("direct", 1), 1, {}, progress)
 
 

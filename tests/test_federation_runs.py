@@ -113,7 +113,8 @@ def test_a_client_that_always_fails_is_left_out_and_the_others_count(play, quick
     bad = tiny_data.ids[1]
     tries = failing(monkeypatch, {bad: [RuntimeError("out of memory")] * 99})
     record, _, _ = play("fedavg", clients_per_task=size)
-    assert [(d.client, d.stage, d.reason) for d in record.dropped] == [(bad, 1, "RuntimeError: out of memory")]
+    dropped = [(d.client, d.stage, d.reason.partition(" (")[0]) for d in record.dropped]  # then the place in the code
+    assert dropped == [(bad, 1, "RuntimeError: out of memory")]
     assert [u.client for u in record.updates[1]] == [c for c in tiny_data.ids if c != bad]
     assert tries.count(bad) == 3 and quick == [1.0, 5.0]
     assert record.weights == pytest.approx(dict.fromkeys([u.client for u in record.updates[1]], 1 / 3))

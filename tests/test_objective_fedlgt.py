@@ -79,7 +79,7 @@ def test_label_mask_training_sums_the_unknown_labels(name, reduction, scale):
 
 @pytest.mark.parametrize("name", WITH_STATES)
 def test_a02_the_guide_masks_what_it_is_unsure_of(name):
-    model, entry = network(1, name), guide(3, name)
+    model, entry = network(1, name), guide(6, name)
     out = step_of(fedlgt, model, [entry], eps=0.05)(*data())
     states = guided_states(entry, 0.05)
     drawn = draw_known_states(data()[1], generator(5), 0.75)
