@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check -e ".[dev]"
 	@touch $(STAMP)
 
-run: $(STAMP) ## Train the demo: six sites, one classifier, no photograph shared (about 4 minutes)
+run: $(STAMP) ## Train the demo: six sites, one classifier, no photograph shared (some 7 minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" fedscene pipeline --preset $(PRESET)
 
 tiny: $(STAMP) ## The same job in seconds, without DVC or Prefect
