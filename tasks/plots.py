@@ -53,7 +53,7 @@ def _chance_lines(axes: "Axes", metrics: Mapping[str, float], lines: Sequence[tu
     for key, label, colour in lines:
         level = metrics.get(CHANCE + key, math.nan)
         if math.isfinite(level):
-            axes.axhline(level, color=colour, linestyle=":", label=f"{label} without seeing images, {level:.3f}")
+            axes.axhline(level, color=colour, linestyle=":", label=f"{label} by chance, {level:.3f}")
 
 
 def _lines(axes: "Axes", records: Sequence[RoundRecord], lines: Sequence[tuple[str, str, str, str]]) -> None:

@@ -2,8 +2,6 @@
 
 import math
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -91,21 +89,3 @@ def test_mlflow_6358_a_value_longer_than_mlflow_takes_is_cut_and_named(runs):
     data = client(runs).get_run(run_id).data
     assert len(data.params["ingest.classes"]) == 6000 and data.params["train.lr"] == "0.1"
     assert "ingest.classes" in data.tags["fedscene.cut_params"]
-
-
-def test_hydraflow_245_two_processes_make_the_database_at_once(tmp_path):
-    """Both migrate the same new SQLite file: `duplicate column name`, or a database that is of no use."""
-    program = (
-        "import sys; from pathlib import Path; from tasks import tracking; "
-        "from tasks.tracking_settings import TrackingSettings; "
-        "print(tracking.open_run(TrackingSettings(), Path(sys.argv[1]), sys.argv[2], {}, "
-        "{'fedscene.run_id': sys.argv[2], 'fedscene.data_version': 'x'}))"
-    )
-    started = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name], stdout=subprocess.PIPE, text=True)
-        for name in ("one", "two")
-    ]
-    ids = {process.communicate(timeout=300)[0].split()[-1] for process in started}
-    assert [process.returncode for process in started] == [0, 0] and len(ids) == 2
-    for run_id in ids:
-        assert client(tmp_path).get_run(run_id).info.status == "RUNNING"
