@@ -27,7 +27,8 @@ def rows_of(source, path, site=None, root=None, missing=(), **own):
     collector = collect(open_source(settings), settings, 0, Decoding(32, settings.limits))
     collector.settle()
     files = [file.relative_to(root or path).as_posix() for file in (root or path).rglob("*") if file.is_file()]
-    assert sorted(row["path"] for row in collector.rows) == sorted([*files, *missing])
+    paths = sorted(row["path"] for row in collector.rows)
+    assert paths == sorted([*files, *missing])
     return {row["path"]: SimpleNamespace(**row) for row in collector.rows}
 
 

@@ -237,11 +237,12 @@ def split_of(name: str) -> str | None:
 
 
 def split_of_name(name: str) -> str | None:
-    """The split in a file's own name, as ``train-00000-of-00002.parquet``, else that of its folder."""
+    """The split in a file's name (``train-00000-of-00002.parquet``, ``instances_train2017.json``), or its folder's."""
     stem = name.rsplit("/", 1)[-1].lower()
     for token in stem.replace(".", "_").replace("-", "_").split("_"):
-        if token in _SPLIT_FOLDERS:
-            return _SPLIT_FOLDERS[token]
+        split = split_of(f"{token}/file")
+        if split is not None:
+            return split
     return split_of(name)
 
 
