@@ -7,7 +7,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, create_model, field_validator, model_validator
 
 from models.base_settings import Section
-from tasks.data.companions import Companions
 from tasks.data.decode import DEFAULT_BACKGROUND, DEFAULT_MAX_PIXELS, DEFAULT_MIN_SIDE, Limits
 from tasks.data.formats import FORMATS, reader
 from tasks.data.patterns import problem_of as pattern_problem
@@ -37,7 +36,7 @@ class IngestSettings(_Formats):
     exclude: list[str] = Field(
         [], description="Patterns of files and folders that are left out, as `*_mask.png` or `masks`."
     )
-    companions: Companions = Field(
+    companions: Literal["ask", "drop", "keep"] = Field(
         "ask",
         description="Masks beside photographs of their name (a.png beside a.jpg, a_mask.png, masks/a.png). ask: refuse "
         "and say how to leave them out; drop: leave them out; keep: train on them, in the split of their photograph.",
