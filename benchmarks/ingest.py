@@ -25,8 +25,8 @@ from PIL import Image
 
 def draw_site(folder: Path, number: int, images: int, side: int) -> None:
     """Draws a part of the images, a folder per class; 64-pixel drawings are enlarged to ``side``, with noise."""
-    from tasks.data.rendered import scrap
-    from tasks.data.rendered.settings import RenderedSettings
+    from tasks.data.synthetic import scrap
+    from tasks.data.synthetic.settings import RenderedSettings
 
     settings, site = RenderedSettings(set="scrap", images=10**6, sites=8), f"site-{number + 1}"
     labels = scrap.draw_labels(settings, 1, site, images).argmax(axis=1)
@@ -63,7 +63,7 @@ def bare_seconds(folder: Path, size: int, workers: int) -> float:
 
 def ingest_seconds(folder: Path, size: int, workers: int) -> tuple[float, str]:
     """Seconds of the ingest, and the data set's digest."""
-    from tasks.data.ingest import IngestSettings, ingest
+    from tasks.data.ingest.ingest import IngestSettings, ingest
 
     settings = IngestSettings(source="folder", path=folder, image_size=size)
     with tempfile.TemporaryDirectory(dir=folder.parent) as out:

@@ -9,23 +9,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.engines import Engine, in_flow, make_engine
-from flows.environment import prepare_torch, runs_root
-from flows.federation import Federation, Progress
-from flows.interrupt import stopping_on_interrupt
-from flows.progress import Quiet
-from flows.remarks import data_remarks
-from flows.results import export
-from flows.rounds import load_method
-from flows.runs import DataPaths, Run, open_run
-from flows.settings import Settings
-from flows.track import Tracker, open_tracker
+from flows.engine.engines import Engine, in_flow, make_engine
+from flows.engine.environment import prepare_torch, runs_root
+from flows.engine.interrupt import stopping_on_interrupt
+from flows.federation.federation import Federation
+from flows.federation.progress import Progress, Quiet
+from flows.methods import load_method
+from flows.run.data_warnings import data_remarks
+from flows.run.open import DataPaths, Run, open_run
+from flows.run.results import export
+from flows.run.tracker import Tracker, open_tracker
+from flows.settings.schema import Settings
 from models.errors import UserError
-from tasks.context import RunContext
-from tasks.data.unusable import unusable
-from tasks.records import ModelRef, RoundRecord
-from tasks.rounds import finished_rounds, folder_of, prune, rescore_round
-from tasks.store import Store
+from tasks.core.context import RunContext
+from tasks.core.finished_rounds import finished_rounds, folder_of, prune, rescore_round
+from tasks.core.records import ModelRef, RoundRecord
+from tasks.core.store import Store
+from tasks.data.ingest.unusable_files import unusable
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Summary:
         report: Path of the report.
         root: The run's folder.
         records: Every round.
-        data: What of the source is not used: ``tasks.data.unusable.unusable``, and the data set's folder.
+        data: What of the source is not used: ``tasks.data.ingest.unusable_files.unusable``, and the data set's folder.
     """
 
     run_id: str
@@ -81,7 +81,7 @@ def federate(
     Raises:
         UserError: If settings, data, tracking or clients do not allow it. Finished rounds stay.
     """
-    from tasks import tracking_settings
+    from tasks.tracking import settings as tracking_settings
 
     prepare_torch()
     progress = progress or Quiet()
@@ -231,16 +231,3 @@ def score(engine: Engine, context: RunContext, record: RoundRecord, clients: Map
     result = engine.run("evaluate", title, context, record.model, record.overlays, clients)
     record.metrics, record.per_class = result["metrics"], result.get("per_class", {})
     record.per_site, record.per_client = result.get("per_site", {}), result.get("per_client", {})
-
-
-def main() -> None:
-    """``python -m flows.federate``: what the DVC stage runs, from ``params.yaml`` and ``data/``."""
-    from flows.environment import prepare
-    from flows.stages import run_stage
-
-    prepare()
-    run_stage("federate")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,28 +9,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flows.environment import prepare
+from flows.engine.environment import prepare
 
 prepare()
 
 from prefect import flow  # noqa: E402 - the environment comes first
 
-from flows.data import source_change  # noqa: E402
-from flows.engines import PrefectEngine, in_flow  # noqa: E402
-from flows.enough import check_enough  # noqa: E402
+from flows.engine.engines import PrefectEngine, in_flow  # noqa: E402
 from flows.federate import Summary  # noqa: E402
-from flows.federation import Progress  # noqa: E402
-from flows.params_file import settings_text  # noqa: E402
-from flows.progress import Quiet  # noqa: E402
-from flows.runs import require_weights  # noqa: E402
-from flows.settings import Settings, load_settings  # noqa: E402
+from flows.federation.progress import Progress, Quiet  # noqa: E402
+from flows.run.data import source_change  # noqa: E402
+from flows.run.minimum_images import check_enough  # noqa: E402
+from flows.run.open import require_weights  # noqa: E402
+from flows.settings.params_file import settings_text  # noqa: E402
+from flows.settings.schema import Settings, load_settings  # noqa: E402
 from flows.stages import federate_stage, report_stage  # noqa: E402
 from models.errors import PREFIX, UserError  # noqa: E402
-from tasks import versioning  # noqa: E402
-from tasks.catalogue import refused_state  # noqa: E402
-from tasks.names import visible_lines  # noqa: E402
-from tasks.raw_data import recover  # noqa: E402
-from tasks.undo import undoable  # noqa: E402
+from tasks.core.names import visible_lines  # noqa: E402
+from tasks.registry import refused_state  # noqa: E402
+from tasks.versioning import dvc  # noqa: E402
+from tasks.versioning.raw_data import recover  # noqa: E402
+from tasks.versioning.rollback import undoable  # noqa: E402
 
 PARAMS = "params.yaml"
 Result = TypeVar("Result")
@@ -86,7 +85,7 @@ def with_settings(
     Raises:
         UserError: If this is no DVC repository, another such run is going on, or the work refuses.
     """
-    versioning.check_repository(root)
+    dvc.check_repository(root)
     for name in recover(root):
         note(f"data/raw/{name} is back in its place: fedscene data add was killed")
     with undoable(root, "fedscene pipeline", note) as change:
@@ -106,7 +105,7 @@ def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> S
     Raises:
         UserError: If this is no DVC repository, or a stage refuses.
     """
-    versioning.check_repository(root)
+    dvc.check_repository(root)
     check_enough(settings)
     require_weights(settings)
     engine = PrefectEngine()
@@ -117,7 +116,7 @@ def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> S
         # DVC looks at data/raw only; images may lie elsewhere.
         if stage == "ingest" and (change := source_change(settings.ingest, root / "data")):
             progress.note(f"the source has changed since data/dataset was made: {change}; ingesting again")
-            engine.run("dvc-stage", "ingest again", root, stage, True, None, versioning.LOCK_WAIT_S, True)
+            engine.run("dvc-stage", "ingest again", root, stage, True, None, dvc.LOCK_WAIT_S, True)
     summary = federate_stage(settings, progress)
     report_stage(settings)
     engine.run("dvc-record", "record federate and report", root, ["federate", "report"])

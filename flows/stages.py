@@ -1,24 +1,23 @@
 """The DVC stages ``federate`` and ``report``: they read ``params.yaml`` and ``data/``, and write ``data/``.
 
-``python -m flows.stages federate`` and ``python -m flows.stages report`` are what ``dvc.yaml`` calls.
+``dvc.yaml`` calls them as ``fedscene stage federate`` and ``fedscene stage report``.
 """
 
 import contextlib
-import sys
 from pathlib import Path
 
-from flows.data import require_data, source_change
-from flows.environment import runs_root
+from flows.engine.environment import runs_root
 from flows.federate import Summary, federate
-from flows.federation import Progress
-from flows.find_runs import checked_id, read_run
-from flows.run_lock import locked
-from flows.settings import Settings, load_settings
+from flows.federation.progress import Progress
+from flows.run.data import require_data, source_change
+from flows.run.find import checked_id, read_run
+from flows.run.lock import locked
+from flows.settings.schema import Settings
 from models.errors import UserError
 from models.files import remove
-from tasks.records import RoundRecord
-from tasks.report import ReportSettings
-from tasks.store import Store
+from tasks.core.records import RoundRecord
+from tasks.core.store import Store
+from tasks.report.report import ReportSettings
 
 FEDERATION = Path("data/federation")
 REPORT = Path("data/report")
@@ -58,38 +57,12 @@ def write_report(
     root: Path, out: Path, settings: ReportSettings | None = None, rounds: int | None = None
 ) -> list[RoundRecord]:
     """A run's report, by the run's own settings unless others are given; returns the rounds that it is about."""
-    from tasks.pictures import report_with_pictures
-    from tasks.report import rounds_asked
-    from tasks.summary import load_records
+    from tasks.core.round_summary import load_records
+    from tasks.report.report import rounds_asked
+    from tasks.report.sample_predictions import report_with_pictures
 
     rounds = rounds or rounds_asked(root)
     into_run = out.resolve().is_relative_to(root.resolve())
     with locked(root, "wait for it, or write elsewhere: --out FOLDER") if into_run else contextlib.nullcontext():
         report_with_pictures(root, out, settings or read_run(root).report, rounds)
         return load_records(root, rounds)
-
-
-def run_stage(name: str) -> None:
-    """One stage from the command line, with ``params.yaml`` here; ends the process with 2 if it refuses."""
-    from flows.output import console, run_and_exit
-    from flows.progress import Live
-
-    def work() -> None:
-        settings = load_settings()
-        if name == "report":
-            report_stage(settings)
-            return
-        with Live(console(True), settings.federation.rounds) as live:
-            summary = federate_stage(settings, live)
-        console(False).print(f"digest {summary.digest}\nresults: {summary.report}")
-
-    run_and_exit(work)
-
-
-if __name__ == "__main__":
-    from flows.environment import prepare
-
-    prepare()
-    if sys.argv[1:] not in (["federate"], ["report"]):
-        sys.exit("usage: python -m flows.stages federate|report")
-    run_stage(sys.argv[1])

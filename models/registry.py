@@ -1,13 +1,10 @@
 """The networks by name. A new network is one module with ``build`` and one entry here."""
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from models.settings import ModelSettings
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -17,7 +14,7 @@ class Problem:
     Attributes:
         classes: The C class names, in the data set's order.
         image_size: Side S of the square images, pixels.
-        label_table: Unit rows [C, d] float32 with d = ``settings.backbone.dim`` (``models.label_embeddings``), for
+        label_table: Unit rows [C, d] float32 with d = ``settings.backbone.dim`` (``label_embeddings``), for
             networks that need labels.
         state_words: Unit rows [2, d], the embeddings of the words for absent and present, for networks that need them.
     """
@@ -56,7 +53,7 @@ FIRST_LAYER = "transformer.layers.0."
 
 NETWORKS: dict[str, Network] = {
     "fmman": Network(
-        module="models.fmman",
+        module="models.label_aware.fmman",
         title="Multi-stage attention network (Zhong, Jiang et al., J. Low Power Electron. Appl. 2025, 15(3), 46)",
         objectives=("fmman", "fedlgt", "lmt", "bce"),
         cluster_prefix=FIRST_LAYER,
@@ -64,7 +61,7 @@ NETWORKS: dict[str, Network] = {
         needs_state_words=True,
     ),
     "fedlgt": Network(
-        module="models.fedlgt",
+        module="models.label_aware.fedlgt",
         title="FedLGT's label transformer with frozen embeddings (Liu et al., AAAI 2024)",
         objectives=("fedlgt", "lmt", "fmman", "bce"),
         cluster_prefix=FIRST_LAYER,
@@ -72,62 +69,46 @@ NETWORKS: dict[str, Network] = {
         needs_state_words=True,
     ),
     "ctran": Network(
-        module="models.ctran",
+        module="models.label_aware.ctran",
         title="C-Tran, label and state embeddings learnt (Lanchantin et al., CVPR 2021)",
         objectives=("lmt", "fedlgt", "bce"),
         cluster_prefix=FIRST_LAYER,
     ),
     "resnet18": Network(
-        module="models.classifier",
+        module="models.classifiers.classifier",
         title="ResNet-18 with a linear classifier (He et al., CVPR 2016)",
         objectives=PLAIN,
     ),
     "resnet50": Network(
-        module="models.classifier",
+        module="models.classifiers.classifier",
         title="ResNet-50 with a linear classifier (He et al., CVPR 2016)",
         objectives=PLAIN,
     ),
     "vit_tiny": Network(
-        module="models.timm_classifiers",
+        module="models.classifiers.timm_classifiers",
         title="ViT-Tiny (Dosovitskiy et al., ICLR 2021; Steiner et al., TMLR 2022)",
         objectives=PLAIN,
     ),
     "mlp_mixer": Network(
-        module="models.timm_classifiers",
+        module="models.classifiers.timm_classifiers",
         title="MLP-Mixer (Tolstikhin et al., NeurIPS 2021)",
         objectives=PLAIN,
     ),
     "convmixer": Network(
-        module="models.timm_classifiers",
+        module="models.classifiers.timm_classifiers",
         title="ConvMixer (Trockman and Kolter, TMLR 2023)",
         objectives=PLAIN,
     ),
     "poolformer": Network(
-        module="models.timm_classifiers",
+        module="models.classifiers.timm_classifiers",
         title="PoolFormer (Yu et al., CVPR 2022)",
         objectives=PLAIN,
     ),
     "xuesgcn": Network(
-        module="models.xuesgcn",
+        module="models.label_aware.xuesgcn",
         title="Scene-based graph convolutional network (MiLab-HITSZ/2023XueSGCN, IJCNN 2024)",
         objectives=("asl",),
         needs_labels=True,
         private=("scene_head.", "co_occurrence", "scene_counts"),
     ),
 }
-
-
-def build_model(settings: "ModelSettings", problem: Problem) -> "nn.Module":
-    """Build the network that ``settings.name`` names, on the CPU.
-
-    Its weights are PyTorch's own start values from the global generator: call ``models.initialise.initialise``,
-    or load a state, before use.
-
-    Args:
-        settings: The whole model section.
-        problem: What it is built for; ``label_table`` may be None for networks that don't need labels.
-    """
-    network = NETWORKS[settings.name]
-    assert problem.label_table is not None or not network.needs_labels, f"{settings.name} needs a label table"
-    model: nn.Module = import_module(network.module).build(settings, problem)
-    return model

@@ -8,9 +8,9 @@ import pytest
 
 from models.settings import ModelSettings
 from tasks.client.objectives import load_objective
-from tasks.client.settings import TrainSettings
-from tasks.context import RunContext
-from tasks.store import Store
+from tasks.core.context import RunContext
+from tasks.core.store import Store
+from tasks.core.train_settings import TrainSettings
 
 # Tests run beside each other: more threads than cores would wait for each other in every small operation.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,7 +33,7 @@ class TinyData:
 def tiny_data(tmp_path_factory) -> TinyData:
     from tasks.data.clients import load_clients
     from tasks.data.dataset import load_dataset
-    from tasks.data.ingest import IngestSettings, ingest
+    from tasks.data.ingest.ingest import IngestSettings, ingest
     from tasks.data.partition import PartitionSettings, partition
 
     root = tmp_path_factory.mktemp("tiny")
@@ -46,8 +46,8 @@ def tiny_data(tmp_path_factory) -> TinyData:
 @pytest.fixture
 def make_run(tiny_data, tmp_path):
     """``make_run(name="run", objective="fmman", train={}, network={}, ...) -> (context, first global model)``."""
-    from tasks.evaluation_settings import EvaluationSettings
-    from tasks.initial import fixed_tables, initial_model
+    from tasks.core.evaluation_settings import EvaluationSettings
+    from tasks.server.initial_model import fixed_tables, initial_model
 
     def build(name="run", objective="fmman", settings=None, train=None, network=None, **changes):
         store = str(tmp_path / name) if "://" not in name else name
@@ -79,9 +79,9 @@ def make_run(tiny_data, tmp_path):
 @pytest.fixture(scope="session")
 def migrated(tmp_path_factory) -> Path:
     """An MLflow database with one run in an experiment of its own; making one takes seconds, so tests copy it."""
-    from tasks import tracking
-    from tasks.tracking_settings import TrackingSettings
+    from tasks.tracking import mlflow_runs
+    from tasks.tracking.settings import TrackingSettings
 
     folder = tmp_path_factory.mktemp("mlflow")
-    tracking.open_run(TrackingSettings(experiment="other"), folder, "x", {}, {"fedscene.run_id": "x"})
+    mlflow_runs.open_run(TrackingSettings(experiment="other"), folder, "x", {}, {"fedscene.run_id": "x"})
     return folder / "mlflow.db"

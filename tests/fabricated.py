@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.records import Dropped, ModelRef, RoundRecord, StageLog, Update
+from tasks.core.records import Dropped, ModelRef, RoundRecord, StageLog, Update
 
 CLASSES = ["crane", "drone", "insulator", "pylon", "rust", "vegetation", "vehicle", "wire"]
 CLIENTS = [f"client-{number:02d}" for number in range(10)]

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tasks.data.ingest_settings import IngestSettings
-from tasks.data.parts import Decoding
-from tasks.data.reading import collect, open_source
+from tasks.data.decoding.parallel import Decoding
+from tasks.data.ingest.reading import collect, open_source
+from tasks.data.ingest.settings import IngestSettings
 
 PACKS = Path(__file__).parents[2] / "shared" / "realdata"
 

@@ -14,8 +14,8 @@ from PIL import Image, ImageCms, ImageFile
 from voc_trees import encoded, picture, put, voc_xml
 
 from tasks.data.dataset import load_dataset
-from tasks.data.decode import DEFAULT_MAX_PIXELS
-from tasks.data.ingest import IngestSettings, ingest
+from tasks.data.ingest.ingest import IngestSettings, ingest
+from tasks.data.source.decode import DEFAULT_MAX_PIXELS
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 

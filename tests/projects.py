@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from flows.settings import as_values, load_settings
+from flows.settings.schema import as_values, load_settings
 
 ROOT = Path(__file__).parent.parent
 QUICK = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.settings import as_values, flat, load_settings
+from flows.settings.schema import as_values, flat, load_settings
 
 WHO = {"model.name": "fmman", "objective.name": "fmman", "method.name": "fmman"}
 ROWS = {

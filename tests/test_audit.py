@@ -17,12 +17,12 @@ from PIL import Image
 from typer.testing import CliRunner
 from voc_trees import add, encoded, picture, put, sound_tree, voc_xml
 
-from flows.cli import app
+from flows.cli.main import app
 from models.errors import UserError
-from tasks.data.audit import guess_format
-from tasks.data.collector import group_names
-from tasks.data.label_files import read_aliases, read_classes
-from tasks.data.near import near_pairs, perceptual_hash
+from tasks.data.decoding.near_duplicates import near_pairs, perceptual_hash
+from tasks.data.ingest.audit import guess_format
+from tasks.data.ingest.collector import group_names
+from tasks.data.ingest.label_files import read_aliases, read_classes
 
 
 def _groups(pairs, count):

@@ -7,7 +7,7 @@ from audit_checks import LOOSE, check  # noqa: F401 - check is a fixture
 from voc_trees import encoded, picture, put, sound_tree, voc_xml
 
 from models.errors import UserError
-from tasks.data.ingest import IngestSettings, ingest
+from tasks.data.ingest.ingest import IngestSettings, ingest
 
 
 def test_pictures_without_labels_are_judged_as_pictures(check, tmp_path):  # noqa: F811

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from models.errors import UserError
-from tasks.server.average import (
+from tasks.core.store import Store
+from tasks.server.aggregation import (
     aggregate,
     check_weights,
     combine,
@@ -20,7 +21,6 @@ from tasks.server.average import (
     size_weights,
     weighted_mean,
 )
-from tasks.store import Store
 
 
 class Held:

@@ -6,9 +6,9 @@ import torch
 from pydantic import ValidationError
 
 from tasks.client.batches import augment, batches
-from tasks.client.settings import TrainSettings
 from tasks.client.train import make_optimiser
-from tasks.network import to_float
+from tasks.core.network import to_float
+from tasks.core.train_settings import TrainSettings
 
 
 @pytest.mark.parametrize(("count", "size"), [(10, 4), (9, 4), (5, 4), (8, 4), (3, 4), (4, 4), (1, 4), (7, 2)])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from tasks.bootstrap import intervals, weighted_ap
-from tasks.chance import chance_levels
-from tasks.evaluation_settings import EvaluationSettings
-from tasks.metrics import multilabel_metrics
+from tasks.core.evaluation_settings import EvaluationSettings
+from tasks.evaluation.bootstrap import intervals, weighted_ap
+from tasks.evaluation.chance import chance_levels
+from tasks.evaluation.metrics import multilabel_metrics
 
 DEFAULT = EvaluationSettings()
 
@@ -100,6 +100,6 @@ def test_intervals_are_those_of_metrics_of_resampled_images():
 def test_too_few_or_too_many_images_have_no_interval(monkeypatch):
     one = np.ones((1, 2))
     assert intervals(one, one, DEFAULT, np.random.default_rng(0)) == {}
-    monkeypatch.setattr("tasks.bootstrap.MOST_CELLS", 3)
+    monkeypatch.setattr("tasks.evaluation.bootstrap.MOST_CELLS", 3)
     two = np.ones((2, 2))
     assert intervals(two, two, DEFAULT, np.random.default_rng(0)) == {}

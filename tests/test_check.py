@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tasks.records import ModelRef, Update
-from tasks.server.check import check_updates, faults
-from tasks.store import Store
+from tasks.core.records import ModelRef, Update
+from tasks.core.store import Store
+from tasks.server.validate_updates import check_updates, faults
 
 
 def template():

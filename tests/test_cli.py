@@ -7,8 +7,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli import app
-from flows.cli_data import data_app  # noqa: F401 - its commands are reached through app
+from flows.cli.data import data_app  # noqa: F401 - its commands are reached through app
+from flows.cli.main import app
 
 runner = CliRunner()
 
@@ -20,7 +20,7 @@ def call(*arguments: str):
 def test_help_answers_without_heavy_imports():
     heavy = ["torch", "torchvision", "timm", "sklearn", "pandas", "mlflow", "prefect", "dvc", "open_clip", "matplotlib"]
     code = (
-        "import sys; from typer.testing import CliRunner; from flows.cli import app;"
+        "import sys; from typer.testing import CliRunner; from flows.cli.main import app;"
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
         "assert CliRunner().invoke(app, ['settings', '--preset', 'tiny']).exit_code == 0;"
         "assert CliRunner().invoke(app, ['--version']).exit_code == 0;"

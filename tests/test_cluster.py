@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from models.errors import UserError
-from tasks.server.cluster import cluster_models, group_rows, random_groups, renumber, vector_of
-from tasks.store import Store
+from tasks.core.store import Store
+from tasks.server.clustering import cluster_models, group_rows, random_groups, renumber, vector_of
 
 
 def planted(seed=0, sizes=(4, 3, 5), width=40):

@@ -7,7 +7,7 @@ from format_rows import classes_of, rows_of, settings_of
 from test_format_coco import CATEGORIES, coco, draw, dump
 
 from models.errors import UserError
-from tasks.data.ingest import ingest
+from tasks.data.ingest.ingest import ingest
 
 
 def labels_of(root, marks, ids=(51, 7), **own):
@@ -20,8 +20,8 @@ def labels_of(root, marks, ids=(51, 7), **own):
 
 
 def found(root, **own):
-    from tasks.data.parts import Decoding
-    from tasks.data.reading import collect, open_source
+    from tasks.data.decoding.parallel import Decoding
+    from tasks.data.ingest.reading import collect, open_source
 
     settings = settings_of("coco", root, **own)
     collector = collect(open_source(settings), settings, 0, Decoding(32, settings.limits))
@@ -38,7 +38,7 @@ def test_equal_numbers_are_one_id(tmp_path, key, written):
 
 
 def test_ids_that_are_texts_stay_apart():
-    from tasks.data.formats.coco_ids import Ids
+    from tasks.data.formats.coco.ids import Ids
 
     ids = Ids(["7", "007", "a", "9007199254740993"])
     assert [ids.find(one) for one in (7, "007", "07", "7.0", "A", 9007199254740993.0, True, None, [7], "")] == [

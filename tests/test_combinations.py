@@ -5,9 +5,9 @@ import math
 import pytest
 
 from flows.federate import federate
-from flows.rounds import METHODS
-from flows.runs import DataPaths
-from flows.settings import load_settings
+from flows.methods import METHODS
+from flows.run.open import DataPaths
+from flows.settings.schema import load_settings
 from models.errors import UserError
 from models.registry import NETWORKS
 

@@ -7,9 +7,9 @@ from PIL import Image
 from voc_trees import encoded, picture, put, voc_xml
 
 from models.errors import UserError
-from tasks.data.audit import audit
-from tasks.data.ingest import ingest
-from tasks.data.ingest_settings import IngestSettings
+from tasks.data.ingest.audit import audit
+from tasks.data.ingest.ingest import ingest
+from tasks.data.ingest.settings import IngestSettings
 
 
 def mask(seed, size=(40, 30)):

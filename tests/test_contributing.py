@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from flows.engines import make_engine
-from flows.federation import Federation
-from flows.jobs import make_jobs
-from flows.progress import Quiet
-from flows.rounds import METHODS, load_method
+from flows.engine.engines import make_engine
+from flows.federation.federation import Federation
+from flows.federation.jobs import make_jobs
+from flows.federation.progress import Quiet
+from flows.methods import METHODS, load_method
+from tasks.core.federation_settings import FederationSettings
+from tasks.core.records import ModelRef
 from tasks.data.clients import load_clients
-from tasks.federation_settings import FederationSettings
-from tasks.records import ModelRef
 
 TEXT = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
 NETWORK = {"name": "fmman", "backbone": {"width": 0.125}, "fmman": {"layers": 1, "heads": 2, "gae_residual": True}}
@@ -23,7 +23,7 @@ NETWORK = {"name": "fmman", "backbone": {"width": 0.125}, "fmman": {"layers": 1,
 @pytest.fixture
 def median(tmp_path, monkeypatch):
     """The example as a module of its own, listed among the methods."""
-    (code,) = re.findall(r"^`flows/rounds/median.py`:\n\n```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(r"^`flows/methods/median.py`:\n\n```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     (tmp_path / "median_example.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(METHODS, "median", "median_example")

@@ -10,10 +10,10 @@ import pytest
 from models.errors import UserError
 from tasks.data import dataset as dataset_module
 from tasks.data.dataset import load_dataset
-from tasks.data.decode import Limits
-from tasks.data.ingest import IngestSettings, ingest
-from tasks.data.parts import Decoding, decode_part
-from tasks.data.source import FilePicture
+from tasks.data.decoding.parallel import Decoding, decode_part
+from tasks.data.ingest.ingest import IngestSettings, ingest
+from tasks.data.source.decode import Limits
+from tasks.data.source.image import FilePicture
 
 
 def flip(path: Path, at: int) -> None:
@@ -52,8 +52,8 @@ def test_bytes_behind_the_pixels_are_no_part_of_a_data_set(data):
 
 
 def test_a_new_run_does_not_begin_on_changed_pixels(data, monkeypatch):
-    from flows.runs import DataPaths, open_run
-    from flows.settings import load_settings
+    from flows.run.open import DataPaths, open_run
+    from flows.settings.schema import load_settings
 
     monkeypatch.setenv("FEDSCENE_RUNS", str(data / "runs"))
     flip(data / "dataset/images.npy", 5000)
@@ -142,7 +142,7 @@ def test_an_ingest_that_resumes_does_not_take_over_changed_pixels(tmp_path, monk
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tasks.data.ingest.write_images", killed)
+    monkeypatch.setattr("tasks.data.ingest.ingest.write_images", killed)
     with pytest.raises(KeyboardInterrupt):
         ingest(settings, tmp_path / "out", 1)
     monkeypatch.undo()

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flows.data import find_data, prepare_data, require_data
-from flows.settings import load_settings
+from flows.run.data import find_data, prepare_data, require_data
+from flows.settings.schema import load_settings
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
-from tasks.data.figures import write_partition_figures
+from tasks.data.statistics.plots import write_partition_figures
 
 SMALL = ("ingest.image_size=32", "partition.scheme=iid", "partition.clients=2", "partition.min_size=2")
 
@@ -30,7 +30,9 @@ def here(tmp_path, monkeypatch):
     """A working folder with 36 photographs of three classes in ``photos``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr("tasks.data.figures.write_partition_figures", lambda *_, **__: None)  # they take half a second
+    monkeypatch.setattr(
+        "tasks.data.statistics.plots.write_partition_figures", lambda *_, **__: None
+    )  # they take half a second
     for number in range(36):
         draw(tmp_path / f"photos/{'abc'[number % 3]}/{number:02d}.png", number)
     return tmp_path
@@ -124,7 +126,7 @@ def test_what_does_not_change_the_photographs_changes_nothing(here, prepared):
 
 
 def test_a_remembered_hash_is_used_for_an_untouched_file_only(here, prepared, monkeypatch):
-    from tasks.data import file_hashes
+    from tasks.data.ingest import file_hashes
 
     monkeypatch.setattr(file_hashes, "_SETTLED_NS", 0)
     prepared()
@@ -206,7 +208,7 @@ def test_drawn_sets_need_no_look(here, prepared):
 
 def test_another_partition_reads_the_source_no_second_time(here, monkeypatch):
     first = prepare_data(settings())
-    monkeypatch.setattr("tasks.data.ingest.collect", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("tasks.data.ingest.ingest.collect", lambda *_: pytest.fail("read again"))
     second = prepare_data(settings("partition.clients=3"))
     assert second.dataset == first.dataset and second.clients != first.clients
     assert prepare_data(settings()) == first and prepare_data(settings("partition.clients=3")) == second
@@ -214,21 +216,21 @@ def test_another_partition_reads_the_source_no_second_time(here, monkeypatch):
 
 
 def test_dvcs_data_set_serves_a_run_with_another_partition(here, monkeypatch):
-    from flows.data import ingest_stage, partition_stage
+    from flows.run.data import ingest_stage, partition_stage
 
     ingest_stage(settings(), Path("data"))
     partition_stage(settings(), Path("data"))
-    monkeypatch.setattr("tasks.data.ingest.collect", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("tasks.data.ingest.ingest.collect", lambda *_: pytest.fail("read again"))
     found = prepare_data(settings("partition.clients=3"))
     assert found.dataset == Path("data/dataset") and (here / "runs") in found.clients.parents
 
 
 def test_dvcs_stages_notice_too(here, monkeypatch):
-    from flows.data import ingest_stage, partition_stage, source_change
-    from flows.show import look
+    from flows.cli.show import look
+    from flows.run.data import ingest_stage, partition_stage, source_change
     from flows.stages import federate_stage
 
-    monkeypatch.setattr("tasks.data.figures.write_partition_figures", write_partition_figures)
+    monkeypatch.setattr("tasks.data.statistics.plots.write_partition_figures", write_partition_figures)
 
     ingest_stage(settings(), Path("data"))
     partition_stage(settings(), Path("data"))
@@ -247,7 +249,7 @@ def test_dvcs_stages_notice_too(here, monkeypatch):
 
 def test_the_pipeline_ingests_again_when_dvc_sees_no_change(here, monkeypatch):
     from flows import pipeline
-    from flows.data import ingest_stage
+    from flows.run.data import ingest_stage
 
     ingest_stage(settings(), Path("data"))
     calls, notes = [], []

@@ -12,7 +12,7 @@ from projects import ROOT, git
 from typer.testing import CliRunner
 
 from models.errors import UserError
-from tasks import data_restore, data_versions, raw_data, remote, versioning
+from tasks.versioning import dvc, raw_data, remote, restore, versions
 
 PIPELINE = """\
 stages:
@@ -66,10 +66,10 @@ def commit(root: Path) -> None:
 def make(root: Path, source: Path) -> str:
     """Adds, runs the stages, commits; returns the version."""
     added = raw_data.add(root, source)
-    versioning.write_params(root / "params.yaml", {"ingest.path": added.path})
-    versioning.repro(root, "partition", single=False)
+    dvc.write_params(root / "params.yaml", {"ingest.path": added.path})
+    dvc.repro(root, "partition", single=False)
     commit(root)
-    return str(data_versions.present_version(root).id)
+    return str(versions.present_version(root).id)
 
 
 def everything(root: Path) -> dict[str, str]:
@@ -112,10 +112,10 @@ def test_unreadable_files_are_named_and_nothing_is_added(repository, photos):
 def test_settings_that_change_are_found():
     now = {"seed": 1, "ingest": {"path": "a", "aliases": {"x": "y"}, "voc": {"root": None}}}
     then = {"seed": 2, "ingest": {"path": "b", "aliases": {}, "voc": {"root": None}}}
-    assert versioning.nested_changes(now, then) == {"seed": 2, "ingest.path": "b", "ingest.aliases": {}}
+    assert dvc.nested_changes(now, then) == {"seed": 2, "ingest.path": "b", "ingest.aliases": {}}
     newer = {"ingest": {"path": "a", "later": 5}}
-    assert versioning.nested_changes(newer, {"ingest": {"path": "b"}}) == {"ingest": {"path": "b"}}
-    assert versioning.nested_changes(now, now) == {}
+    assert dvc.nested_changes(newer, {"ingest": {"path": "b"}}) == {"ingest": {"path": "b"}}
+    assert dvc.nested_changes(now, now) == {}
 
 
 @pytest.mark.integration
@@ -127,49 +127,49 @@ def test_a_change_of_raw_data_is_a_version_and_the_old_one_comes_back(repository
     added = raw_data.add(repository, photos)
     assert (added.change, added.files, added.left_out) == ("changed", 3, 0)
     commit(repository)  # raw data are new, the data set is not made yet
-    assert data_versions.present_version(repository).id == first
-    versioning.repro(repository, "partition", single=False)
+    assert versions.present_version(repository).id == first
+    dvc.repro(repository, "partition", single=False)
     commit(repository)
-    second = data_versions.present_version(repository)
+    second = versions.present_version(repository)
     assert second.id != first and everything(repository)["data/dataset/all"] == "unotwo"
-    listed = data_versions.versions(repository)
+    listed = versions.versions(repository)
     assert [version.id for version in listed] == [second.id, first, first]
     assert [version.images for version in listed] == [2, 2, 2]
     assert listed[0].raw == listed[1].raw != listed[2].raw
 
-    versioning.write_params(repository / "params.yaml", {"train.lr": 0.5})  # not the data's, not committed
-    data_restore.restore(repository, data_versions.find_version(repository, first[:8]))
+    dvc.write_params(repository / "params.yaml", {"train.lr": 0.5})  # not the data's, not committed
+    restore.restore(repository, versions.find_version(repository, first[:8]))
     assert everything(repository) == before
-    assert data_versions.present_version(repository) == listed[2]
+    assert versions.present_version(repository) == listed[2]
     params = (repository / "params.yaml").read_text()
     assert "lr: 0.5" in params and "# any" in params
-    assert not versioning.repro(repository, "partition", single=False)  # DVC too finds it as it was
+    assert not dvc.repro(repository, "partition", single=False)  # DVC too finds it as it was
 
-    data_restore.restore(repository, data_versions.find_version(repository, "HEAD"))
-    assert data_versions.present_version(repository) == second
+    restore.restore(repository, versions.find_version(repository, "HEAD"))
+    assert versions.present_version(repository) == second
     assert everything(repository)["data/dataset/all"] == "unotwo"
 
 
 @pytest.mark.integration
 def test_what_no_commit_or_cache_holds_is_not_overwritten(repository, photos, tmp_path):
-    first = data_versions.find_version(repository, make(repository, photos))
+    first = versions.find_version(repository, make(repository, photos))
     (photos / "1.jpg").write_text("uno")
     raw_data.add(repository, photos)
     with pytest.raises(UserError, match=r"no commit has(.*\n)+.*data/raw/photos\.dvc"):
-        data_restore.restore(repository, first)
+        restore.restore(repository, first)
     make(repository, photos)
     held = repository / "data" / "raw" / "photos" / "1.jpg"
     held.unlink()
     held.write_text("edited")
-    for call in (lambda: data_restore.restore(repository, first), lambda: raw_data.add(repository, photos)):
+    for call in (lambda: restore.restore(repository, first), lambda: raw_data.add(repository, photos)):
         with pytest.raises(UserError, match=r"would be lost(.*\n)+.*data add data/raw/photos"):
             call()
     assert held.read_text() == "edited"
     assert raw_data.add(repository, held.parent).change == "changed"  # in place
     commit(repository)
-    versioning.write_params(repository / "params.yaml", {"ingest.aliases": {"a": "b"}, "seed": 3})
+    dvc.write_params(repository / "params.yaml", {"ingest.aliases": {"a": "b"}, "seed": 3})
     with pytest.raises(UserError, match=r"Settings(.*\n)+.*found: seed, ingest\.path|ingest\.aliases"):
-        data_restore.restore(repository, first)
+        restore.restore(repository, first)
     assert held.read_text() == "edited" and "seed: 3" in (repository / "params.yaml").read_text()
 
     other = tmp_path / "photos"
@@ -190,10 +190,10 @@ def test_later_raw_data_leave_with_the_restored_version(repository, photos, tmp_
     (tmp_path / "more").mkdir()
     shutil.move(more, tmp_path / "more" / "3.jpg")
     second = make(repository, tmp_path / "more")
-    data_restore.restore(repository, data_versions.find_version(repository, first))
+    restore.restore(repository, versions.find_version(repository, first))
     assert not (repository / "data" / "raw" / "more").exists()
-    assert not versioning.repro(repository, "partition", single=False)
-    data_restore.restore(repository, data_versions.find_version(repository, second))
+    assert not dvc.repro(repository, "partition", single=False)
+    restore.restore(repository, versions.find_version(repository, second))
     assert (repository / "data" / "raw" / "more" / "3.jpg").read_text() == "more"
 
 
@@ -220,13 +220,13 @@ def test_push_and_pull_by_a_folder(repository, photos, tmp_path):
     second = make(repository, photos)
     shutil.rmtree(repository / ".dvc" / "cache")
     subprocess.run(["dvc", "commit", "-f"], cwd=repository, check=True, capture_output=True)  # only the present ones
-    data_restore.restore(repository, data_versions.find_version(repository, "HEAD~1"))
+    restore.restore(repository, versions.find_version(repository, "HEAD~1"))
     assert everything(repository) == before
     shutil.rmtree(tmp_path / "store")
     shutil.rmtree(repository / ".dvc" / "cache")
     subprocess.run(["dvc", "commit", "-f"], cwd=repository, check=True, capture_output=True)
     with pytest.raises(UserError, match="cannot be had from the remote"):
-        data_restore.restore(repository, data_versions.find_version(repository, second))
+        restore.restore(repository, versions.find_version(repository, second))
     assert everything(repository) == before  # all put back
 
 
@@ -244,15 +244,15 @@ def test_remotes_are_checked_before_dvc_is_asked(repository, monkeypatch):
 
 @pytest.mark.integration
 def test_the_version_of_a_run_is_found_by_its_tag(repository, photos, monkeypatch, tmp_path):
-    from flows.cli_versions import _version, data_app
-    from tasks import tracking
-    from tasks.tracking_settings import TrackingSettings
+    from flows.cli.versions import _version, data_app
+    from tasks.tracking import mlflow_runs
+    from tasks.tracking.settings import TrackingSettings
 
     first = make(repository, photos)
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
     tags = {"fedscene.run_id": "fedavg-1", "fedscene.data_version": first}
-    mlflow_id = tracking.open_run(TrackingSettings(), tmp_path / "runs", "r", {}, tags)
+    mlflow_id = mlflow_runs.open_run(TrackingSettings(), tmp_path / "runs", "r", {}, tags)
     (photos / "1.jpg").write_text("uno")
     assert make(repository, photos) != first
     monkeypatch.chdir(repository)

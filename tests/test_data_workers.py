@@ -11,7 +11,7 @@ import pytest
 
 PARENT = """
 import sys, time
-from tasks.data.workers import process_pool
+from tasks.data.decoding.workers import process_pool
 from os import getpid
 
 if __name__ == "__main__":

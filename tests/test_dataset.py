@@ -99,7 +99,7 @@ def test_damaged_tables_of_clients(data, value):
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(data, capsys):
-    from flows.show import show_differences
+    from flows.cli.show import show_differences
 
     summary = load_clients(data / "clients").summary
     names = dict(zip(summary["clients"], ["[/]", "[red]north[/red]", ":bug: \\", "d"], strict=True))

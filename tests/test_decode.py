@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from voc_trees import encoded, picture, put
 
-from tasks.data.decode import DecodeError, Limits, decode, resize
+from tasks.data.source.decode import DecodeError, Limits, decode, resize
 
 
 def decoded(tmp_path, data, name="a.jpg", **options):

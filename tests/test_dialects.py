@@ -7,9 +7,10 @@ from format_rows import rows_of
 from voc_trees import encoded, picture, put, voc_xml
 
 from models.errors import UserError
-from tasks.data.audit import guess_format
-from tasks.data.formats.voc_xml import AnnotationError, parse_annotation
-from tasks.data.formats.yolo import parse_labels
+from tasks.data.formats.files.annotation import AnnotationError
+from tasks.data.formats.voc.xml_file import parse_annotation
+from tasks.data.formats.yolo.reader import parse_labels
+from tasks.data.ingest.audit import guess_format
 
 
 def xml(*objects, head="<filename>a.png</filename>", root="annotation"):

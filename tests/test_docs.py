@@ -8,9 +8,9 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from flows.cli import app
-from flows.settings import load_settings
-from tasks.context import DATA_CODE, RESULT_CODE
+from flows.cli.main import app
+from flows.settings.schema import load_settings
+from tasks.core.context import DATA_CODE, RESULT_CODE
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])

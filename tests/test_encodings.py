@@ -7,10 +7,10 @@ from format_rows import reasons, rows_of
 from voc_trees import encoded, picture, put, voc_xml
 
 from models.errors import UserError
-from tasks.data.label_files import read_aliases, read_classes
-from tasks.data.rules import NameRule, namer
-from tasks.data.shared_text import shared_encodings
-from tasks.data.text import Encodings, TextError, decode_text
+from tasks.data.ingest.label_files import read_aliases, read_classes
+from tasks.data.source.rules import NameRule, namer
+from tasks.data.text.annotation_encoding import shared_encodings
+from tasks.data.text.read_text import Encodings, TextError, decode_text
 
 GERMAN = ("Ölspur", "Türgriff", "Schäden")
 CLEAR = [
@@ -120,7 +120,7 @@ def test_an_unclear_set_of_xml_files_asks_once_and_the_setting_answers(tmp_path)
     xml_tree(tmp_path, ["kolečko", "trhlina"], undeclared("cp1250"))
     with pytest.raises(UserError, match=r"0.xml(.|\n)*cp1250: kolečko(.|\n)*ingest.encoding="):
         rows_of("voc", tmp_path)
-    from tasks.data.ingest_settings import IngestSettings
+    from tasks.data.ingest.settings import IngestSettings
 
     assert IngestSettings(encoding="GBK").encoding == "gb18030"
     with pytest.raises(ValueError, match="no such encoding"):

@@ -3,8 +3,8 @@
 import pytest
 from odd_files import picture, tree
 
-from flows.data import prepare_data
-from flows.settings import load_settings
+from flows.run.data import prepare_data
+from flows.settings.schema import load_settings
 from models.errors import UserError
 
 XML = "<annotation><object><name>{}</name></object></annotation>"
@@ -27,7 +27,7 @@ def test_too_few_images_are_refused_before_any_is_decoded(tmp_path, monkeypatch)
     root = voc(tmp_path / "in", 30)
     overrides = [f"ingest.path={root}", "partition.min_size=16"]
     settings = load_settings(None, ("photos",), overrides)
-    monkeypatch.setattr("tasks.data.ingest.collect", lambda *_, **__: pytest.fail("decoding has begun"))
+    monkeypatch.setattr("tasks.data.ingest.ingest.collect", lambda *_, **__: pytest.fail("decoding has begun"))
     with pytest.raises(UserError, match="too few images for so many clients") as caught:
         prepare_data(settings)
     assert "80 training images: 5 clients" in str(caught.value) and "30 images listed" in str(caught.value)

@@ -9,10 +9,11 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, precision_score, recall_score
 
-from flows.settings import load_settings
-from tasks.evaluate import evaluate_model
-from tasks.evaluation_settings import EvaluationSettings
-from tasks.metrics import (
+from flows.settings.schema import load_settings
+from tasks.core.evaluation_settings import EvaluationSettings
+from tasks.core.network import bce_of, build_network, scores
+from tasks.evaluation.evaluate import evaluate_model
+from tasks.evaluation.metrics import (
     average_precision,
     class_rows,
     multilabel_metrics,
@@ -20,7 +21,6 @@ from tasks.metrics import (
     probabilities,
     site_rows,
 )
-from tasks.network import bce_of, build_network, scores
 
 ZERO = EvaluationSettings(zero_support="zero")
 

@@ -9,14 +9,14 @@ import torch
 from sklearn.metrics import average_precision_score, f1_score
 
 from models.errors import UserError
-from tasks.client.features import client_pictures
+from tasks.client.feature_skew import client_pictures
+from tasks.core.evaluation_settings import EvaluationSettings
+from tasks.core.network import build_network
 from tasks.data.clients import load_clients
 from tasks.data.dataset import load_dataset
 from tasks.data.partition import PartitionSettings, partition
-from tasks.evaluate import CLIENT_METRICS, evaluate_model
-from tasks.evaluation_settings import EvaluationSettings
-from tasks.metrics import client_distribution, weighted_mean
-from tasks.network import build_network
+from tasks.evaluation.evaluate import CLIENT_METRICS, evaluate_model
+from tasks.evaluation.metrics import client_distribution, weighted_mean
 
 LOCAL = {"scheme": "local", "test": 0.3}
 NARROW = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flows.engines import Outcome
-from flows.federation import Federation
-from flows.progress import Quiet
-from flows.rounds import fedavg, fmman, load_method
+from flows.engine.engines import Outcome
+from flows.federation.federation import Federation
+from flows.federation.progress import Quiet
+from flows.methods import fedavg, fmman, load_method
 from models.errors import UserError
-from tasks.client.objectives.fmman import Settings as Objective
-from tasks.federation_settings import FederationSettings
-from tasks.records import Dropped, ModelRef, Update
-from tasks.server.average import loss_weights, size_weights
+from tasks.client.objectives.label_mask.fmman import Settings as Objective
+from tasks.core.federation_settings import FederationSettings
+from tasks.core.records import Dropped, ModelRef, Update
+from tasks.server.aggregation import loss_weights, size_weights
 
 P = 1000  # bytes of the model
 SIZES = {"a": 10, "b": 30, "c": 20, "d": 40}

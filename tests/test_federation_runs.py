@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flows.engines import DirectEngine, make_engine
-from flows.federation import Federation
-from flows.progress import Quiet
-from flows.rounds import load_method
+from flows.engine.engines import DirectEngine, make_engine
+from flows.federation.federation import Federation
+from flows.federation.progress import Quiet
+from flows.methods import load_method
 from models.errors import UserError
 from tasks.client import chunk
 from tasks.client.train import TrainingError
-from tasks.federation_settings import FederationSettings
+from tasks.core.federation_settings import FederationSettings
 
 PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
 
@@ -42,7 +42,7 @@ def play(make_run, tiny_data):
 def quick(monkeypatch):
     """No waiting before a retry; returns the waits that would have been."""
     waits = []
-    monkeypatch.setattr("flows.engines.time.sleep", waits.append)
+    monkeypatch.setattr("flows.engine.engines.time.sleep", waits.append)
     return waits
 
 
@@ -93,7 +93,7 @@ def test_a17_the_mean_of_real_updates_has_the_schema_of_what_was_sent(play, tiny
 
 
 def refs_of(store):
-    from tasks.records import ModelRef
+    from tasks.core.records import ModelRef
 
     names = [n for n in store.names("updates") if n.startswith("combined") and n.endswith(".json")]
     return [ModelRef.of(store.read_json(f"updates/{name}")) for name in names]

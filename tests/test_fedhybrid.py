@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from flows.rounds.fedhybrid import Settings
+from flows.methods.fedhybrid import Settings
 from tasks.client.objectives import Loss
-from tasks.client.terms import TermScene, load_term
-from tasks.server import hybrid
-from tasks.server.average import weighted_mean
+from tasks.client.regularisers import TermScene, load_term
+from tasks.server import fedhybrid
+from tasks.server.aggregation import weighted_mean
 
 PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
 N, D = 6, 3
@@ -65,8 +65,8 @@ def play(task, share, mu=3.0, scales=(1.0,) * N, clients=lambda ids: N, rounds=1
         for i in ids:
             trained, states[i] = task.train(i, x, "dual", {"mu": mu, "scale": scales[i]}, states[i])
             back.append(trained)
-        mean = hybrid.next_mean_dual(mean, x, back, mu, clients(ids))
-        x = hybrid.corrected_mean(back, mean, mu)
+        mean = fedhybrid.next_mean_dual(mean, x, back, mu, clients(ids))
+        x = fedhybrid.corrected_mean(back, mean, mu)
     return x, mean, states
 
 
@@ -96,8 +96,8 @@ def test_a13_the_number_of_participants_is_not_the_number_of_clients():
     assert (x - task.minimiser([1.0] * N)).norm() > 0.05
     # Two of six, x_0 = 1 and x_i = 0, 4: the duals change by (1 - 0) + (1 - 4) = -2, over all six clients
     one, values = torch.tensor([1.0]), [torch.tensor([0.0]), torch.tensor([4.0])]
-    mean = hybrid.next_mean_dual(torch.tensor([0.5], dtype=torch.float64), one, values, 3.0, 6)
-    assert mean.tolist() == [0.5 - 3 * 2 / 6] and hybrid.corrected_mean(values, mean, 3.0).tolist() == [2 + 0.5 / 3]
+    mean = fedhybrid.next_mean_dual(torch.tensor([0.5], dtype=torch.float64), one, values, 3.0, 6)
+    assert mean.tolist() == [0.5 - 3 * 2 / 6] and fedhybrid.corrected_mean(values, mean, 3.0).tolist() == [2 + 0.5 / 3]
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 10.0])
@@ -129,7 +129,7 @@ def test_the_server_moves_parameters_and_averages_buffers_by_size(make_run):
         return store.put_state(f"updates/{name}.safetensors", state), state
 
     (ref_a, a), (ref_b, b) = trained("a"), trained("b")
-    model, mean = hybrid.average_with_duals(context, [ref_a, ref_b], [10, 30], start, None, 0.5, 4)
+    model, mean = fedhybrid.average_with_duals(context, [ref_a, ref_b], [10, 30], start, None, 0.5, 4)
     state, duals = store.get_state(model), store.get_state(mean)
     buffers = {k for k in begin if "running" in k or "num_batches" in k}
     assert state.keys() == begin.keys() and duals.keys() == begin.keys() - buffers and buffers
@@ -143,10 +143,10 @@ def test_the_server_moves_parameters_and_averages_buffers_by_size(make_run):
             want = a[key] if value.dtype == torch.int64 else (10 * a[key] + 30 * b[key]) / 40
         assert torch.allclose(state[key].double(), want.double(), atol=1e-5), key
     # The next round goes on from there, and a repeated call finds what is done
-    again, later = hybrid.average_with_duals(context, [ref_a], [10], model, mean, 0.5, 4)
+    again, later = fedhybrid.average_with_duals(context, [ref_a], [10], model, mean, 0.5, 4)
     key = "readout.weight"
     want = duals[key] + 0.5 * (state[key] - a[key]).double() / 4
     assert torch.allclose(store.get_state(later)[key], want, atol=1e-7)
     files = len(store.names("updates"))
-    assert hybrid.average_with_duals(context, [ref_a], [10], model, mean, 0.5, 4) == (again, later)
+    assert fedhybrid.average_with_duals(context, [ref_a], [10], model, mean, 0.5, 4) == (again, later)
     assert len(store.names("updates")) == files

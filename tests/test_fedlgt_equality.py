@@ -2,11 +2,11 @@
 
 import pytest
 
-from flows.engines import make_engine
-from flows.federation import Federation
-from flows.progress import Quiet
-from flows.rounds import load_method
-from tasks.federation_settings import FederationSettings
+from flows.engine.engines import make_engine
+from flows.federation.federation import Federation
+from flows.federation.progress import Quiet
+from flows.methods import load_method
+from tasks.core.federation_settings import FederationSettings
 
 SMALL = {"backbone": {"width": 0.125}, "fmman": {"layers": 1, "heads": 2}}
 NO_GRAPH = {"use_graph": False, "state_combine": "add_embed", "state_words": "frozen"}

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from flows.engines import make_engine
-from flows.federation import Federation
-from flows.progress import Quiet
-from flows.rounds import load_method
-from tasks.federation_settings import FederationSettings
-from tasks.records import ModelRef
-from tasks.server.average import size_weights
-from tasks.server.nova import effective_steps, nova_average, nova_factors
-from tasks.server.parts import parameter_names
+from flows.engine.engines import make_engine
+from flows.federation.federation import Federation
+from flows.federation.progress import Quiet
+from flows.methods import load_method
+from tasks.core.federation_settings import FederationSettings
+from tasks.core.records import ModelRef
+from tasks.server.aggregation import size_weights
+from tasks.server.fednova import effective_steps, nova_average, nova_factors
+from tasks.server.state_rules import parameter_names
 
 PLAIN = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}
 SGD = {"optimizer": "sgd", "lr": 0.05, "grad_clip": None}

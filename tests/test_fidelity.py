@@ -5,10 +5,10 @@ import math
 import pytest
 from scipy.stats import ttest_1samp
 
-from flows.fidelity.claims import FMMAN_CLAIMS, Claim, compare, figure, row_of
-from flows.fidelity.formulas import PrintedAverage, contrast_by_stage, feature_cosines, printed_sum
-from flows.fidelity.judge import judge
-from flows.fidelity.page import (
+from flows.papers.fidelity.claims import FMMAN_CLAIMS, Claim, compare, figure, row_of
+from flows.papers.fidelity.evaluate_claims import judge
+from flows.papers.fidelity.formulas import PrintedAverage, contrast_by_stage, feature_cosines, printed_sum
+from flows.papers.fidelity.page import (
     average_text,
     choices_table,
     claims_table,
@@ -16,9 +16,9 @@ from flows.fidelity.page import (
     cosine_text,
     results_table,
 )
-from flows.settings import Settings, as_values
+from flows.settings.schema import Settings, as_values
 from models.errors import UserError
-from tasks.records import ModelRef, RoundRecord, Update
+from tasks.core.records import ModelRef, RoundRecord, Update
 
 
 def test_the_interval_is_students():

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from fabricated import fabricated_run
 
-from flows.params_file import write_settings
-from flows.settings import load_settings
+from flows.settings.params_file import write_settings
+from flows.settings.schema import load_settings
 from models.errors import UserError
-from tasks import versioning
+from tasks.versioning import dvc
 
 KEPT = b"seed: 3  # held by the store\n"
 PARAMS = "seed: 3\ntrain:\n  lr: 0.1\n"
@@ -39,7 +39,7 @@ def held(store: Path, place: Path) -> None:
 
 
 def _report(folder: Path) -> list[str]:
-    from tasks.report import build_report
+    from tasks.report.report import build_report
 
     fabricated_run(folder / "run", 1)
     build_report(folder / "run", folder)
@@ -48,7 +48,7 @@ def _report(folder: Path) -> list[str]:
 
 
 def _partition_figures(folder: Path) -> list[str]:
-    from tasks.data.figures import write_partition_figures
+    from tasks.data.statistics.plots import write_partition_figures
 
     owners = np.array(["a", "b", "a", "b"])
     write_partition_figures(np.array([[1, 1], [0, 1], [1, 0], [0, 0]]), owners, ["a", "b"], ["x", "y"], folder)
@@ -57,7 +57,7 @@ def _partition_figures(folder: Path) -> list[str]:
 
 def _data_tables(folder: Path) -> list[str]:
     from tasks.data.dataset import write_json, write_samples
-    from tasks.data.manifest import write_manifest
+    from tasks.data.ingest.manifest import write_manifest
 
     write_json({"a": 1}, folder / "dataset.json")
     write_samples([], folder / "samples.parquet")
@@ -68,14 +68,14 @@ def _data_tables(folder: Path) -> list[str]:
 def _label_file(folder: Path) -> list[str]:
     import torch
 
-    from models.label_embeddings import write_label_file
+    from models.label_aware.label_embeddings import write_label_file
 
     write_label_file(folder / "l.safetensors", ["a", "b"], torch.eye(2))
     return ["l.safetensors"]
 
 
 def _run_records(folder: Path) -> list[str]:
-    from tasks.store import Store
+    from tasks.core.store import Store
 
     Store(folder).write_json("model/model.json", {"a": 1})
     return ["model/model.json"]
@@ -101,7 +101,7 @@ def test_no_writer_writes_through_a_link(tmp_path, write):
 @pytest.mark.parametrize("kind", ["hard", "symbolic"])
 def test_settings_are_not_written_through_a_link_into_a_store(tmp_path, kind):
     store = link(kind, tmp_path / "store" / "p", tmp_path / "params.yaml")
-    assert versioning.write_params(tmp_path / "params.yaml", {"seed": 4})
+    assert dvc.write_params(tmp_path / "params.yaml", {"seed": 4})
     held(store, tmp_path / "params.yaml")
 
 
@@ -111,7 +111,7 @@ def test_settings_behind_a_users_own_link_are_edited_there_and_keep_their_rights
     own.write_text(PARAMS)
     own.chmod(0o660)
     place.symlink_to(own)
-    assert versioning.write_params(place, {"train.lr": 0.2})
+    assert dvc.write_params(place, {"train.lr": 0.2})
     assert place.is_symlink() and own.read_text() == PARAMS.replace("0.1", "0.2")
     assert stat.S_IMODE(own.stat().st_mode) == 0o660
 
@@ -140,7 +140,7 @@ def test_a_folder_behind_a_link_is_replaced_again_and_again(tmp_path):
 def test_a_folder_at_the_place_of_a_file_is_refused_and_nothing_is_left(tmp_path):
     (tmp_path / "params.yaml").mkdir()
     with pytest.raises(UserError, match="missing"):
-        versioning.write_params(tmp_path / "params.yaml", {"seed": 1})
+        dvc.write_params(tmp_path / "params.yaml", {"seed": 1})
     assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from tasks.client.objectives.fmman_losses import (
+from tasks.client.objectives.label_mask.fmman_losses import (
     ParameterAnchors,
     consistency_error,
     gaussian_kl,

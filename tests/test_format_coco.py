@@ -7,7 +7,7 @@ from format_rows import classes_of, raw_rows, reasons, rows_of
 from voc_trees import encoded, picture, put
 
 from models.errors import UserError
-from tasks.data.formats.coco import recognise
+from tasks.data.formats.coco.reader import recognise
 
 CATEGORIES = [{"id": 90, "name": "rust"}, {"id": 3, "name": "crack "}, {"id": 17, "name": "oil"}]
 

@@ -12,7 +12,7 @@ from voc_trees import put
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
 from tasks.data.formats import cifar10, idx
-from tasks.data.ingest import ingest
+from tasks.data.ingest.ingest import ingest
 
 DEBIAN = "/usr/share/datasets/fashion-mnist"
 

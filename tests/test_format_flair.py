@@ -9,8 +9,8 @@ from format_rows import raw_rows, reasons, rows_of
 from voc_trees import encoded, picture, put
 
 from models.errors import UserError
-from tasks.data.decode import DecodeError, Limits
-from tasks.data.formats.flair import recognise
+from tasks.data.formats.flair.reader import recognise
+from tasks.data.source.decode import DecodeError, Limits
 
 
 def record(image, user, labels, partition="train", fine=("rose",)):

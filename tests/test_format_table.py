@@ -7,7 +7,7 @@ from format_rows import classes_of, reasons, rows_of, unpacked
 from voc_trees import encoded, picture, put
 
 from models.errors import UserError
-from tasks.data.formats.table import recognise
+from tasks.data.formats.table.reader import recognise
 
 
 def images(root, *names):

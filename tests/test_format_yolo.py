@@ -7,8 +7,8 @@ from format_rows import classes_of, raw_rows, reasons, rows_of, unpacked
 from voc_trees import encoded, picture, put
 
 from models.errors import UserError
-from tasks.data.formats.voc_xml import AnnotationError
-from tasks.data.formats.yolo import parse_labels, recognise
+from tasks.data.formats.files.annotation import AnnotationError
+from tasks.data.formats.yolo.reader import parse_labels, recognise
 
 NAMES = {0: "crack", 1: "oil", 3: "rust"}
 DATA = b"names: [crack, oil, rust]\n"

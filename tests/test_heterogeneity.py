@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.data.figures import FILES, label_client_heatmap, write_partition_figures
-from tasks.data.heterogeneity import (
+from tasks.data.statistics.heterogeneity import (
     cooccurrence,
     cooccurrence_distance,
     distance_by_chance,
@@ -18,7 +17,8 @@ from tasks.data.heterogeneity import (
     mean_js_distance,
     statistics,
 )
-from tasks.data.heterogeneity_table import HEADS, as_markdown
+from tasks.data.statistics.heterogeneity_table import HEADS, as_markdown
+from tasks.data.statistics.plots import FILES, label_client_heatmap, write_partition_figures
 
 CLASSES = ["a", "b", "c"]
 # Client x: a and b always together. Client y: never together, one image without any label, no c at x.

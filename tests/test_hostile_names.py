@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from flows.cli import app
-from flows.engines import PrefectEngine
+from flows.cli.main import app
+from flows.engine.engines import PrefectEngine
+from tasks.core.finished_rounds import load_round
+from tasks.core.store import Store, state_digest
 from tasks.data.dataset import load_dataset
-from tasks.markdown import safe_cell
-from tasks.rounds import load_round
-from tasks.store import Store, state_digest
+from tasks.plotting.markdown import safe_cell
 
 SITES = (
     "../../../escape", "/var/abs", "plant A/line 1", "plant A\\line 1", "plant A_line 1", "..", "CON", "con", "x" * 300,
@@ -89,7 +89,7 @@ def test_nothing_but_the_runs_folder_is_touched(done):
 
 
 def test_each_client_has_its_own_state_counts_and_metrics(done):
-    from tasks.store import client_folder
+    from tasks.core.store import client_folder
 
     assert done.first["run_id"] == done.second["run_id"] and done.second["rounds"] == 2
     store = Store(done.second["root"])
@@ -120,7 +120,7 @@ def test_each_client_has_its_own_state_counts_and_metrics(done):
 
 
 def test_the_report_names_every_site_and_label(done):
-    from tasks.names import visible_name
+    from tasks.core.names import visible_name
 
     call("report")
     text = (Path(done.second["root"]) / "report/report.md").read_text()
@@ -133,7 +133,7 @@ def test_the_report_names_every_site_and_label(done):
 
 
 def test_mlflow_has_every_sites_and_labels_numbers_once(done):
-    from tasks.names import metric_parts
+    from tasks.core.names import metric_parts
 
     record = load_round(Store(done.second["root"]), 2)
     database = sqlite3.connect(done.work / "runs/mlflow.db")
@@ -150,7 +150,7 @@ def test_mlflow_has_every_sites_and_labels_numbers_once(done):
 
 
 def test_data_show_writes_a_sheet_for_each_site_and_names_it(done):
-    from tasks.names import file_name, visible_name
+    from tasks.core.names import file_name, visible_name
 
     root = Path(json.loads((Path(done.second["root"]) / "run.json").read_text())["dataset"]).parent
     before = listing(done.root, root / "sheets")
@@ -176,7 +176,7 @@ def test_a_hostile_run_name_is_refused_before_anything_is_made(tmp_path, monkeyp
 def test_prefect_is_given_names_that_can_be_shown(monkeypatch):
     seen = {}
     task = SimpleNamespace(with_options=lambda **options: seen.update(options) or SimpleNamespace(submit=lambda: None))
-    monkeypatch.setattr("flows.engines.prefect_task", lambda name: task)
+    monkeypatch.setattr("flows.engine.engines.prefect_task", lambda name: task)
     PrefectEngine._submit("train-clients", f"round 1: {', '.join(SITES)}, {{x}}", (), None)
     assert (
         seen["task_run_name"].isprintable() and len(seen["task_run_name"]) <= 200 and "{" not in seen["task_run_name"]

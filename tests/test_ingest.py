@@ -12,10 +12,10 @@ from voc_trees import add, encoded, picture, put, sound_tree, voc_xml
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.dataset import content_digest, load_dataset, replacing
-from tasks.data.decode import resize
 from tasks.data.formats import FORMATS, reader
-from tasks.data.ingest import IngestSettings, ingest
-from tasks.data.manifest import COUNTED_BAD, REASONS
+from tasks.data.ingest.ingest import IngestSettings, ingest
+from tasks.data.ingest.manifest import COUNTED_BAD, REASONS
+from tasks.data.source.decode import resize
 
 
 def settings_for(root, **changes):

@@ -5,15 +5,15 @@ import dataclasses
 import pytest
 import torch
 
-from flows.jobs import cost_of, guides_for, make_jobs
+from flows.federation.jobs import cost_of, guides_for, make_jobs
 from models.errors import UserError
-from tasks.client import terms
+from tasks.client import regularisers
 from tasks.client.objectives import Loss
-from tasks.client.score import score_clients
-from tasks.client.terms import TermSpec
+from tasks.client.regularisers import TermSpec
 from tasks.client.train import TrainJob, train_client
-from tasks.network import bce_of, build_network, lay_over, scores
-from tasks.records import ModelRef
+from tasks.core.network import bce_of, build_network, lay_over, scores
+from tasks.core.records import ModelRef
+from tasks.evaluation.client_losses import score_clients
 
 P = [ModelRef(f"p{k}", f"digest{k}", 100) for k in range(3)]
 CLASSIFIER = {"name": "resnet18", "backbone": {"width": 0.125}}
@@ -57,7 +57,7 @@ def test_bytes_of_what_the_method_sends_beside_the_model():
     assert cost_of("x", guided, [], 1.0).bytes_down == 2 * 100  # the global model is start and guide, and sent once
 
 
-class Counting(terms.Term):
+class Counting(regularisers.Term):
     """Counts batches in its private state and triples the loss."""
 
     def __init__(self, scene):
@@ -92,7 +92,7 @@ def test_a_term_changes_every_batch_and_its_state_comes_back(make_run, tiny_data
 
 def test_the_neutral_term_changes_nothing():
     loss = Loss(torch.tensor(1.0))
-    assert terms.Term().change(loss, torch.zeros(1)) is loss and terms.Term().finish(3) == {}
+    assert regularisers.Term().change(loss, torch.zeros(1)) is loss and regularisers.Term().finish(3) == {}
 
 
 def test_personal_tensors_are_laid_over_the_model_and_checked(make_run):

@@ -7,13 +7,13 @@ from audit_cases import table
 from typer.testing import CliRunner
 from voc_trees import add, encoded, picture, put
 
-from flows.cli import app
-from flows.runs import DataPaths, run_of
-from flows.settings import load_settings
+from flows.cli.main import app
+from flows.run.open import DataPaths, run_of
+from flows.settings.schema import load_settings
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
-from tasks.data.ingest import IngestSettings, ingest
-from tasks.data.label_files import read_aliases, read_classes
+from tasks.data.ingest.ingest import IngestSettings, ingest
+from tasks.data.ingest.label_files import read_aliases, read_classes
 from tasks.data.partition import PartitionSettings, partition
 
 BAD = "--"
@@ -97,7 +97,7 @@ def test_a_label_without_words_is_named_with_its_file_and_line(tmp_path, make, l
 
 
 def test_of_two_labels_with_the_same_words_each_is_named_with_its_file(tmp_path):
-    from tasks.data.origin import places_of
+    from tasks.data.ingest.label_origin import places_of
 
     root = tmp_path / "src"
     add(root, "a", ["oil leak"], 0)

@@ -5,13 +5,13 @@ from format_rows import classes_of, rows_of
 from typer.testing import CliRunner
 from voc_trees import encoded, picture, put
 
-from flows.cli import app
-from flows.settings import load_settings
+from flows.cli.main import app
+from flows.settings.schema import load_settings
 from models.errors import UserError
-from tasks.data.audit import guess_format
-from tasks.data.ingest import IngestSettings, ingest
-from tasks.data.label_files import read_aliases, read_classes
-from tasks.data.rules import NameRule, namer
+from tasks.data.ingest.audit import guess_format
+from tasks.data.ingest.ingest import IngestSettings, ingest
+from tasks.data.ingest.label_files import read_aliases, read_classes
+from tasks.data.source.rules import NameRule, namer
 
 
 def fill(root, *names):

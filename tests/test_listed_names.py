@@ -8,7 +8,7 @@ from format_rows import rows_of
 from test_format_coco import coco, dump
 from voc_trees import encoded, picture, put
 
-from tasks.data.rules import NameRule, namer
+from tasks.data.source.rules import NameRule, namer
 
 READERS = ("coco", "table")
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from models.backbones import IMAGENET_MEAN, IMAGENET_STD, ResNetTokens, load_backbone_weights
+from models.build import check_weights, new_model
+from models.classifiers.backbones import IMAGENET_MEAN, IMAGENET_STD, ResNetTokens, load_backbone_weights
 from models.errors import UserError
-from models.initialise import check_weights, new_model
 from models.registry import Problem
 from models.settings import BackboneSettings, ModelSettings
 
@@ -169,7 +169,7 @@ def test_published_weights_at_another_size_say_what_fits(full, tmp_path, size, f
 def test_a_run_is_refused_before_any_image_is_read(full, tmp_path):
     from typer.testing import CliRunner
 
-    from flows.cli import app
+    from flows.cli.main import app
 
     save_file(full.state_dict(), tmp_path / "imagenet.safetensors")
     sets = [f"model.backbone.weights={tmp_path / 'imagenet.safetensors'}", "ingest.source=voc", "ingest.path=/nowhere"]

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models.backbones import ResNetTokens
-from models.classifier import Classifier
-from models.initialise import initialise, new_model
+from models.build import initialise, new_model
+from models.classifiers.backbones import ResNetTokens
+from models.classifiers.classifier import Classifier
 from models.registry import Problem
 from models.settings import BackboneSettings, ModelSettings
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from models.initialise import new_model
-from models.noise import use_generator
+from models.build import new_model
 from models.registry import NETWORKS, Problem
 from models.settings import ModelSettings
+from models.stochastic import use_generator
 
 
 def generator(seed=0):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from models.initialise import initialise, new_model
+from models.build import initialise, new_model
 from models.registry import NETWORKS, Problem
 from models.settings import ModelSettings
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from models import label_embeddings
 from models.errors import UserError
-from models.label_embeddings import embed_labels, embed_state_words, write_label_file
+from models.label_aware import label_embeddings
+from models.label_aware.label_embeddings import embed_labels, embed_state_words, write_label_file
 from models.settings import LabelSettings, ModelSettings
-from tasks.initial import fixed_tables
+from tasks.server.initial_model import fixed_tables
 
 CLASSES = ["switch-left", "switch-right", "bird nest", "smoking"]
 
@@ -274,7 +274,7 @@ def test_from_a_clip_checkpoint_to_a_trained_and_scored_model(
     tiny_clip, known_to_open_clip, make_run, tiny_data, tmp_path, name, saved
 ):
     from tasks.client.train import TrainJob, train_client
-    from tasks.evaluate import evaluate_model
+    from tasks.evaluation.evaluate import evaluate_model
 
     folder, clip = tiny_clip
     labels = {"source": "clip", "clip_checkpoint": f"local-dir:{folder}", "prompt": "{label}"}

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from models.initialise import initialise
-from models.label_graph import (
+from models.build import initialise
+from models.label_aware.label_graph import (
     FrozenRows,
     GaussianGraphAutoencoder,
     LearntRows,
@@ -17,7 +17,7 @@ from models.label_graph import (
     edges,
     frozen_states,
 )
-from models.noise import use_generator
+from models.stochastic import use_generator
 
 
 def generator(seed=0):

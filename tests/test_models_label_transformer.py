@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from models.initialise import initialise
-from models.label_transformer import EncoderLayer, LabelTransformer, SelfAttention
-from models.noise import Dropout, use_generator
+from models.build import initialise
+from models.label_aware.label_transformer import EncoderLayer, LabelTransformer, SelfAttention
+from models.stochastic import Dropout, use_generator
 
 
 def generator(seed=0):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.errors import UserError
-from models.label_embeddings import embed_labels, embed_state_words, write_label_file
+from models.label_aware.label_embeddings import embed_labels, embed_state_words, write_label_file
 from models.settings import LabelSettings
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from models.registry import NETWORKS, Problem, build_model
+from models.build import build_model
+from models.registry import NETWORKS, Problem
 from models.settings import BackboneSettings, FmmanSettings, LabelSettings, ModelSettings
 
 

@@ -7,12 +7,12 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 from timm.models import get_pretrained_cfg
 
-from models.backbones import load_backbone_weights
+from models.build import build_model, check_weights, new_model
+from models.classifiers.backbones import load_backbone_weights
+from models.classifiers.timm_classifiers import draws_globally, resampled
 from models.errors import UserError
-from models.initialise import check_weights, new_model
-from models.registry import Problem, build_model
+from models.registry import Problem
 from models.settings import ModelSettings
-from models.timm_classifiers import draws_globally, resampled
 from models.timm_settings import FAMILIES, TimmSettings
 
 # Spec 4.8 and 4.9: parameters with 17 outputs, feature width

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import leaky_relu, normalize
 
-from models.initialise import new_model
+from models.build import new_model
+from models.label_aware.xuesgcn import attend, count_together, graph_of, label_probabilities
 from models.registry import NETWORKS, Problem
 from models.settings import ModelSettings
-from models.xuesgcn import attend, count_together, graph_of, label_probabilities
 
 CLASSES = 5
 NARROW = {"scenes": 3, "attention_width": 12, "graph_width": 10}

@@ -10,7 +10,7 @@ from torch import nn
 
 from models.errors import UserError
 from tasks.client.objectives import Guide, Loss
-from tasks.client.terms import Term, TermScene, TermSpec, moon
+from tasks.client.regularisers import Term, TermScene, TermSpec, moon
 from tasks.client.train import TrainJob, train_client
 
 PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}

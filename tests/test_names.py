@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from models.errors import UserError
-from tasks.names import file_name, metric_part, metric_parts, visible
-from tasks.records import ModelRef
-from tasks.store import Store, client_folder
+from tasks.core.names import file_name, metric_part, metric_parts, visible
+from tasks.core.records import ModelRef
+from tasks.core.store import Store, client_folder
 
 HOSTILE = (
     "", " ", ".", "..", "...", "../../../tmp/escape", "/var/abs", "plant A/line 1", "plant A\\line 1", "C:\\Windows",
@@ -163,7 +163,7 @@ def test_deleting_takes_no_name_for_a_pattern(tmp_path, place):
 
 
 def test_params_of_names_from_outside_stay_apart():
-    from tasks.tracking_settings import plan_params
+    from tasks.tracking.settings import plan_params
 
     aliases = {"a/b": "x", "a_b": "y", "A_b": "z", "r" * 300: "w"}
     values, _ = plan_params({f"ingest.label_aliases.{found}": meant for found, meant in aliases.items()}, {}, {})

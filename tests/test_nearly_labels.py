@@ -6,7 +6,7 @@ import re
 import pytest
 from voc_trees import encoded, picture, put, voc_xml
 
-from tasks.data.audit import guess_format
+from tasks.data.ingest.audit import guess_format
 
 LINE = b"0 .5 .5 .2 .2\n"
 

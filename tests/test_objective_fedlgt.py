@@ -4,15 +4,16 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
+from models.build import new_model
 from models.errors import UserError
-from models.initialise import new_model
-from models.noise import use_generator
 from models.registry import NETWORKS, Problem
 from models.settings import ModelSettings
-from tasks.client.objectives import Guide, Scene, fedlgt, lmt
-from tasks.client.objectives.masked import evaluating
-from tasks.client.objectives.states import draw_known_states
-from tasks.store import state_digest
+from models.stochastic import use_generator
+from tasks.client.objectives import Guide, Scene
+from tasks.client.objectives.label_mask import fedlgt, label_mask_training
+from tasks.client.objectives.label_mask.label_states import draw_known_states
+from tasks.client.objectives.label_mask.shared import evaluating
+from tasks.core.store import state_digest
 
 CLASSES = 6
 WITH_STATES = ("fmman", "fedlgt", "ctran")
@@ -68,7 +69,7 @@ def guided_states(entry, eps, images=None):
 @pytest.mark.parametrize(("reduction", "scale"), [("sum", 1), ("mean", 4)])
 def test_label_mask_training_sums_the_unknown_labels(name, reduction, scale):
     model = network(1, name)
-    out = step_of(lmt, model, loss_reduction=reduction)(*data())
+    out = step_of(label_mask_training, model, loss_reduction=reduction)(*data())
     states = draw_known_states(data()[1], generator(5), 0.75)
     expected, count = restated(model, states)
     assert out.total.item() == pytest.approx(expected.item() / scale, rel=1e-5)
@@ -107,13 +108,15 @@ def test_the_guide_is_the_own_groups_prototype():
 def test_a_guide_that_is_sure_of_everything_leaves_label_mask_training():
     model, entry = network(1), guide(3)
     entry.model.readout.bias.add_(20.0)
-    assert step_of(fedlgt, model, [entry])(*data()).total == step_of(lmt, model)(*data()).total
+    assert step_of(fedlgt, model, [entry])(*data()).total == step_of(label_mask_training, model)(*data()).total
 
 
 def test_a03_without_unknown_labels_the_loss_is_zero_and_gradients_are_finite(monkeypatch):
-    monkeypatch.setattr("tasks.client.objectives.states.draw_known_states", lambda targets, *_: targets.long())
+    monkeypatch.setattr(
+        "tasks.client.objectives.label_mask.label_states.draw_known_states", lambda targets, *_: targets.long()
+    )
     model = network(1)
-    out = step_of(lmt, model)(*data())
+    out = step_of(label_mask_training, model)(*data())
     out.total.backward()
     assert out.total == 0.0 and out.sums["classification"][1] == 0.0
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
@@ -144,7 +147,7 @@ def test_a_few_steps_lower_the_loss(name):
 
 def test_networks_without_states_are_refused():
     plain = new_model(ModelSettings(name="resnet18", backbone={"width": 0.125}), Problem(("a",), 32), generator())
-    for module in (lmt, fedlgt):
+    for module in (label_mask_training, fedlgt):
         name = module.__name__.rsplit(".", 1)[-1]
         with pytest.raises(UserError, match=rf"objective {name} needs a network with label states(?s:.)*ctran"):
             step_of(module, plain, [Guide(plain)])
@@ -153,7 +156,10 @@ def test_networks_without_states_are_refused():
 def test_the_networks_name_their_losses():
     assert [NETWORKS[name].objectives[0] for name in WITH_STATES] == ["fmman", "fedlgt", "lmt"]
     assert all({"lmt", "fedlgt"} <= set(NETWORKS[name].objectives) for name in WITH_STATES)
-    assert lmt.guides_needed(lmt.Settings()) == "none" and fedlgt.guides_needed(fedlgt.Settings()) == "own"
+    assert (
+        label_mask_training.guides_needed(label_mask_training.Settings()) == "none"
+        and fedlgt.guides_needed(fedlgt.Settings()) == "own"
+    )
 
 
 def test_evaluating_gives_every_module_its_mode_back():

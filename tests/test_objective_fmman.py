@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity, normalize
 
+from models.build import new_model
 from models.errors import UserError
-from models.initialise import new_model
-from models.noise import use_generator
 from models.registry import Problem
 from models.settings import ModelSettings
+from models.stochastic import use_generator
 from tasks.client.objectives import Guide, Scene, load_objective
-from tasks.client.objectives.fmman import Settings, guides_needed, make
-from tasks.client.objectives.fmman_losses import mean_pair_cosine
-from tasks.client.objectives.states import draw_known_states, mask_uncertain, related_labels
+from tasks.client.objectives.label_mask.fmman import Settings, guides_needed, make
+from tasks.client.objectives.label_mask.fmman_losses import mean_pair_cosine
+from tasks.client.objectives.label_mask.label_states import draw_known_states, mask_uncertain, related_labels
 
 CLASSES = 5
 
@@ -54,7 +54,7 @@ def gradients(model, loss):
 def restated(model, guides, settings, own=None):
     """Specification 1.10 with loops, for a model in eval mode (no noise): the total loss of ``data()``."""
     images, targets = data()
-    related = related_labels(model.label_table, targets, settings)
+    related = related_labels(model.label_table, targets, settings.corr_rule, settings.corr_k, settings.corr_rho)
     band = settings.tau, settings.eps, settings.band
     base = draw_known_states(targets, generator(5), settings.known_share)
     tokens = model.encode_image(images)
@@ -192,7 +192,13 @@ def test_the_features_are_z_under_the_last_mask_with_gradient():
     images, targets = data()
     base, tokens = draw_known_states(targets, generator(5), 0.75), model.encode_image(images)
     p = torch.sigmoid(model.head(tokens, model.unknown(3)).logits)
-    states = mask_uncertain(base, p, related_labels(model.label_table, targets, settings), 0.5, 0.1)
+    states = mask_uncertain(
+        base,
+        p,
+        related_labels(model.label_table, targets, settings.corr_rule, settings.corr_k, settings.corr_rho),
+        0.5,
+        0.1,
+    )
     assert torch.allclose(out.features, model.head(tokens, states).z, atol=1e-6) and out.features.requires_grad
 
 

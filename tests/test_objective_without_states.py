@@ -6,8 +6,8 @@ from test_objective_fmman import CLASSES, data, generator, gradients, guide, net
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity
 
 from tasks.client.objectives import Guide
-from tasks.client.objectives.fmman import make
-from tasks.client.objectives.fmman_losses import consistency_error, reconstruction_error
+from tasks.client.objectives.label_mask.fmman import make
+from tasks.client.objectives.label_mask.fmman_losses import consistency_error, reconstruction_error
 
 
 def bare(seed):

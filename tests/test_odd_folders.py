@@ -7,14 +7,14 @@ from test_odd_pictures import HEIC
 from typer.testing import CliRunner
 from voc_trees import encoded, picture, put, voc_xml
 
-from flows.cli import app
+from flows.cli.main import app
 from models.errors import UserError
-from tasks.data.audit import guess_format
-from tasks.data.ingest import ingest
-from tasks.data.ingest_settings import IngestSettings
-from tasks.data.parts import Decoding
-from tasks.data.patterns import matcher
-from tasks.data.reading import collect, open_source
+from tasks.data.decoding.parallel import Decoding
+from tasks.data.ingest.audit import guess_format
+from tasks.data.ingest.ingest import ingest
+from tasks.data.ingest.reading import collect, open_source
+from tasks.data.ingest.settings import IngestSettings
+from tasks.data.text.patterns import matcher
 
 
 def rows_of(root, source="folder", **settings):

@@ -11,7 +11,7 @@ from voc_trees import encoded, picture, put, voc_xml
 
 from models.errors import UserError
 from tasks.data.partition import PartitionSettings, partition
-from tasks.metrics import multilabel_metrics, site_rows
+from tasks.evaluation.metrics import multilabel_metrics, site_rows
 
 pytest.register_assert_rewrite("odd_files")
 

@@ -10,10 +10,10 @@ from PIL import Image
 from voc_trees import encoded, picture, put
 
 from models.errors import UserError
-from tasks.data.decode import DecodeError, Limits, decode_bytes
-from tasks.data.ingest_settings import IngestSettings
-from tasks.data.parts import Decoding
-from tasks.data.reading import collect, open_source
+from tasks.data.decoding.parallel import Decoding
+from tasks.data.ingest.reading import collect, open_source
+from tasks.data.ingest.settings import IngestSettings
+from tasks.data.source.decode import DecodeError, Limits, decode_bytes
 
 LIMITS = Limits(min_side=1)
 TALL = (17, 24, 3)  # the picture of fuzz.images, stored on its side

@@ -9,7 +9,7 @@ from PIL import Image, features
 from test_odd_metadata import tag, tiff_with
 from voc_trees import encoded, picture
 
-from tasks.data.decode import DecodeError, Limits, decode_bytes
+from tasks.data.source.decode import DecodeError, Limits, decode_bytes
 
 LIMITS = Limits(min_side=1)
 PIXELS = np.asarray(picture(1))
@@ -214,8 +214,8 @@ UNREAD = {
 
 @pytest.mark.parametrize("name", UNREAD)
 def test_a_format_that_is_not_read_is_named_with_a_way_out(name, monkeypatch):
-    monkeypatch.setattr("tasks.data.decode.has_heif", lambda: False)
-    monkeypatch.setattr("tasks.data.image_kinds.has_heif", lambda: False)
+    monkeypatch.setattr("tasks.data.source.decode.has_heif", lambda: False)
+    monkeypatch.setattr("tasks.data.source.image_kinds.has_heif", lambda: False)
     data, expected = UNREAD[name]
     error = refused(data, f".{name.split('.')[1]}")
     assert (error.reason, expected in error.detail) == ("not_an_image", True), error.detail

@@ -35,7 +35,7 @@ def is_packaged(file, patterns):
 
 def test_a_wheel_holds_every_file_that_is_no_python():
     files = data_files()
-    assert len(files) > 30 and Path("flows/fidelity/fmman.yaml") in files
+    assert len(files) > 30 and Path("flows/papers/fidelity/fmman.yaml") in files
     patterns = packaged()
     assert [str(file) for file in files if not is_packaged(file, patterns)] == []
     assert not is_packaged(Path("flows/new/thing.yaml"), patterns)

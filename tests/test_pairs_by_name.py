@@ -4,7 +4,7 @@ import pytest
 from format_rows import rows_of
 from voc_trees import encoded, picture, put, voc_xml
 
-from tasks.data.audit import guess_format
+from tasks.data.ingest.audit import guess_format
 
 BOX = b" .5 .5 .2 .2\n"
 SUFFIX = {"voc": ".xml", "yolo": ".txt"}

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.cli import app
-from flows.params_file import write_settings
-from flows.settings import Settings, as_values, flat, load_settings
-from tasks.versioning import write_params
+from flows.cli.main import app
+from flows.settings.params_file import write_settings
+from flows.settings.schema import Settings, as_values, flat, load_settings
+from tasks.versioning.dvc import write_params
 
 ROOT = Path(__file__).parent.parent
 

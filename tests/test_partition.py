@@ -16,13 +16,13 @@ from voc_trees import sound_tree
 from models.errors import UserError
 from tasks.data.clients import load_clients, require_match
 from tasks.data.dataset import load_dataset
-from tasks.data.heterogeneity import mean_js_distance
-from tasks.data.ingest import IngestSettings, ingest
+from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.partition import PartitionSettings, partition
-from tasks.data.partition.division import divide
+from tasks.data.partition.divide import divide
 from tasks.data.partition.schemes import client_names
 from tasks.data.partition.settings import ClassesSettings
 from tasks.data.partition.stage import figures
+from tasks.data.statistics.heterogeneity import mean_js_distance
 
 SCHEMES = (
     *("iid", "dirichlet", "dirichlet_label", "dirichlet_client", "shards", "classes_per_client", "quantity"),

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tasks.data.partition import plans
-from tasks.data.partition.categories import label_clusters, label_sets, picture_clusters, primary_labels
-from tasks.data.partition.deal import deal, fill_up, move, plan_of, settle
+from tasks.data.partition import allocations
+from tasks.data.partition.assignment import deal, fill_up, move, plan_of, settle
 from tasks.data.partition.iterative import iterative
-from tasks.data.partition.local import matched
+from tasks.data.partition.local_test import matched
 from tasks.data.partition.settings import ClusterSettings, LabelSetSettings, QuantitySettings, SemanticSettings
+from tasks.data.partition.strata import label_clusters, label_sets, picture_clusters, primary_labels
 
 
 def rng(seed=0):
@@ -19,13 +19,13 @@ def rng(seed=0):
 
 
 def test_shares_follow_the_dirichlet_distribution():
-    shares = plans.draw_shares(rng(), 2.0, np.array([1.0, 3.0, 0.0]), 20000)
+    shares = allocations.draw_shares(rng(), 2.0, np.array([1.0, 3.0, 0.0]), 20000)
     # Dir(2, 6): mean 1/4, variance 1/4 * 3/4 / 9; the entry without mass gets none.
     assert shares[:, 0].mean() == pytest.approx(0.25, abs=0.005)
     assert shares[:, 0].var() == pytest.approx(0.1875 / 9, rel=0.05)
     assert (shares[:, 2] == 0).all()
     # Dir(0.01, 0.01): each share is near 0 or 1, each half of the time.
-    small = plans.draw_shares(rng(), 0.01, np.ones(2), 4000)[:, 0]
+    small = allocations.draw_shares(rng(), 0.01, np.ones(2), 4000)[:, 0]
     assert ((small < 0.01) | (small > 0.99)).mean() > 0.93
     assert (small > 0.5).mean() == pytest.approx(0.5, abs=0.03)
 
@@ -33,7 +33,7 @@ def test_shares_follow_the_dirichlet_distribution():
 @pytest.mark.parametrize("alpha", [1e-6, 1e-3, 1.0, 1e11, 1e12, float("inf")])
 @pytest.mark.parametrize("clients", [1, 2, 1000])
 def test_shares_are_numbers_at_every_alpha(alpha, clients):
-    shares = plans.draw_shares(rng(), alpha, np.ones(clients) / clients, 50)
+    shares = allocations.draw_shares(rng(), alpha, np.ones(clients) / clients, 50)
     assert (shares >= 0).all()
     assert shares.sum(axis=1) == pytest.approx(1)
     if alpha > 1e11:
@@ -42,16 +42,16 @@ def test_shares_are_numbers_at_every_alpha(alpha, clients):
 
 def test_cut_by_hand():
     # Sums 0.25 * 10 = 2.5 -> 3 and 0.5 * 10 = 5: 3, 2, 5. Random rounding of 1.5 gives 1 or 2, in the mean 1.5.
-    assert plans.cut(np.array([10]), np.array([[0.25, 0.25, 0.5]])).tolist() == [[3, 2, 5]]
+    assert allocations.cut(np.array([10]), np.array([[0.25, 0.25, 0.5]])).tolist() == [[3, 2, 5]]
     offsets = rng().random((4000, 1))
-    firsts = plans.cut(np.full(4000, 3), np.full((4000, 2), 0.5), offsets)[:, 0]
+    firsts = allocations.cut(np.full(4000, 3), np.full((4000, 2), 0.5), offsets)[:, 0]
     assert set(firsts.tolist()) == {1, 2}
     assert firsts.mean() == pytest.approx(1.5, abs=0.03)
 
 
 @given(hnp.arrays(np.int64, st.integers(1, 6), elements=st.integers(0, 30)), st.integers(1, 9))
 def test_even_plans_differ_by_one(totals, clients):
-    plan = plans.evenly(totals, clients, rng())
+    plan = allocations.evenly(totals, clients, rng())
     assert (plan.sum(axis=1) == totals).all()
     assert np.ptp(plan, axis=1).max() <= 1
     assert np.ptp(plan.sum(axis=0)) <= 1
@@ -61,26 +61,26 @@ def test_client_wise_draws_go_on_when_a_category_is_used_up():
     # Both clients want category 0 only, which has 2 images: the first gets both and 1 of category 1, for which its
     # mixture has no mass left, the second 3 of category 1.
     one_sided = np.array([[1.0, 0.0], [1.0, 0.0]])
-    plan = plans.by_client(np.array([2, 4]), np.array([3, 3]), one_sided, rng())
+    plan = allocations.by_client(np.array([2, 4]), np.array([3, 3]), one_sided, rng())
     assert sorted(plan.T.tolist()) == [[0, 3], [2, 1]]
 
 
 def test_masked_categories_are_renormalised():
     # Category 0 is all but certain and has 1 image; the other 3 come from 1 (mass 1e-9) and never from 2 (mass 0).
     totals, mixtures = np.array([1, 3, 4]), np.array([[1 - 1e-9, 1e-9, 0.0], [0.0, 0.0, 1.0]])
-    plan = plans.by_client(totals, np.array([4, 4]), mixtures, rng())
+    plan = allocations.by_client(totals, np.array([4, 4]), mixtures, rng())
     assert plan.T.tolist() == [[1, 3, 0], [0, 0, 4]]
 
 
 def test_client_wise_mixtures_are_met_where_nothing_runs_out():
     totals = np.array([5000, 3000, 2000])
-    plan = plans.by_client(totals, np.array([5000, 5000]), np.array([[0.5, 0.3, 0.2]] * 2), rng(3))
+    plan = allocations.by_client(totals, np.array([5000, 5000]), np.array([[0.5, 0.3, 0.2]] * 2), rng(3))
     assert plan / 5000 == pytest.approx(np.array([[0.5, 0.3, 0.2]] * 2).T, abs=0.03)
 
 
 def test_shards_by_hand():
     # 10 images sorted: 4 of category 0, 6 of 1. Four runs with edges 0, 2, 5, 7, 10 hold (2,0), (2,1), (0,2), (0,3).
-    plan = plans.by_shards(np.array([4, 6]), 2, 2, rng())
+    plan = allocations.by_shards(np.array([4, 6]), 2, 2, rng())
     runs = [(2, 0), (2, 1), (0, 2), (0, 3)]
     pairs = {tuple(np.add(runs[i], runs[j])) for i in range(4) for j in range(i)}
     assert {tuple(column) for column in plan.T.tolist()} <= pairs
@@ -90,7 +90,7 @@ def test_shards_by_hand():
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 5))
 def test_classes_per_client(clients, chosen, seed):
     totals = np.array([12, 0, 7, 30, 5, 9])
-    plan = plans.by_classes(totals, clients, chosen, rng(seed))
+    plan = allocations.by_classes(totals, clients, chosen, rng(seed))
     assert (plan.sum(axis=1) == totals).all()
     present = np.flatnonzero(totals)
     assert all(plan[present[k % 5], k] > 0 for k in range(clients) if clients <= 5)
@@ -100,33 +100,33 @@ def test_classes_per_client(clients, chosen, seed):
 
 def test_unchosen_classes_go_to_the_smallest_client():
     # One class each of four: clients 0 and 1 own classes 0 and 1; 2 goes to client 1 (2 < 9), and so does 3 (6 < 9).
-    assert plans.by_classes(np.array([9, 2, 4, 5]), 2, 1, rng()).T.tolist() == [[9, 0, 0, 0], [0, 2, 4, 5]]
+    assert allocations.by_classes(np.array([9, 2, 4, 5]), 2, 1, rng()).T.tolist() == [[9, 0, 0, 0], [0, 2, 4, 5]]
 
 
 def test_balanced_label_wise_draws_stop_at_the_equal_part():
     totals = np.full(40, 10)
     for seed in range(20):
-        sizes = plans.by_label_balanced(totals, 4, 0.01, rng(seed)).sum(axis=0)
+        sizes = allocations.by_label_balanced(totals, 4, 0.01, rng(seed)).sum(axis=0)
         assert sizes.sum() == 400
         assert sizes.max() < 100 + 10  # below n/K before its last category
-    assert plans.by_label(totals, 4, 0.01, rng(1)).sum(axis=0).max() > 110
+    assert allocations.by_label(totals, 4, 0.01, rng(1)).sum(axis=0).max() > 110
 
 
 def test_sizes_by_quantity():
     for kind in ("dirichlet", "lognormal"):
-        sizes = plans.sizes_by_quantity(1000, 10, QuantitySettings(kind=kind, alpha=0.3, sigma=2.0), rng())
+        sizes = allocations.sizes_by_quantity(1000, 10, QuantitySettings(kind=kind, alpha=0.3, sigma=2.0), rng())
         assert sizes.sum() == 1000
         assert sizes.max() > 3 * np.median(sizes)
-    equal = plans.sizes_by_quantity(1000, 10, QuantitySettings(kind="lognormal", sigma=0), rng())
+    equal = allocations.sizes_by_quantity(1000, 10, QuantitySettings(kind="lognormal", sigma=0), rng())
     assert equal.tolist() == [100] * 10
 
 
 def test_dominant_mixtures_are_fedmatchs():
-    ten = plans.dominant_mixtures(np.ones(10), 10)
+    ten = allocations.dominant_mixtures(np.ones(10), 10)
     assert ten[0] == pytest.approx([0.5, 0.15] + [0.2 / 7] * 7 + [0.15])
     assert ten[3] == pytest.approx(np.roll(ten[0], 3))
     for count in (1, 2, 3, 4):
-        mixtures = plans.dominant_mixtures(np.array([1] * count + [0]), 3)
+        mixtures = allocations.dominant_mixtures(np.array([1] * count + [0]), 3)
         assert mixtures.sum(axis=1) == pytest.approx(1)
         assert mixtures[0].argmax() == 0
         assert (mixtures[:, count] == 0).all()

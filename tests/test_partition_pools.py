@@ -7,14 +7,14 @@ import pytest
 from partition_data import drawn, in_memory, owners_of, shuffled
 
 from models.errors import UserError
-from tasks.client.features import SkewedPictures, transformed
+from tasks.client.feature_skew import SkewedPictures, transformed
 from tasks.client.train import client_data
 from tasks.data.clients import load_clients
 from tasks.data.dataset import load_dataset
 from tasks.data.partition import PartitionSettings, partition
-from tasks.data.partition.division import divide
+from tasks.data.partition.divide import divide
+from tasks.data.partition.feature_skew import client_features
 from tasks.data.partition.settings import FeatureSettings
-from tasks.data.partition.skew import client_features
 
 
 def iid(clients=4, min_size=5, **more):

@@ -3,15 +3,15 @@
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from flows.engines import make_engine
-from flows.federation import Federation
-from flows.progress import Quiet
-from flows.rounds import load_method
+from flows.engine.engines import make_engine
+from flows.federation.federation import Federation
+from flows.federation.progress import Quiet
+from flows.methods import load_method
 from tasks.client.train import client_data
-from tasks.federation_settings import FederationSettings
-from tasks.network import build_network
-from tasks.randomness import numpy_generator
-from tasks.store import state_digest
+from tasks.core.federation_settings import FederationSettings
+from tasks.core.network import build_network
+from tasks.core.randomness import numpy_generator
+from tasks.core.store import state_digest
 
 PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
 OFF = {"lambda_contrast": 0, "lambda_prox": 0, "w_rec": 0, "w_con": 0, "use_uncertainty": False}

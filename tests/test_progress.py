@@ -6,9 +6,9 @@ import pytest
 from fabricated import fabricated_record
 from rich.console import Console
 
-from flows import progress
-from flows.engines import DirectEngine
-from flows.progress import Live, _duration
+from flows.cli import progress
+from flows.cli.progress import Live, _duration
+from flows.engine.engines import DirectEngine
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import torch
 
-from tasks.randomness import address, numpy_generator, torch_generator
+from tasks.core.randomness import address, numpy_generator, torch_generator
 
 PLACES = [
     (7, "batch order", 1, 1, "a"),

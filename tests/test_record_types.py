@@ -9,13 +9,13 @@ import torch
 from fabricated import fabricated_record
 
 from models.errors import UserError
-from tasks.pictures import FILE, load_pictures
-from tasks.record_types import read_record
-from tasks.records import ModelRef, RoundRecord, Update
-from tasks.rounds import finished_rounds, load_round
-from tasks.server.check import update_faults
-from tasks.store import Store
-from tasks.summary import load_records
+from tasks.core.finished_rounds import finished_rounds, load_round
+from tasks.core.record_types import read_record
+from tasks.core.records import ModelRef, RoundRecord, Update
+from tasks.core.round_summary import load_records
+from tasks.core.store import Store
+from tasks.report.sample_predictions import FILE, load_pictures
+from tasks.server.validate_updates import update_faults
 
 
 def value_of(number=1):

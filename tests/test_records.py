@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from flows.find_runs import read_run
-from flows.settings import Settings, as_values
+from flows.run.find import read_run
+from flows.settings.schema import Settings, as_values
 from models.errors import UserError
+from tasks.core.finished_rounds import load_round
+from tasks.core.records import VERSION, RoundRecord, Update
+from tasks.core.round_summary import load_records
+from tasks.core.store import Store
 from tasks.data.dataset import load_dataset, read_json
-from tasks.records import VERSION, RoundRecord, Update
-from tasks.report import build_report
-from tasks.rounds import load_round
-from tasks.store import Store
-from tasks.summary import load_records
+from tasks.report.report import build_report
 
 # rounds/0002/round.json as commit 5cfad71 wrote it
 OLD = """{"round": 2, "model": {"uri": "rounds/0002/model.safetensors", "digest": "ab12", "bytes": 400},
@@ -92,7 +92,7 @@ def test_every_record_that_is_written_bears_its_version(tiny_data):
 
 
 def test_findings_of_another_release_are_decoded_again(tmp_path):
-    from tasks.data.parts import _DamagedPartError, _found, _sealed
+    from tasks.data.decoding.parallel import _DamagedPartError, _found, _sealed
 
     (tmp_path / "part.json").write_text(_sealed([{"of_a_later_release": 1}]))
     with pytest.raises(_DamagedPartError, match="another release"):

@@ -16,16 +16,16 @@ from PIL import Image, ImageDraw
 from pydantic import ValidationError
 
 from models.errors import UserError
-from tasks.data.decode import Limits
-from tasks.data.formats.rendered import read
-from tasks.data.rendered import cabinet
-from tasks.data.rendered.cabinet_devices import DEVICES
-from tasks.data.rendered.latent import LabelModel, LabelSampler
-from tasks.data.rendered.pen import Pen
-from tasks.data.rendered.registry import SETS, rendered_set
-from tasks.data.rendered.settings import RenderedSettings
-from tasks.data.rendered.sites import site_look
-from tasks.randomness import numpy_generator
+from tasks.core.randomness import numpy_generator
+from tasks.data.formats.synthetic import read
+from tasks.data.source.decode import Limits
+from tasks.data.synthetic import cabinet
+from tasks.data.synthetic.cabinet_devices import DEVICES
+from tasks.data.synthetic.latent import LabelModel, LabelSampler
+from tasks.data.synthetic.pen import Pen
+from tasks.data.synthetic.registry import SETS, rendered_set
+from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.sites import site_look
 
 
 def render(settings: RenderedSettings, seed: int, size: int) -> Iterator[SimpleNamespace]:
@@ -70,10 +70,10 @@ def test_every_registered_set_offers_the_interface() -> None:
 
 @pytest.mark.integration
 def test_settings_and_registry_import_nothing_heavy() -> None:
-    code = "import sys, tasks.data.rendered.settings, tasks.data.rendered.registry as r; print(*sys.modules)"
+    code = "import sys, tasks.data.synthetic.settings, tasks.data.synthetic.registry as r; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "tasks.data.rendered.registry" in modules
-    assert not {"PIL", "numpy", "torch", "pandas", "tasks.data.rendered.cabinet"} & set(modules)
+    assert "tasks.data.synthetic.registry" in modules
+    assert not {"PIL", "numpy", "torch", "pandas", "tasks.data.synthetic.cabinet"} & set(modules)
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from PIL import Image
 from scipy.stats import multivariate_normal
 
 from models.errors import UserError
-from tasks.data.rendered import defects, defects_devices, defects_objects
-from tasks.data.rendered.defects_backdrops import BACKDROPS, backdrop_shares
-from tasks.data.rendered.defects_labels import BREATHERS, PEOPLE
-from tasks.data.rendered.defects_persons import person
-from tasks.data.rendered.settings import RenderedSettings
-from tasks.data.rendered.single_canvas import SMOOTH, Brush, Canvas
-from tasks.data.rendered.sites import site_look
-from tasks.randomness import numpy_generator
+from tasks.core.randomness import numpy_generator
+from tasks.data.synthetic import defects, defects_devices, defects_objects
+from tasks.data.synthetic.defects_backdrops import BACKDROPS, backdrop_shares
+from tasks.data.synthetic.defects_labels import BREATHERS, PEOPLE
+from tasks.data.synthetic.defects_persons import person
+from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.single_canvas import SMOOTH, Brush, Canvas
+from tasks.data.synthetic.sites import site_look
 
 C = {name: number for number, name in enumerate(defects.CLASSES)}
 SITES = [f"site-{number}" for number in range(1, 7)]

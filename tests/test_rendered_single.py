@@ -9,12 +9,12 @@ import pytest
 from PIL import Image
 
 from models.errors import UserError
-from tasks.data.rendered import scenes, scrap
-from tasks.data.rendered.scrap_pieces import PIECES
-from tasks.data.rendered.settings import RenderedSettings
-from tasks.data.rendered.single_canvas import CRUMPLED, SMOOTH, Canvas, textures
-from tasks.data.rendered.sites import SiteLook, site_look
-from tasks.randomness import numpy_generator
+from tasks.core.randomness import numpy_generator
+from tasks.data.synthetic import scenes, scrap
+from tasks.data.synthetic.scrap_pieces import PIECES
+from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.single_canvas import CRUMPLED, SMOOTH, Canvas, textures
+from tasks.data.synthetic.sites import SiteLook, site_look
 
 SITES = [f"site-{number}" for number in range(1, 7)]
 DEFAULT = RenderedSettings()

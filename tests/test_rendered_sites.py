@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from tasks.data.rendered import cabinet
-from tasks.data.rendered.camera import photograph
-from tasks.data.rendered.defects_backdrops import backdrop_shares
-from tasks.data.rendered.registry import SETS, rendered_set
-from tasks.data.rendered.settings import RenderedSettings
-from tasks.data.rendered.sites import RANGES, site_counts, site_look
-from tasks.randomness import numpy_generator
+from tasks.core.randomness import numpy_generator
+from tasks.data.synthetic import cabinet
+from tasks.data.synthetic.camera import photograph
+from tasks.data.synthetic.defects_backdrops import backdrop_shares
+from tasks.data.synthetic.registry import SETS, rendered_set
+from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.sites import RANGES, site_counts, site_look
 
 SITES = [f"site-{number}" for number in range(1, 7)]
 PLAIN = RenderedSettings(site_shift=0)

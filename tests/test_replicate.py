@@ -8,14 +8,14 @@ from fabricated import fabricated_record
 from test_replicate_tables import TABLE, written
 from typer.testing import CliRunner
 
-from flows.cli import app
-from flows.replicate.report import measured, row_metrics, spread
-from flows.replicate.run import make_plan, replicate, state
-from flows.replicate.tables import Job, load_table
-from flows.replicate.write import page, write_table
-from flows.source import code_version
+from flows.cli.main import app
+from flows.papers.replicate.report import measured, row_metrics, spread
+from flows.papers.replicate.run import make_plan, replicate, state
+from flows.papers.replicate.tables import Job, load_table
+from flows.papers.replicate.write import page, write_table
+from flows.run.code_version import code_version
 from models.errors import UserError
-from tasks.records import RoundRecord, StageLog
+from tasks.core.records import RoundRecord, StageLog
 
 ROWS = TABLE["rows"] | {"Broken": {"presets": ["no-such-preset"], "note": "It cannot run."}}
 OFF = ["tracking.enabled=false"]
@@ -204,8 +204,8 @@ def test_text_of_a_table_file_stays_text(made, tmp_path):
 def test_rows_are_children_of_one_run_in_mlflow(there):
     from mlflow.tracking import MlflowClient
 
-    from tasks import tracking
-    from tasks.tracking_settings import resolve_uri
+    from tasks.tracking import mlflow_runs
+    from tasks.tracking.settings import resolve_uri
 
     root, _, _ = there
     name = written(root, rows=ROWS)
@@ -219,7 +219,7 @@ def test_rows_are_children_of_one_run_in_mlflow(there):
     assert wanted["FMMAN/rounds/macro_ap"] == spread(report["rows"][1], "rounds", "macro_ap")[0]
     assert parent.info.status == "FINISHED" and parent.data.metrics == wanted
     assert {file.path for file in client.list_artifacts(parent.info.run_id, "report")} >= {"report/table.md"}
-    tracking.log_table(plan.data_settings.tracking, root / "runs", parent.info.run_id, wanted | {"new": 1.0})
+    mlflow_runs.log_table(plan.data_settings.tracking, root / "runs", parent.info.run_id, wanted | {"new": 1.0})
     assert len(client.get_metric_history(parent.info.run_id, "FMMAN/rounds/macro_ap")) == 1
     assert client.get_run(parent.info.run_id).data.metrics["new"] == 1.0
     assert replicate(plan, root / "tracked", Quietly())["mlflow_run_id"] == parent.info.run_id

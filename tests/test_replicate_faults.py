@@ -6,10 +6,10 @@ import pytest
 from test_replicate import Quietly
 from test_replicate_tables import FOLDER, written
 
-from flows.cli_replicate import numbers
-from flows.replicate.run import make_plan, replicate, require_writable
-from flows.replicate.tables import jobs, load_table
-from flows.replicate.write import main_table, page, write_table
+from flows.cli.replicate import numbers
+from flows.papers.replicate.run import make_plan, replicate, require_writable
+from flows.papers.replicate.tables import jobs, load_table
+from flows.papers.replicate.write import main_table, page, write_table
 from models.errors import UserError
 
 OFF = ["tracking.enabled=false"]

@@ -8,15 +8,15 @@ import yaml
 from test_docs import commands
 from typer.main import get_command
 
-from flows.cli import app
-from flows.fidelity.claims import FMMAN_CLAIMS
-from flows.fidelity.run import TABLES as FIDELITY_TABLES
-from flows.replicate.tables import data_folder, jobs, load_table, shipped
-from flows.settings import load_settings
+from flows.cli.main import app
+from flows.papers.fidelity.claims import FMMAN_CLAIMS
+from flows.papers.fidelity.run import TABLES as FIDELITY_TABLES
+from flows.papers.replicate.tables import data_folder, jobs, load_table, shipped
+from flows.settings.schema import load_settings
 from models.errors import UserError
-from models.label_embeddings import embed_labels
+from models.label_aware.label_embeddings import embed_labels
 from models.settings import LabelSettings
-from tasks.data.rendered.registry import rendered_set
+from tasks.data.synthetic.registry import rendered_set
 
 TABLES = [f"fmman-table{number}" for number in range(1, 7)]
 CLAIMS = [f"fmman-claims-{data}" for data in ("cabinet", "defects")]

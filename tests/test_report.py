@@ -10,12 +10,12 @@ from fabricated import CLASSES, fabricated_record, fabricated_run
 from PIL import Image
 
 from models.errors import UserError
-from tasks import plots
-from tasks.data.figures import FILES
-from tasks.records import Dropped
-from tasks.report import Pictures, ReportSettings, build_report
-from tasks.round_table import round_row, round_table
-from tasks.summary import load_records
+from tasks.core.records import Dropped
+from tasks.core.round_summary import load_records
+from tasks.data.statistics.plots import FILES
+from tasks.report import plots
+from tasks.report.report import Pictures, ReportSettings, build_report
+from tasks.report.round_table import round_row, round_table
 
 
 def _pictures(count: int) -> Pictures:

@@ -11,8 +11,8 @@ import pytest
 from projects import git
 
 from models.errors import UserError
-from tasks import data_versions, versioning
-from tasks.versioning import check_repository
+from tasks.versioning import dvc, versions
+from tasks.versioning.dvc import check_repository
 
 CONFIG = "[core]\n    analytics = false\n"
 
@@ -106,12 +106,12 @@ def test_sound_but_unusual_states_pass(repository, tmp_path):
     git(repository, "checkout", "-q", "--detach")
     (repository / ".git" / "index.lock").write_text("")
     check_repository(repository)
-    assert versioning.git_commit(repository) and versioning.git_dirty(repository) is False
-    assert data_versions.versions(repository) == []
+    assert dvc.git_commit(repository) and dvc.git_dirty(repository) is False
+    assert versions.versions(repository) == []
     (repository / ".git" / "index.lock").unlink()
     git(repository, "commit", "-q", "--allow-empty", "-m", "two")
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{repository}", "shallow")
     check_repository(tmp_path / "shallow")
     with pytest.raises(UserError, match="git fetch --unshallow"):
-        data_versions.find_version(tmp_path / "shallow", "0123abcd")
+        versions.find_version(tmp_path / "shallow", "0123abcd")
     assert os.environ["GIT_CEILING_DIRECTORIES"]

@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.engines import Outcome
+from flows.engine.engines import Outcome
 from flows.federate import federate
-from flows.federation import Federation
-from flows.progress import Quiet
-from flows.rounds import fedcor
-from flows.runs import DataPaths
-from flows.settings import load_settings
+from flows.federation.federation import Federation
+from flows.federation.progress import Quiet
+from flows.methods import fedcor
+from flows.run.open import DataPaths
+from flows.settings.schema import load_settings
 from models.errors import UserError
-from tasks.catalogue import CATALOGUE
-from tasks.federation_settings import FederationSettings
-from tasks.records import ModelRef, Update
-from tasks.store import Store
+from tasks.core.federation_settings import FederationSettings
+from tasks.core.records import ModelRef, Update
+from tasks.core.store import Store
+from tasks.registry import CATALOGUE
 
 SIZES = {"a": 10, "b": 30, "c": 20, "d": 40, "e": 25}
 SCHEDULE = {"warmup": 3, "interval": 2, "gp_steps": 30, "gp_steps_later": 5, "rank": 3}

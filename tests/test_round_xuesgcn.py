@@ -7,12 +7,12 @@ import pytest
 from test_federation import SIZES, START, P, Recorder, bytes_of, federation, ref
 
 from flows.federate import federate
-from flows.rounds import load_method, xuesgcn
-from flows.runs import DataPaths
-from flows.settings import load_settings
+from flows.methods import load_method, xuesgcn
+from flows.run.open import DataPaths
+from flows.settings.schema import load_settings
 from models.errors import UserError
-from tasks.records import ModelRef
-from tasks.store import Store
+from tasks.core.records import ModelRef
+from tasks.core.store import Store
 
 OWN = 50  # bytes of a client's scenes
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from models.errors import UserError
-from tasks.records import Dropped, ModelRef, RoundRecord, StageLog, Update
-from tasks.rounds import finished_rounds, folder_of, load_round, prune, save_round
-from tasks.store import Store
+from tasks.core.finished_rounds import finished_rounds, folder_of, load_round, prune, save_round
+from tasks.core.records import Dropped, ModelRef, RoundRecord, StageLog, Update
+from tasks.core.store import Store
 
 
 def put(store, name, value):

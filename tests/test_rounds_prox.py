@@ -4,11 +4,11 @@ import pytest
 from test_federation import SIZES, START, P, Recorder, bytes_of, federation, ref
 
 from flows.federate import federate
-from flows.rounds import fedavg, fedhybrid, fedprox, moon
-from flows.runs import DataPaths
-from flows.settings import load_settings
-from tasks.client.terms import TermSpec
-from tasks.store import Store
+from flows.methods import fedavg, fedhybrid, fedprox, moon
+from flows.run.open import DataPaths
+from flows.settings.schema import load_settings
+from tasks.client.regularisers import TermSpec
+from tasks.core.store import Store
 
 BY_SIZE = [0.1, 0.3, 0.2, 0.4]
 

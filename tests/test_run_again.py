@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from flows.federate import federate
-from flows.progress import Quiet
-from flows.run_lock import locked
-from flows.runs import DataPaths
-from flows.settings import load_settings
+from flows.federation.progress import Quiet
+from flows.run.lock import locked
+from flows.run.open import DataPaths
+from flows.settings.schema import load_settings
 from models.errors import UserError
 
 SETS = (
@@ -42,8 +42,8 @@ def play(tiny_data, migrated, tmp_path_factory):
 @pytest.fixture
 def plain(monkeypatch):
     """No pictures in the report: drawing them takes seconds."""
-    monkeypatch.setattr("tasks.report._draw", lambda *_: {})
-    monkeypatch.setattr("tasks.report._data_figures", lambda *_: ({}, []))
+    monkeypatch.setattr("tasks.report.report._draw", lambda *_: {})
+    monkeypatch.setattr("tasks.report.report._data_figures", lambda *_: ({}, []))
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_an_end_that_was_skipped_is_scored_as_if_it_had_been_the_end(tmp_path, p
 
 
 def test_a_round_killed_before_it_was_tracked_is_tracked_by_the_next_start(tmp_path, play, plain, monkeypatch):
-    from flows.track import Tracker
+    from flows.run.tracker import Tracker
 
     def end(*_):
         raise SystemExit("killed")
@@ -138,7 +138,7 @@ def test_a_database_deleted_on_the_way_ends_no_run_and_the_next_start_logs_all(t
 
     with caplog.at_level(logging.WARNING):
         summary = play(tmp_path / "a", progress=Delete())
-    said = [record.getMessage() for record in caplog.records if record.name == "flows.track"]
+    said = [record.getMessage() for record in caplog.records if record.name == "flows.run.tracker"]
     assert summary.rounds == 3 and len(said) == 2, said
     assert "goes on without MLflow" in said[0] and "same command again" in said[1]
     assert all(len(text.splitlines()) < 8 for text in said)
@@ -159,14 +159,14 @@ def test_a_database_locked_to_the_end_ends_no_run(tmp_path, play, plain, caplog)
     with caplog.at_level(logging.WARNING):
         summary = play(tmp_path / "a", "tracking.timeout=0.1", progress=Lock())
     held[0].close()
-    said = [record.getMessage() for record in caplog.records if record.name == "flows.track"]
+    said = [record.getMessage() for record in caplog.records if record.name == "flows.run.tracker"]
     assert summary.rounds == 3 and len(said) == 2 and "database is locked" in said[0], said
     again = play(tmp_path / "a")
     assert [step for step, _ in points(tmp_path / "a", "round", again.mlflow_run_id)] == [1, 2, 3]
 
 
 def test_whoever_writes_into_a_run_holds_its_lock(copy, tmp_path, monkeypatch):
-    from flows.fidelity import formulas
+    from flows.papers.fidelity import formulas
     from flows.stages import write_report
 
     folder, summary = copy
@@ -181,12 +181,12 @@ def test_whoever_writes_into_a_run_holds_its_lock(copy, tmp_path, monkeypatch):
         held.append("yes")
         return {"metrics": {"macro_ap": 0.1}}
 
-    monkeypatch.setattr("tasks.evaluate.evaluate_model", score)
+    monkeypatch.setattr("tasks.evaluation.evaluate.evaluate_model", score)
     monkeypatch.setattr(formulas, "printed_sum", lambda *_: 0.5)
     formulas.printed_average(root, summary.records)
     assert held == ["yes"] and not (root / formulas.PRINTED).exists()
     with locked(root):
         with pytest.raises(UserError, match=r"another process[\s\S]*--out"):
             write_report(root, root / "report")
-        monkeypatch.setattr("tasks.pictures.report_with_pictures", lambda *_: None)
+        monkeypatch.setattr("tasks.report.sample_predictions.report_with_pictures", lambda *_: None)
         write_report(root, tmp_path / "elsewhere")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from flows.find_runs import find_run
-from flows.runs import DataPaths, open_run
-from flows.settings import load_settings
+from flows.run.find import find_run
+from flows.run.open import DataPaths, open_run
+from flows.settings.schema import load_settings
 from models.errors import UserError
-from models.label_embeddings import write_label_file
+from models.label_aware.label_embeddings import write_label_file
 
 SETS = ["ingest.image_size=32", "partition.scheme=iid", "partition.clients=4"]
 

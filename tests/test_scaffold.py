@@ -4,19 +4,19 @@ import pytest
 import torch
 from torch import nn
 
-from flows.engines import make_engine
-from flows.federation import Federation
-from flows.progress import Quiet
-from flows.rounds import load_method
-from flows.settings import load_settings
+from flows.engine.engines import make_engine
+from flows.federation.federation import Federation
+from flows.federation.progress import Quiet
+from flows.methods import load_method
+from flows.settings.schema import load_settings
 from models.errors import UserError
 from tasks.client.objectives import Loss
-from tasks.client.settings import TrainSettings
-from tasks.client.terms import TermScene
-from tasks.client.terms.control import Control
-from tasks.federation_settings import FederationSettings
-from tasks.server.control import mean_gradient, new_control
-from tasks.server.parts import parameter_names
+from tasks.client.regularisers import TermScene
+from tasks.client.regularisers.scaffold import Control
+from tasks.core.federation_settings import FederationSettings
+from tasks.core.train_settings import TrainSettings
+from tasks.server.scaffold import mean_gradient, new_control
+from tasks.server.state_rules import parameter_names
 
 PLAIN = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}
 SGD = {"optimizer": "sgd", "lr": 0.05, "grad_clip": None}

@@ -7,9 +7,9 @@ import torch
 
 from tasks.client.train import TrainJob, train_client
 from tasks.data.clients import load_clients
-from tasks.server.average import pooled_variance, size_weights
-from tasks.server.check import faults
-from tasks.server.scenes import all_counted, average_with_scenes, lend_counts, nearest_scenes
+from tasks.server.aggregation import pooled_variance, size_weights
+from tasks.server.validate_updates import faults
+from tasks.server.xuesgcn import all_counted, average_with_scenes, lend_counts, nearest_scenes
 
 NETWORK = {
     "name": "xuesgcn",

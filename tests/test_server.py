@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from flows.engines import in_flow
-from flows.environment import prepare
+from flows.engine.engines import in_flow
+from flows.engine.environment import prepare
 from models.errors import UserError
 
 DEAD = "http://127.0.0.1:9"
@@ -122,7 +122,7 @@ def test_a_database_that_cannot_be_used(tmp_path, refusal, spoil, what):
 
 
 def test_a_database_that_another_process_holds(tmp_path, refusal, monkeypatch):
-    monkeypatch.setattr("flows.server_faults.LOCKED_S", 0.2)
+    monkeypatch.setattr("flows.engine.prefect_server_faults.LOCKED_S", 0.2)
     holder = sqlite3.connect(tmp_path / "prefect" / "prefect.db")
     holder.execute("CREATE TABLE a (b)")
     holder.commit()
@@ -143,8 +143,8 @@ def test_a_database_that_another_process_holds(tmp_path, refusal, monkeypatch):
     ],
 )
 def test_a_start_that_cannot_succeed_ends_with_its_cause(refusal, monkeypatch, program, parts):
-    monkeypatch.setattr("flows.server._PROGRAM", program)
-    monkeypatch.setattr("flows.server.STUCK_S", 1.0)
+    monkeypatch.setattr("flows.engine.prefect_server._PROGRAM", program)
+    monkeypatch.setattr("flows.engine.prefect_server.STUCK_S", 1.0)
     error = refusal()
     assert [part for part in parts if part not in str(error)] == []
 
@@ -164,18 +164,18 @@ HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Answer).s
 
 
 def test_a_slow_start_is_waited_for_as_long_as_it_gets_on(tmp_path, monkeypatch):
-    from flows import server
+    from flows.engine import prefect_server
 
-    monkeypatch.setattr(server, "_PROGRAM", SLOW)
-    monkeypatch.setattr(server, "STUCK_S", 1.2)
-    monkeypatch.setattr(server, "CPU_S", 0.05)
+    monkeypatch.setattr(prefect_server, "_PROGRAM", SLOW)
+    monkeypatch.setattr(prefect_server, "STUCK_S", 1.2)
+    monkeypatch.setattr(prefect_server, "CPU_S", 0.05)
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as free:
         port = free.server_port
-    process, lines = server._launch(port)
+    process, lines = prefect_server._launch(port)
     try:
-        assert server._wait(process, port, tmp_path, 60) == "", list(lines)
+        assert prefect_server._wait(process, port, tmp_path, 60) == "", list(lines)
     finally:
-        server._end(process)
+        prefect_server._end(process)
 
 
 def test_proxies_and_addresses_that_make_no_sense(refusal, proxies, local_server):

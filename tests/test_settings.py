@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.explain import explain
-from flows.settings import (
+from flows.settings.explain import explain
+from flows.settings.schema import (
     Settings,
     as_values,
     flat,

@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from flows import show
-from flows.cli import app
+from flows.cli import show
+from flows.cli.main import app
 from tasks.data.dataset import load_dataset
-from tasks.data.sheets import _lines, contact_sheet, every_label_first, sample_sheet
+from tasks.data.statistics.contact_sheet import _lines, contact_sheet, every_label_first, sample_sheet
 
 
 def _pixels(path) -> np.ndarray:
@@ -127,7 +127,7 @@ def test_show_opens_the_sheets_only_when_asked(root, monkeypatch):
 
 
 def test_many_clients_stay_readable(capsys):
-    from tasks.data.heterogeneity import statistics
+    from tasks.data.statistics.heterogeneity import statistics
 
     rng = np.random.default_rng(0)
     owners = np.array([f"client-{number:03d}" for number in rng.permutation(1000) % 100])

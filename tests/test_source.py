@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.fidelity.page import ABOUT_COSINE
-from flows.runs import _remember
-from flows.settings import Settings
-from flows.source import code_version
-from tasks.context import code_digest
-from tasks.git import run_git
-from tasks.store import Store
+from flows.papers.fidelity.page import ABOUT_COSINE
+from flows.run.code_version import code_version
+from flows.run.open import _remember
+from flows.settings.schema import Settings
+from tasks.core.context import code_digest
+from tasks.core.store import Store
+from tasks.versioning.git import run_git
 
 ROOT = Path(__file__).parent.parent
 
@@ -34,7 +34,7 @@ def test_an_installed_copy_within_another_repository_takes_no_commit_of_it(tmp_p
     for words in (["add", "lib/flows/source.py"], ["commit", "-q", "-m", "other"]):
         own = ["-c", "user.name=a", "-c", "user.email=a@b"]
         subprocess.run(["git", "-C", tmp_path, *own, *words], check=True, capture_output=True)
-    code = "from flows.source import code_version; print(code_version())"
+    code = "from flows.run.code_version import code_version; print(code_version())"
     there = {"cwd": tmp_path / "lib", "env": os.environ | {"PYTHONPATH": str(tmp_path / "lib")}}
     done = subprocess.run([sys.executable, "-c", code], **there, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("no commit (an installed copy), sources that decide results ")
@@ -56,7 +56,7 @@ def test_the_claims_page_no_longer_shows_the_collapse_figure_measured_with_noise
 
 
 def test_a_run_keeps_the_code_that_it_was_begun_with(tmp_path, monkeypatch):
-    monkeypatch.setattr("flows.runs.unusable", lambda _: {})
+    monkeypatch.setattr("flows.run.open.unusable", lambda _: {})
     store, settings = Store(tmp_path), Settings()
     context = SimpleNamespace(fingerprint="f", classes=("a",), dataset="d", clients="c")
     run = SimpleNamespace(id="r", context=context, data_digest="x")

@@ -8,10 +8,10 @@ from voc_trees import put, sound_tree
 
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
-from tasks.data.ingest import IngestSettings, ingest
-from tasks.data.rendered import defects
-from tasks.data.rendered.settings import RenderedSettings
+from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.split import given_split, stratified_split
+from tasks.data.synthetic import defects
+from tasks.data.synthetic.settings import RenderedSettings
 
 FRACTIONS = {"train": 0.7, "val": 0.1, "test": 0.2}
 

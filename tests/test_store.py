@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from models.errors import UserError
-from tasks.records import ModelRef
-from tasks.store import Store, digest_of, state_bytes, state_digest
+from tasks.core.records import ModelRef
+from tasks.core.store import Store, digest_of, state_bytes, state_digest
 
 
 def state(seed=0):

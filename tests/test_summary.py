@@ -4,9 +4,9 @@ import math
 
 from fabricated import fabricated_record
 
-from tasks.names import metric_part, metric_parts
-from tasks.records import ModelRef, RoundRecord, Update
-from tasks.summary import (
+from tasks.core.names import metric_part, metric_parts
+from tasks.core.records import ModelRef, RoundRecord, Update
+from tasks.core.round_summary import (
     best_round,
     client_losses,
     client_quality,
@@ -15,7 +15,7 @@ from tasks.summary import (
     spread,
     worst_decile,
 )
-from tasks.tracking_settings import best_tags
+from tasks.tracking.settings import best_tags
 
 
 def test_worst_decile_by_hand():

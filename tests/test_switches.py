@@ -9,14 +9,14 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from flows.engines import make_engine
-from flows.federation import Federation
-from flows.progress import Quiet
-from flows.rounds import fmman as method
+from flows.engine.engines import make_engine
+from flows.federation.federation import Federation
+from flows.federation.progress import Quiet
+from flows.methods import fmman as method
 from models.settings import FmmanSettings
-from tasks.client.objectives import fedlgt, fmman, lmt
+from tasks.client.objectives.label_mask import fedlgt, fmman, label_mask_training
 from tasks.client.train import TrainJob, train_client
-from tasks.federation_settings import FederationSettings
+from tasks.core.federation_settings import FederationSettings
 
 UNSURE = 2  # labels that the first guide gives exactly 0.5
 
@@ -79,7 +79,7 @@ METHOD: Cases = {
 SECTIONS = {
     "model.fmman": (FmmanSettings, NETWORK),
     "objective.fmman": (fmman.Settings, FMMAN),
-    "objective.lmt": (lmt.Settings, LMT),
+    "objective.lmt": (label_mask_training.Settings, LMT),
     "objective.fedlgt": (fedlgt.Settings, FEDLGT),
     "method.fmman": (method.Settings, METHOD),
 }

@@ -10,11 +10,11 @@ from format_rows import classes_of, reasons, rows_of
 from typer.testing import CliRunner
 from voc_trees import encoded, picture, put
 
-from flows.cli import app
+from flows.cli.main import app
 from models.errors import UserError
-from tasks.data.audit import guess_format
-from tasks.data.formats.label_cells import read_cell
-from tasks.data.ingest import IngestSettings, ingest
+from tasks.data.formats.table.label_cells import read_cell
+from tasks.data.ingest.audit import guess_format
+from tasks.data.ingest.ingest import IngestSettings, ingest
 
 
 def table(root, text, *names):

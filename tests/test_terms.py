@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tasks.client.objectives import Loss
-from tasks.client.terms import TERMS, Term, TermScene, TermSpec, dual, load_term, prox
+from tasks.client.regularisers import TERMS, Term, TermScene, TermSpec, fedhybrid, fedprox, load_term
 from tasks.client.train import TrainJob, train_client
 
 PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
@@ -63,7 +63,7 @@ def test_the_anchor_stays_where_training_began():
 
 def test_without_weight_the_loss_is_the_same_object():
     loss = Loss(torch.tensor(1.0))
-    term = prox.make(scene(Tiny(), {"mu": 0.0}))
+    term = fedprox.make(scene(Tiny(), {"mu": 0.0}))
     assert type(term) is Term and term.change(loss, None) is loss and term.finish(1) == {}
 
 
@@ -91,7 +91,7 @@ def test_a_client_begins_with_duals_of_zero():
 def test_at_the_local_minimum_the_dual_is_the_gradient():
     # f(x) = (3/2) (x - 4)^2, x_0 = 1, y = 2, mu = 1: 3 (x - 4) - 2 + (x - 1) = 0 gives x = 15/4, f'(x) = -3/4
     x = torch.tensor(15 / 4)
-    assert dual.next_dual(torch.tensor(2.0), torch.tensor(1.0), x, 1.0) == 3 * (x - 4)
+    assert fedhybrid.next_dual(torch.tensor(2.0), torch.tensor(1.0), x, 1.0) == 3 * (x - 4)
 
 
 def test_every_term_says_whether_it_needs_the_global_model():

@@ -11,9 +11,10 @@ import pytest
 from fabricated import fabricated_run
 
 from models.errors import UserError
-from tasks import tracking, tracking_settings
-from tasks.summary import best_round
-from tasks.tracking_settings import TrackingSettings, resolve_uri
+from tasks.core.round_summary import best_round
+from tasks.tracking import mlflow_runs
+from tasks.tracking import settings as tracking_settings
+from tasks.tracking.settings import TrackingSettings, resolve_uri
 
 SETTINGS = TrackingSettings(keep_rounds=2)
 TAGS = {"fedscene.run_id": "fmman-seed1", "fedscene.data_version": "abc123"}
@@ -39,9 +40,9 @@ def _files(runs: Path, run_id: str) -> list[str]:
 @pytest.mark.integration
 def test_rounds_are_logged_once_and_old_weights_go(runs):
     records = fabricated_run(runs / "fmman-seed1", 5)
-    run_id = tracking.open_run(SETTINGS, runs, "fmman", {"train.lr": 0.01}, TAGS)
-    assert tracking.log_missing(SETTINGS, runs, run_id, runs / "fmman-seed1") == [1, 2, 3, 4, 5]
-    assert tracking.log_missing(SETTINGS, runs, run_id, runs / "fmman-seed1") == []
+    run_id = mlflow_runs.open_run(SETTINGS, runs, "fmman", {"train.lr": 0.01}, TAGS)
+    assert mlflow_runs.log_missing(SETTINGS, runs, run_id, runs / "fmman-seed1") == [1, 2, 3, 4, 5]
+    assert mlflow_runs.log_missing(SETTINGS, runs, run_id, runs / "fmman-seed1") == []
     history = _client(runs).get_metric_history(run_id, "macro_ap")
     assert [(point.step, point.value) for point in history] == [(r.round, r.metrics["macro_ap"]) for r in records]
     best = best_round(records)
@@ -55,10 +56,10 @@ def test_rounds_are_logged_once_and_old_weights_go(runs):
 def test_the_best_rounds_weights_stay_until_a_better_one_comes(runs):
     root = runs / "r"
     records = fabricated_run(root, 5)
-    run_id = tracking.open_run(SETTINGS, runs, "r", {}, TAGS)
+    run_id = mlflow_runs.open_run(SETTINGS, runs, "r", {}, TAGS)
     for record, value in zip(records, (0.9, 0.1, 0.2, 0.3, 0.95), strict=True):
         record.metrics["macro_ap"] = value
-        assert tracking.log_round(SETTINGS, runs, run_id, record, root / "rounds" / f"{record.round:04d}")
+        assert mlflow_runs.log_round(SETTINGS, runs, run_id, record, root / "rounds" / f"{record.round:04d}")
         if record.round == 4:
             assert [n for n in _files(runs, run_id) if "model" in n] == [
                 f"{k:04d}/model.safetensors" for k in (1, 3, 4)
@@ -69,12 +70,12 @@ def test_the_best_rounds_weights_stay_until_a_better_one_comes(runs):
 @pytest.mark.integration
 def test_resume_finds_its_run_and_repairs_a_half_logged_round(runs):
     records = fabricated_run(runs / "r", 2)
-    first = tracking.open_run(SETTINGS, runs, "r", {"train.lr": 0.01}, TAGS)
+    first = mlflow_runs.open_run(SETTINGS, runs, "r", {"train.lr": 0.01}, TAGS)
     folder = runs / "r" / "rounds" / "0001"
-    tracking._log_metrics(_client(runs), first, records[0], 1000)  # killed after the metrics
-    again = tracking.open_run(SETTINGS, runs, "r", {"train.lr": 0.02, "new": 1}, TAGS | {"commit": "f00"})
+    mlflow_runs._log_metrics(_client(runs), first, records[0], 1000)  # killed after the metrics
+    again = mlflow_runs.open_run(SETTINGS, runs, "r", {"train.lr": 0.02, "new": 1}, TAGS | {"commit": "f00"})
     assert again == first
-    assert tracking.log_round(SETTINGS, runs, first, records[0], folder)
+    assert mlflow_runs.log_round(SETTINGS, runs, first, records[0], folder)
     assert len(_client(runs).get_metric_history(first, "macro_ap")) == 1
     assert _files(runs, first) == [
         f"0001/{n}" for n in ("model.safetensors", "prototype-0.safetensors", "prototype-1.safetensors", "round.json")
@@ -82,9 +83,9 @@ def test_resume_finds_its_run_and_repairs_a_half_logged_round(runs):
     data = _client(runs).get_run(first).data
     assert data.params == {"train.lr": "0.01", "new": "1"}
     assert data.tags["fedscene.changed_params"] == "train.lr: 0.01 -> 0.02"
-    assert tracking.find_data_version(SETTINGS, runs, first) == "abc123"
+    assert mlflow_runs.find_data_version(SETTINGS, runs, first) == "abc123"
     with pytest.raises(UserError, match="nonesuch"):
-        tracking.find_data_version(SETTINGS, runs, "nonesuch")
+        mlflow_runs.find_data_version(SETTINGS, runs, "nonesuch")
 
 
 @pytest.mark.integration
@@ -92,10 +93,10 @@ def test_what_stops_a_run_before_it_starts_promises_nothing(runs):
     with sqlite3.connect(runs / "mlflow.db") as database:
         database.execute("UPDATE alembic_version SET version_num = 'of a later MLflow'")
     with pytest.raises(UserError, match="of a later MLflow") as caught:
-        tracking.open_run(SETTINGS, runs, "r", {}, TAGS)
+        mlflow_runs.open_run(SETTINGS, runs, "r", {}, TAGS)
     assert "complete" not in caught.value.hint and "tracking.enabled" in caught.value.hint
     with pytest.raises(UserError, match="own folder is complete"):
-        tracking.finish_run(SETTINGS, runs, "r", "FINISHED")
+        mlflow_runs.finish_run(SETTINGS, runs, "r", "FINISHED")
 
 
 @pytest.mark.integration
@@ -103,7 +104,7 @@ def test_a_missing_database_driver_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg2", None)  # as if it were not installed
     uri = "postgresql+psycopg2://u:secret@127.0.0.1/x"
     with pytest.raises(UserError, match=r"psycopg2[\s\S]*install it") as caught:
-        tracking.open_run(TrackingSettings(uri=uri), tmp_path, "r", {}, TAGS)
+        mlflow_runs.open_run(TrackingSettings(uri=uri), tmp_path, "r", {}, TAGS)
     assert "secret" not in str(caught.value)
 
 
@@ -115,7 +116,7 @@ def test_a_server_that_hangs_is_given_up(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(UserError, match="did not take"):
-            tracking.open_run(TrackingSettings(uri=uri), tmp_path, "r", {}, TAGS)
+            mlflow_runs.open_run(TrackingSettings(uri=uri), tmp_path, "r", {}, TAGS)
 
 
 @pytest.mark.integration
@@ -140,8 +141,8 @@ def test_models_load_without_our_code_and_without_pickle(runs, monkeypatch):
     report = runs / "report"
     report.mkdir()
     (report / "report.md").write_text("# done")
-    run_id = tracking.open_run(SETTINGS, runs, "m", {}, TAGS)
-    uris = tracking.finish_run(
+    run_id = mlflow_runs.open_run(SETTINGS, runs, "m", {}, TAGS)
+    uris = mlflow_runs.finish_run(
         SETTINGS,
         runs,
         run_id,

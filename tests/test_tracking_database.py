@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from models.errors import UserError
-from tasks import tracking
-from tasks.tracking_settings import TrackingSettings, check, resolve_uri
+from tasks.tracking import mlflow_runs
+from tasks.tracking.settings import TrackingSettings, check, resolve_uri
 
 TAGS = {"fedscene.run_id": "r"}
 pytestmark = pytest.mark.integration
@@ -21,12 +21,12 @@ def made(migrated, tmp_path_factory):
     """A folder with a database that was made whole and holds a run of the default experiment."""
     folder = tmp_path_factory.mktemp("made")
     shutil.copy(migrated, folder)
-    tracking.open_run(TrackingSettings(), folder, "r", {}, TAGS)
+    mlflow_runs.open_run(TrackingSettings(), folder, "r", {}, TAGS)
     return folder
 
 
 def open_in(folder):
-    return tracking.open_run(TrackingSettings(), folder, "r", {}, TAGS)
+    return mlflow_runs.open_run(TrackingSettings(), folder, "r", {}, TAGS)
 
 
 def runs_in(folder):
@@ -57,7 +57,7 @@ def test_the_database_is_made_beside_its_place(migrated, tmp_path, monkeypatch):
 )
 def test_what_a_kill_left_is_recognised_and_set_aside(made, tmp_path, monkeypatch, caplog, left):
     # Making a database takes seconds: this one is copied where the real one would be made
-    monkeypatch.setattr("tasks.tracking_database._migrate", lambda file, _: shutil.copy(made / "whole.db", file))
+    monkeypatch.setattr("tasks.tracking.database._migrate", lambda file, _: shutil.copy(made / "whole.db", file))
     shutil.copy(made / "mlflow.db", made / "whole.db")
     clear(made / "whole.db")
     file = tmp_path / "mlflow.db"
@@ -125,7 +125,7 @@ def test_an_error_of_the_database_is_one_line_not_pages_of_sql(made, tmp_path):
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         database.execute("DROP TABLE tags")
     with pytest.raises(UserError, match="no such table") as caught:
-        tracking.finish_run(TrackingSettings(), tmp_path, run_id, "FINISHED")
+        mlflow_runs.finish_run(TrackingSettings(), tmp_path, run_id, "FINISHED")
     assert "SELECT" not in str(caught.value) and len(str(caught.value)) < 700
     assert resolve_uri(TrackingSettings(), tmp_path) in str(caught.value)
 
@@ -138,7 +138,7 @@ def test_two_runs_that_begin_at_once_make_one_database(made, tmp_path, monkeypat
         time.sleep(0.3)
         shutil.copy(made / "mlflow.db", file)
 
-    monkeypatch.setattr("tasks.tracking_database._migrate", slow)
+    monkeypatch.setattr("tasks.tracking.database._migrate", slow)
     with ThreadPoolExecutor(2) as pool:
         assert len(set(pool.map(open_in, [tmp_path, tmp_path]))) == 1
     assert len(calls) == 1

@@ -10,9 +10,9 @@ import pytest
 from fabricated import fabricated_record
 
 from models.errors import UserError
-from tasks import tracking_settings
-from tasks.summary import best_round
-from tasks.tracking_settings import TrackingSettings, best_tags, plan_params, resolve_uri
+from tasks.core.round_summary import best_round
+from tasks.tracking import settings as tracking_settings
+from tasks.tracking.settings import TrackingSettings, best_tags, plan_params, resolve_uri
 
 SETTINGS = TrackingSettings()
 

@@ -11,11 +11,11 @@ from models.errors import UserError
 from tasks.client import train
 from tasks.client.chunk import ChunkError, train_clients
 from tasks.client.objectives import load_objective
-from tasks.client.terms import Term
+from tasks.client.regularisers import Term
 from tasks.client.train import TrainingError, TrainJob, client_data, find_update, train_client
-from tasks.network import build_network
-from tasks.randomness import numpy_generator
-from tasks.store import state_digest
+from tasks.core.network import build_network
+from tasks.core.randomness import numpy_generator
+from tasks.core.store import state_digest
 
 PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
 

@@ -12,10 +12,10 @@ import yaml
 from projects import git
 
 from flows import pipeline
-from flows.engines import DirectEngine
-from flows.settings import as_values, load_settings
+from flows.engine.engines import DirectEngine
+from flows.settings.schema import as_values, load_settings
 from models.errors import UserError
-from tasks import versioning
+from tasks.versioning import dvc
 
 PIPELINE = """\
 stages:
@@ -47,7 +47,7 @@ def made(tmp_path_factory):
     (root / "sometimes").write_text("1")
     values = as_values(load_settings(None, ["tiny"], ["ingest.path=one"]))
     (root / "params.yaml").write_text("# mine\n" + yaml.safe_dump(values, sort_keys=False))
-    versioning.repro(root, "partition", single=False)
+    dvc.repro(root, "partition", single=False)
     git(root, "add", "-A")
     git(root, "commit", "-qm", "made")
     return root
@@ -63,15 +63,15 @@ class Stages:
 
     def __init__(self, root: Path, monkeypatch, capsys) -> None:
         self.root, self.monkeypatch, self.capsys = root, monkeypatch, capsys
-        self.repro = versioning.repro
+        self.repro = dvc.repro
         monkeypatch.setattr(pipeline, "PrefectEngine", lambda: DirectEngine(1))
         for name in ("federate_stage", "report_stage"):
             monkeypatch.setattr(pipeline, name, lambda *_: None)
-        monkeypatch.setattr(versioning, "commit", lambda *_: None)
+        monkeypatch.setattr(dvc, "commit", lambda *_: None)
 
     def __call__(self, *overrides: str, stages: bool = True) -> list[str]:
         """Runs it, or only what is around the stages; returns the lines that it printed."""
-        self.monkeypatch.setattr(versioning, "repro", self.repro if stages else lambda *_: None)
+        self.monkeypatch.setattr(dvc, "repro", self.repro if stages else lambda *_: None)
         try:
             pipeline.pipeline.fn(str(self.root), list(overrides))
         except UserError as error:
@@ -82,7 +82,7 @@ class Stages:
         """Runs it in a process of its own that is killed when ``ingest`` has removed its output."""
         child = os.fork()
         if not child:
-            self.monkeypatch.setattr(versioning, "repro", _die)
+            self.monkeypatch.setattr(dvc, "repro", _die)
             with contextlib.suppress(BaseException):
                 pipeline.pipeline.fn(str(self.root), list(overrides))
             os._exit(1)
@@ -162,7 +162,7 @@ def test_raw_data_that_a_killed_add_had_moved_aside_come_back(run, made):
 
 
 def test_two_at_once_and_a_damaged_note(tmp_path):
-    from tasks.undo import JOURNAL, undoable
+    from tasks.versioning.rollback import JOURNAL, undoable
 
     (tmp_path / "params.yaml").write_text("seed: 1\n")
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")

@@ -12,8 +12,8 @@ from format_rows import reasons, rows_of
 from voc_trees import encoded, picture, put, voc_xml
 
 from models.errors import UserError
-from tasks.data.alike import alike
-from tasks.data.audit import guess_format
+from tasks.data.ingest.audit import guess_format
+from tasks.data.ingest.similar_labels import alike
 
 PNG = [encoded(picture(number, 16, 16)) for number in range(6)]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli import app
+from flows.cli.main import app
 
 SETS = (
     "ingest.source=folder", "ingest.path=photos", "ingest.image_size=32", "ingest.max_bad_share=0.5",
@@ -38,9 +38,9 @@ def command(*arguments: str):
 
 
 def remarks() -> list[str]:
-    from flows.data import prepare_data
-    from flows.remarks import data_remarks
-    from flows.settings import load_settings
+    from flows.run.data import prepare_data
+    from flows.run.data_warnings import data_remarks
+    from flows.settings.schema import load_settings
 
     return data_remarks(prepare_data(load_settings(None, ["tiny"], SETS)))
 
@@ -84,7 +84,7 @@ def test_audits_of_two_sources_of_one_name_both_stay(here):
 
 
 def test_tables_of_two_files_of_one_name_have_folders_of_their_own(tmp_path):
-    from flows.places import table_folder
+    from flows.run.folders import table_folder
 
     one = [table_folder(tmp_path, str(tmp_path / folder / "t.yaml"), "t", "small") for folder in ("a", "b", "a")]
     assert one[0] == one[2] == tmp_path / "t-small" and one[1] != one[0]
@@ -93,7 +93,7 @@ def test_tables_of_two_files_of_one_name_have_folders_of_their_own(tmp_path):
 
 @pytest.mark.parametrize("name", ["labels.csv", "..", "a/b", "Kiste 3", "x" * 300, "\udcff.csv", "con"])
 def test_a_place_is_a_folder_right_below(tmp_path, name):
-    from flows.places import claim, place_for
+    from flows.run.folders import claim, place_for
 
     first = place_for(tmp_path, name, f"/one/{name}")
     first.mkdir()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from odd_files import ingested, picture, tree
 
-from tasks.data.participation import absent_sites_line, site_counts, site_means, untrained_sites
-from tasks.verdict import score_rows, warnings
+from tasks.data.partition.participation import absent_sites_line, site_counts, site_means, untrained_sites
+from tasks.evaluation.verdict import score_rows, warnings
 
 
 def test_a_model_that_is_no_better_than_chance_is_said_to_be_so():
@@ -88,11 +88,11 @@ def test_a_run_says_which_sites_take_no_part_and_what_its_scores_are_worth(west_
     """The terminal's notes, the record, the report's tables and the summary's lines."""
     from rich.console import Console
 
-    from flows.cli import show_scores
+    from flows.cli.main import show_scores
     from flows.federate import federate
-    from flows.progress import Quiet
-    from flows.runs import DataPaths
-    from flows.settings import load_settings
+    from flows.federation.progress import Quiet
+    from flows.run.open import DataPaths
+    from flows.settings.schema import load_settings
 
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
     settings = load_settings(

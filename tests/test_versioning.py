@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 
 from models.errors import UserError
-from tasks import versioning
+from tasks.versioning import dvc
 
 PARAMS = """\
 # how it is trained
@@ -40,9 +40,9 @@ stages:
 def test_params_keep_comments_order_and_quotes(tmp_path):
     path = tmp_path / "params.yaml"
     path.write_text(PARAMS)
-    assert versioning.write_params(path, {"train.lr": 0.05, "seed": 7})
+    assert dvc.write_params(path, {"train.lr": 0.05, "seed": 7})
     assert path.read_text() == PARAMS.replace("1e-2 ", "0.05 ").replace("seed: 1", "seed: 7")
-    assert not versioning.write_params(path, {"seed": 7})
+    assert not dvc.write_params(path, {"seed": 7})
     assert [entry.name for entry in tmp_path.iterdir()] == ["params.yaml"]
 
 
@@ -50,29 +50,29 @@ def test_unknown_params_are_refused_unless_asked_for(tmp_path):
     path = tmp_path / "params.yaml"
     path.write_text(PARAMS)
     with pytest.raises(UserError, match=r"train\.lrr.*\n.*lr, name, classes"):
-        versioning.write_params(path, {"train.lrr": 1})
+        dvc.write_params(path, {"train.lrr": 1})
     with pytest.raises(UserError, match="Not a section"):
-        versioning.write_params(path, {"seed.more": 1}, create=True)
+        dvc.write_params(path, {"seed.more": 1}, create=True)
     assert path.read_text() == PARAMS
-    versioning.write_params(path, {"new.deep": [1, 2]}, create=True)
+    dvc.write_params(path, {"new.deep": [1, 2]}, create=True)
     assert "new:\n  deep:\n    - 1\n    - 2\n" in path.read_text()
     path.write_text("a:\n    b: 1\n    c:\n    - 1\n")
-    versioning.write_params(path, {"a.b": 2})
+    dvc.write_params(path, {"a.b": 2})
     assert path.read_text() == "a:\n    b: 2\n    c:\n    - 1\n"
     path.write_text("a: [1")
     with pytest.raises(UserError, match="no YAML"):
-        versioning.write_params(path, {"a": 1})
+        dvc.write_params(path, {"a": 1})
 
 
 def test_outside_a_repository(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert versioning.git_commit(tmp_path) is None
-    assert versioning.git_dirty(tmp_path) is None
-    assert versioning.data_version(tmp_path) is None
+    assert dvc.git_commit(tmp_path) is None
+    assert dvc.git_dirty(tmp_path) is None
+    assert dvc.data_version(tmp_path) is None
     with pytest.raises(UserError, match="git init && dvc init"):
-        versioning.check_repository(tmp_path)
+        dvc.check_repository(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
-    assert versioning.git_commit(tmp_path) is None
+    assert dvc.git_commit(tmp_path) is None
 
 
 def test_data_version_needs_all_stages_and_follows_the_sums(tmp_path):
@@ -84,14 +84,14 @@ def test_data_version_needs_all_stages_and_follows_the_sums(tmp_path):
         )
 
     lock("aa", "bb")
-    first, alone = versioning.data_version(tmp_path), versioning.data_version(tmp_path, ["ingest"])
+    first, alone = dvc.data_version(tmp_path), dvc.data_version(tmp_path, ["ingest"])
     lock("aa", "cc")
-    assert versioning.data_version(tmp_path) != first
-    assert versioning.data_version(tmp_path, ["ingest"]) == alone
-    assert versioning.data_version(tmp_path, ["ingest", "other"]) is None
+    assert dvc.data_version(tmp_path) != first
+    assert dvc.data_version(tmp_path, ["ingest"]) == alone
+    assert dvc.data_version(tmp_path, ["ingest", "other"]) is None
     (tmp_path / "dvc.lock").write_text("- a\n- b\n")
     with pytest.raises(UserError, match=r"dvc\.lock cannot be read"):
-        versioning.data_version(tmp_path)
+        dvc.data_version(tmp_path)
 
 
 def _run(root: Path, *command: str) -> None:
@@ -102,7 +102,7 @@ def _run(root: Path, *command: str) -> None:
 def repository(tmp_path):
     _run(tmp_path, "git", "init", "-q")
     with pytest.raises(UserError, match="dvc init"):
-        versioning.check_repository(tmp_path)
+        dvc.check_repository(tmp_path)
     _run(tmp_path, sys.executable, "-m", "dvc", "init", "-q")
     (tmp_path / "dvc.yaml").write_text(PIPELINE)
     (tmp_path / "params.yaml").write_text(PARAMS)
@@ -113,11 +113,11 @@ def repository(tmp_path):
 @pytest.mark.integration
 def test_repro_commit_and_data_version(repository):
     lines: list[str] = []
-    assert versioning.repro(repository, "partition", single=False, echo=lines.append)
+    assert dvc.repro(repository, "partition", single=False, echo=lines.append)
     assert str(Path(sys.executable).parent / "dvc") in lines
-    first = versioning.data_version(repository)
+    first = dvc.data_version(repository)
     assert first is not None
-    assert not versioning.repro(repository, "partition", single=False)
+    assert not dvc.repro(repository, "partition", single=False)
 
     # What a flow did by itself: new data, same outputs as the stages would make, then recorded
     (repository / "source.txt").write_text("two")
@@ -125,9 +125,9 @@ def test_repro_commit_and_data_version(repository):
     (repository / "out" / "copy.txt").write_text("two")
     (repository / "parts.txt").unlink()
     (repository / "parts.txt").write_text("two")
-    versioning.commit(repository, ["ingest", "partition"])
-    assert versioning.data_version(repository) != first
-    assert not versioning.repro(repository, "partition", single=False)
+    dvc.commit(repository, ["ingest", "partition"])
+    assert dvc.data_version(repository) != first
+    assert not dvc.repro(repository, "partition", single=False)
 
 
 def test_an_error_comes_back_out_of_a_commands_output():
@@ -142,12 +142,12 @@ def test_what_a_stage_refused_is_told_as_the_stage_told_it(repository):
     said = "print('error: no images' + chr(10) + '  where: here' + chr(10) + '  hint: look'); raise SystemExit(2)"
     (repository / "dvc.yaml").write_text(f'stages: {{ingest: {{cmd: "{sys.executable} -c \\"{said}\\""}}}}')
     with pytest.raises(UserError) as raised:
-        versioning.repro(repository, "ingest", single=False)
+        dvc.repro(repository, "ingest", single=False)
     assert str(raised.value) == "DVC's stage ingest: no images\n  where: here\n  hint: look"
 
 
 def test_a_stage_that_refuses_says_so_and_ends_with_2(tmp_path):
-    command = [sys.executable, "-m", "flows.federate"]
+    command = [sys.executable, "-m", "flows.cli.main", "stage", "federate"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr and "Exit" not in done.stderr
@@ -157,13 +157,13 @@ def test_a_stage_that_refuses_says_so_and_ends_with_2(tmp_path):
 def test_failures_are_told(repository):
     (repository / "source.txt").unlink()
     with pytest.raises(UserError, match=r"dvc repro --single-item ingest failed(.*\n)+.*source\.txt"):
-        versioning.repro(repository, "ingest")
+        dvc.repro(repository, "ingest")
     (repository / ".dvc" / "tmp" / "fedscene.holder").write_text("process 1: dvc repro x")
     with (
         FileLock(repository / ".dvc" / "tmp" / "fedscene.lock"),
         pytest.raises(UserError, match="process 1: dvc repro x"),
     ):
-        versioning.repro(repository, "ingest", wait=0.1)
+        dvc.repro(repository, "ingest", wait=0.1)
 
 
 @pytest.mark.integration
@@ -177,7 +177,7 @@ def test_an_interrupt_ends_the_stage_too(repository):
 
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        versioning.repro(repository, "ingest", echo=stop)
+        dvc.repro(repository, "ingest", echo=stop)
     with pytest.raises(ProcessLookupError):
         for _ in range(50):
             os.kill(seen[0], 0)
@@ -187,10 +187,10 @@ def test_an_interrupt_ends_the_stage_too(repository):
 
 @pytest.mark.integration
 def test_commit_and_dirty_flag(repository):
-    assert versioning.git_commit(repository) is None
+    assert dvc.git_commit(repository) is None
     _run(repository, "git", "add", "-A")
     _run(repository, "git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "first")
-    sha = versioning.git_commit(repository)
-    assert sha is not None and len(sha) == 40 and versioning.git_dirty(repository) is False
+    sha = dvc.git_commit(repository)
+    assert sha is not None and len(sha) == 40 and dvc.git_dirty(repository) is False
     (repository / "params.yaml").write_text("seed: 2\n")
-    assert versioning.git_dirty(repository) is True
+    assert dvc.git_dirty(repository) is True

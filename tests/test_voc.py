@@ -8,10 +8,11 @@ import pytest
 from voc_trees import add, encoded, picture, put, voc_xml
 
 from models.errors import UserError
-from tasks.data.formats.voc_xml import AnnotationError, parse_annotation
-from tasks.data.ingest_settings import IngestSettings
-from tasks.data.parts import Decoding
-from tasks.data.reading import collect, open_source
+from tasks.data.decoding.parallel import Decoding
+from tasks.data.formats.files.annotation import AnnotationError
+from tasks.data.formats.voc.xml_file import parse_annotation
+from tasks.data.ingest.reading import collect, open_source
+from tasks.data.ingest.settings import IngestSettings
 
 ENTITIES = (
     b'<!DOCTYPE a [<!ENTITY x "y"><!ENTITY z "&x;&x;">]><annotation><object><name>&z;</name></object></annotation>'

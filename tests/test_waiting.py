@@ -18,9 +18,9 @@ SMALL = (
 TWO = """
 import sys, logging, time
 from pathlib import Path
-from flows.data import prepare_data
-from flows.settings import load_settings
-import tasks.data.ingest as module
+from flows.run.data import prepare_data
+from flows.settings.schema import load_settings
+import tasks.data.ingest.ingest as module
 collect = module.collect
 def slow(*args, **more):
     found = collect(*args, **more)
@@ -31,7 +31,7 @@ module.collect = slow
 if sys.argv[1] == "prepare":
     print(prepare_data(load_settings(None, ["tiny"], sys.argv[2:])))
 else:
-    from flows.data import ingest_stage
+    from flows.run.data import ingest_stage
     print(ingest_stage(load_settings(None, ["tiny"], sys.argv[2:]), Path("data"))["digest"])
 """
 
@@ -55,11 +55,11 @@ def test_of_two_at_once_the_second_waits_and_takes_what_the_first_made(tmp_path,
 @pytest.mark.integration
 def test_a_dead_process_is_no_obstacle(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    script = "import os, sys\nfrom pathlib import Path\nfrom tasks.waiting import one_at_a_time\n"
+    script = "import os, sys\nfrom pathlib import Path\nfrom tasks.core.locks import one_at_a_time\n"
     script += "with one_at_a_time(Path('place'), 'works'):\n    os._exit(9)\n"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
     assert (tmp_path / ".place.lock").exists()
-    from tasks.waiting import one_at_a_time
+    from tasks.core.locks import one_at_a_time
 
     with one_at_a_time(tmp_path / "place", "works") as waited:
         assert not waited
@@ -69,7 +69,7 @@ def test_a_dead_process_is_no_obstacle(tmp_path, monkeypatch):
 UNGUARDED = """
 from multiprocessing import get_context
 from pathlib import Path
-from tasks.waiting import one_at_a_time
+from tasks.core.locks import one_at_a_time
 def work():
     pass
 with one_at_a_time(Path("place"), "works"):
@@ -91,7 +91,7 @@ def test_a_worker_that_runs_its_program_from_the_top_does_not_wait_for_its_paren
 HOLD = """
 import time
 from pathlib import Path
-from flows.run_lock import locked
+from flows.run.lock import locked
 with locked(Path("runs/mine")):
     Path("held").touch()
     while not Path("release").exists():
@@ -104,9 +104,9 @@ with locked(Path("runs/mine")):
 def test_a_run_that_another_process_works_on_is_waited_for_and_a_report_is_not(
     tiny_data, tmp_path, monkeypatch, caplog
 ):
-    from flows.run_lock import locked
-    from flows.runs import DataPaths, open_run
-    from flows.settings import load_settings
+    from flows.run.lock import locked
+    from flows.run.open import DataPaths, open_run
+    from flows.settings.schema import load_settings
     from models.errors import UserError
 
     monkeypatch.chdir(tmp_path)

@@ -80,8 +80,8 @@ def test_other_names_are_asked_about(tmp_path):
 def found_with_classes(root):
     from format_rows import settings_of
 
-    from tasks.data.parts import Decoding
-    from tasks.data.reading import collect, open_source
+    from tasks.data.decoding.parallel import Decoding
+    from tasks.data.ingest.reading import collect, open_source
 
     settings = settings_of("yolo", root).model_copy(update={"classes": ["crack", "oil", "rust"]})
     rows = collect(open_source(settings), settings, 0, Decoding(32, settings.limits)).rows

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from tasks.client.settings import TrainSettings
+    from tasks.core.train_settings import TrainSettings
 
 
 def batches(count: int, size: int, rng: "np.random.Generator") -> "Iterator[np.ndarray]":

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from models.errors import UserError
 from tasks.client.train import TrainingError, TrainingStopped, TrainJob, train_client
-from tasks.records import Dropped, Update
+from tasks.core.records import Dropped, Update
 
 if TYPE_CHECKING:
-    from tasks.context import RunContext
+    from tasks.core.context import RunContext
 
 _device_slots: dict[tuple[str, int], threading.BoundedSemaphore] = {}
 _device_lock = threading.Lock()

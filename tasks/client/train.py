@@ -14,18 +14,28 @@ from typing import TYPE_CHECKING, Any
 from models.errors import UserError
 from tasks.client.batches import augment, batches
 from tasks.client.objectives import Guide, Loss, Scene, load_objective
-from tasks.client.terms import Term, TermScene, TermSpec, load_term
-from tasks.network import OVERLAY, bce_of, build_network, lay_over, scores, set_training_mode, split_state, to_float
-from tasks.records import ModelRef, Update
-from tasks.store import Store, client_folder, digest_of
+from tasks.client.regularisers import Term, TermScene, TermSpec, load_term
+from tasks.core.network import (
+    OVERLAY,
+    bce_of,
+    build_network,
+    lay_over,
+    scores,
+    set_training_mode,
+    split_state,
+    to_float,
+)
+from tasks.core.records import ModelRef, Update
+from tasks.core.store import Store, client_folder, digest_of
+from tasks.data.run_data import load_run_data
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from torch import Tensor, nn
 
-    from tasks.client.settings import TrainSettings
-    from tasks.context import RunContext
+    from tasks.core.context import RunContext
+    from tasks.core.train_settings import TrainSettings
     from tasks.data.dataset import Pictures
 
 
@@ -139,9 +149,9 @@ def client_data(context: "RunContext", client: str) -> "tuple[Pictures, np.ndarr
     Raises:
         UserError: If the partition does not know the client, or put all labels at the server.
     """
-    from tasks.client.features import client_pictures
+    from tasks.client.feature_skew import client_pictures
 
-    dataset, clients = context.load_data()
+    dataset, clients = load_run_data(context)
     if client not in clients.indices:
         raise UserError("no such client in the partition", where=context.clients, expected=clients.ids, found=client)
     clients.require_labels()
@@ -194,8 +204,8 @@ def _optimise(
     """Trains in place; returns the steps done and the last epoch's loss sums."""
     import torch
 
-    from models.noise import use_generator
-    from tasks.randomness import numpy_generator, torch_generator
+    from models.stochastic import use_generator
+    from tasks.core.randomness import numpy_generator, torch_generator
 
     place: dict[str, Any] = {"round_": job.round, "stage": job.stage, "client": job.client}
     draws = torch_generator(context.seed, "local draws", device=context.device, **place)

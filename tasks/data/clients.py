@@ -95,7 +95,7 @@ class Clients:
         return self.held[client].chosen(split, pool, step)
 
     def features(self, client: str) -> dict[str, float] | None:
-        """What this client's camera does (``tasks.client.features``); ``None``: nothing."""
+        """What this client's camera does (``tasks.client.feature_skew``); ``None``: nothing."""
         return self.summary["features"].get(client)
 
     def require_labels(self) -> None:

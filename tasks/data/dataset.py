@@ -19,7 +19,7 @@ import numpy as np
 
 from models import files
 from models.errors import UserError
-from tasks.records import require_known
+from tasks.core.records import require_known
 
 IMAGES, SAMPLES, CLASSES, SUMMARY = "images.npy", "samples.parquet", "classes.json", "dataset.json"
 SPLITS = ("train", "val", "test")

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.randomness import address
+from tasks.core.randomness import address
 
 _NAMES = ("train", "val", "test")
 

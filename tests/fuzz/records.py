@@ -16,10 +16,10 @@ import torch
 from fabricated import CLASSES, fabricated_record
 
 from models.errors import UserError
-from tasks import report
-from tasks.rounds import finished_rounds, prune
-from tasks.store import Store
-from tasks.summary import load_records, round_metrics
+from tasks.core.finished_rounds import finished_rounds, prune
+from tasks.core.round_summary import load_records, round_metrics
+from tasks.core.store import Store
+from tasks.report import report
 
 from .frame import Case, drawn
 

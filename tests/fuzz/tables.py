@@ -10,15 +10,15 @@ from functools import cache
 from pathlib import Path
 
 from models.errors import UserError
-from tasks.data.audit import guess_format
-from tasks.data.collector import Collector
-from tasks.data.decode import Limits
-from tasks.data.ingest_settings import IngestSettings
-from tasks.data.label_files import read_aliases, read_classes
-from tasks.data.manifest import REASONS
-from tasks.data.parts import Decoding
-from tasks.data.reading import collect, open_source, refuse
-from tasks.data.rules import NameRule, namer
+from tasks.data.decoding.parallel import Decoding
+from tasks.data.ingest.audit import guess_format
+from tasks.data.ingest.collector import Collector
+from tasks.data.ingest.label_files import read_aliases, read_classes
+from tasks.data.ingest.manifest import REASONS
+from tasks.data.ingest.reading import collect, open_source, refuse
+from tasks.data.ingest.settings import IngestSettings
+from tasks.data.source.decode import Limits
+from tasks.data.source.rules import NameRule, namer
 
 from .frame import Case, drawn
 from .images import plain

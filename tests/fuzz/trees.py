@@ -10,12 +10,12 @@ import numpy as np
 from PIL import Image
 
 from models.errors import UserError
-from tasks.data.audit import guess_format
-from tasks.data.collector import Collector
-from tasks.data.ingest_settings import IngestSettings
-from tasks.data.manifest import COUNTED_BAD, reason_counts, write_manifest
-from tasks.data.parts import Result
-from tasks.data.reading import open_source, refuse
+from tasks.data.decoding.parallel import Result
+from tasks.data.ingest.audit import guess_format
+from tasks.data.ingest.collector import Collector
+from tasks.data.ingest.manifest import COUNTED_BAD, reason_counts, write_manifest
+from tasks.data.ingest.reading import open_source, refuse
+from tasks.data.ingest.settings import IngestSettings
 
 _SIDES = (40, 30)
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from models.backbones import ResNetTokens, load_backbone_weights
+from models.classifiers.backbones import ResNetTokens, load_backbone_weights
 from models.errors import UserError
-from models.label_embeddings import embed_labels
+from models.label_aware.label_embeddings import embed_labels
 from models.settings import BackboneSettings, LabelSettings
-from tasks.pictures import FILE, load_pictures
-from tasks.records import ModelRef, Update
-from tasks.server.check import update_faults
-from tasks.store import Store, state_digest
+from tasks.core.records import ModelRef, Update
+from tasks.core.store import Store, state_digest
+from tasks.report.sample_predictions import FILE, load_pictures
+from tasks.server.validate_updates import update_faults
 
 from .frame import Case, drawn
 from .headers import BYTES, HEADER, joined, parts

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import yaml
 
-from flows.params_file import write_settings
-from flows.settings import Settings, load_settings, presets
+from flows.settings.params_file import write_settings
+from flows.settings.schema import Settings, load_settings, presets
 from models.errors import UserError
-from tasks.data.formats.tree import Entry
-from tasks.data.formats.yolo_names import find_names
-from tasks.data.label_files import read_aliases, read_classes
+from tasks.data.formats.files.tree import Entry
+from tasks.data.formats.yolo.names import find_names
+from tasks.data.ingest.label_files import read_aliases, read_classes
 
 from .frame import Case, drawn
 

@@ -22,7 +22,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from flows import environment
+from flows.engine import environment
 
 environment.prepare()
 
@@ -214,9 +214,9 @@ def _import_all() -> None:
         "torch.export",
         "mlflow.store.tracking.sqlalchemy_store",
         "flows.federate",
-        "tasks.evaluate",
-        "tasks.plots",
-        "tasks.tracking",
+        "tasks.evaluation.evaluate",
+        "tasks.report.plots",
+        "tasks.tracking.mlflow_runs",
     ):
         import_module(name)
     utils = import_module("mlflow.store.db.utils")

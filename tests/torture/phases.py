@@ -10,7 +10,7 @@ from typing import Any
 
 from events import Events
 
-from flows.settings import Settings, load_settings
+from flows.settings.schema import Settings, load_settings
 
 ROUNDS = 2
 SETS = (
@@ -50,15 +50,15 @@ class Phase:
         return self._run(events)
 
     def _database(self, events: Events, runs: Path) -> dict[str, Any]:
-        from tasks import tracking
+        from tasks.tracking import mlflow_runs
 
         events.armed = True
-        tracking.open_run(self.settings.tracking, runs, "r", {"a": 1}, {"fedscene.run_id": "r"})
+        mlflow_runs.open_run(self.settings.tracking, runs, "r", {"a": 1}, {"fedscene.run_id": "r"})
         events.armed = False
         return {"runs": 1}
 
     def _data(self, events: Events) -> dict[str, Any]:
-        from flows.data import prepare_data
+        from flows.run.data import prepare_data
         from tasks.data.clients import load_clients
         from tasks.data.dataset import load_dataset
 
@@ -68,9 +68,9 @@ class Phase:
         return {"dataset": load_dataset(data.dataset).digest, "clients": load_clients(data.clients).digest}
 
     def _run(self, events: Events) -> dict[str, Any]:
-        from flows.data import prepare_data
         from flows.federate import federate
-        from flows.progress import Quiet
+        from flows.federation.progress import Quiet
+        from flows.run.data import prepare_data
 
         class Watch(Quiet):
             """Arms and disarms at the borders of the phase."""
@@ -130,14 +130,14 @@ def listing(runs: Path) -> list[str]:
 def make_cheap(phase: Phase) -> None:
     """Takes out of this process what the phase is not about: the report is drawn at the end of a run only."""
     if phase.name in ("start", "rounds"):
-        from tasks import pictures
+        from tasks.report import sample_predictions
 
         def report(_root: Path, out: Path, *_: Any) -> None:
             out.mkdir(exist_ok=True)
             (out / "report.md").write_text("a report")
 
-        pictures.report_with_pictures = report
-        pictures.sample_pictures = lambda *_: None
+        sample_predictions.report_with_pictures = report
+        sample_predictions.sample_pictures = lambda *_: None
 
 
 def template(phase: Phase, folder: Path, base: Path | None, child: Callable[..., Any]) -> None:

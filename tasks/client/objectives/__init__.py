@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 OBJECTIVES = {
     "bce": "tasks.client.objectives.bce",
-    "fmman": "tasks.client.objectives.fmman",
-    "lmt": "tasks.client.objectives.lmt",
-    "fedlgt": "tasks.client.objectives.fedlgt",
+    "fmman": "tasks.client.objectives.label_mask.fmman",
+    "lmt": "tasks.client.objectives.label_mask.label_mask_training",
+    "fedlgt": "tasks.client.objectives.label_mask.fedlgt",
     "asl": "tasks.client.objectives.asl",
 }
 

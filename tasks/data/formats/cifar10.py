@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.tree import ONE_SITE, file_row, image_row, left_over, scan
-from tasks.data.rules import namer
-from tasks.data.sample import RawSample
-from tasks.data.source import ArrayPicture
+from tasks.data.formats.files.tree import ONE_SITE, file_row, image_row, left_over, scan
+from tasks.data.source.image import ArrayPicture
+from tasks.data.source.rules import namer
+from tasks.data.source.sample import RawSample
 
 if TYPE_CHECKING:
-    from tasks.data.ingest_settings import IngestSettings
+    from tasks.data.source.settings import SourceSettings
 
 LAYOUT = "the folder cifar-10-batches-py, unpacked from cifar-10-python.tar.gz, or the folder that holds it"
 KIND = "folder"
@@ -28,7 +28,7 @@ class Settings(Section):
     """CIFAR-10 has no settings of its own."""
 
 
-def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str]:
+def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list[str]:
     """The ten classes in the order of their numbers."""
     return list(_CLASSES)
 
@@ -40,7 +40,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     return f"{len(batches)} files data_batch_N beside batches.meta" if batches and meta else ""
 
 
-def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once, then the 50,000 and 10,000 images.
 
     Raises:

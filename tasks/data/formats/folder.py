@@ -16,16 +16,25 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.litter import litter_in
-from tasks.data.formats.tree import NO_SITE, ROLE_FOLDERS, Entry, image_row, is_own_output, left_over, scan, split_of
-from tasks.data.image_kinds import SUFFIXES
-from tasks.data.rules import NameRule
-from tasks.data.sample import RawSample
-from tasks.data.source import FilePicture
-from tasks.data.text import normal
+from tasks.data.formats.files.system_files import litter_in
+from tasks.data.formats.files.tree import (
+    NO_SITE,
+    ROLE_FOLDERS,
+    Entry,
+    image_row,
+    is_own_output,
+    left_over,
+    scan,
+    split_of,
+)
+from tasks.data.source.image import FilePicture
+from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.source.rules import NameRule
+from tasks.data.source.sample import RawSample
+from tasks.data.text.read_text import normal
 
 if TYPE_CHECKING:
-    from tasks.data.ingest_settings import IngestSettings
+    from tasks.data.source.settings import SourceSettings
 
 LAYOUT = "CLASS/NAME.jpg, also below folders such as train and test, or below a folder for each site"
 KIND = "folder"
@@ -66,7 +75,7 @@ class _Level:
         return None
 
 
-def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str] | None:
+def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list[str] | None:
     """The class folders in name order: those with images, and the empty ones."""
     tree, level = scan(root, ingest), _Level.of(own, ingest.site)
     filled = {_class_path(entry.name, level) for entry in tree.images}
@@ -106,7 +115,7 @@ def nearly(root: Path, names: Sequence[str]) -> list[str]:
     return [f"{'/'.join(path)} is the only folder of images: --format folder takes it for the one class"]
 
 
-def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once, images in name order.
 
     Raises:

@@ -15,13 +15,13 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.tree import ONE_SITE, Entry, file_row, image_row, left_over, scan
-from tasks.data.rules import namer
-from tasks.data.sample import RawSample
-from tasks.data.source import ArrayPicture
+from tasks.data.formats.files.tree import ONE_SITE, Entry, file_row, image_row, left_over, scan
+from tasks.data.source.image import ArrayPicture
+from tasks.data.source.rules import namer
+from tasks.data.source.sample import RawSample
 
 if TYPE_CHECKING:
-    from tasks.data.ingest_settings import IngestSettings
+    from tasks.data.source.settings import SourceSettings
 
 LAYOUT = "train-images-idx3-ubyte.gz with train-labels-idx1-ubyte.gz, and t10k-... for testing"
 KIND = "folder"
@@ -39,7 +39,7 @@ class Settings(Section):
     names: Literal["fashion", "digits"] = Field("fashion", description="Fashion-MNIST's ten names, or the digits.")
 
 
-def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> list[str]:
+def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list[str]:
     """The ten labels in the order of their numbers."""
     return list(_NAMES[own.names])
 
@@ -50,7 +50,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     return f"{', '.join(found[:2])}" if found else ""
 
 
-def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once, then every image of every pair of files.
 
     Raises:

@@ -5,13 +5,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from models.base_settings import Section
-from tasks.data.formats.tree import NO_SITE, image_row, left_over, scan
-from tasks.data.image_kinds import SUFFIXES
-from tasks.data.sample import RawSample
-from tasks.data.source import FilePicture
+from tasks.data.formats.files.tree import NO_SITE, image_row, left_over, scan
+from tasks.data.source.image import FilePicture
+from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.source.sample import RawSample
 
 if TYPE_CHECKING:
-    from tasks.data.ingest_settings import IngestSettings
+    from tasks.data.source.settings import SourceSettings
 
 LAYOUT = "pictures in any folders"
 KIND = "folder"
@@ -21,7 +21,7 @@ class Settings(Section):
     """Pictures need no settings of their own."""
 
 
-def default_classes(root: Path, own: Settings, ingest: "IngestSettings") -> None:
+def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> None:
     """There are no labels."""
     return
 
@@ -32,7 +32,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     return f"{count} pictures, and nothing that names labels" if count else ""
 
 
-def read(root: Path, own: Settings, ingest: "IngestSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once, pictures in name order; none has a label.
 
     Raises:

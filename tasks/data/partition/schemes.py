@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from models.errors import UserError
-from tasks.data.partition import categories as categories_
-from tasks.data.partition import plans
-from tasks.data.partition.deal import deal, fill_up, move, plan_of, settle
+from tasks.core.names import visible_name
+from tasks.core.randomness import address, numpy_generator
+from tasks.data.partition import allocations
+from tasks.data.partition import strata as categories_
+from tasks.data.partition.assignment import deal, fill_up, move, plan_of, settle
 from tasks.data.partition.iterative import iterative
 from tasks.data.partition.settings import PartitionSettings
-from tasks.names import visible_name
-from tasks.randomness import address, numpy_generator
 
 if TYPE_CHECKING:
     from tasks.data.dataset import Pictures
@@ -168,20 +168,20 @@ def _plan(
     assert clients is not None
     match settings.scheme:
         case "iid":
-            return partial(plans.evenly, totals, clients, rng)
+            return partial(allocations.evenly, totals, clients, rng)
         case "quantity":
-            return lambda: plans.sizes_by_quantity(n, clients, settings.quantity, rng)[None]
+            return lambda: allocations.sizes_by_quantity(n, clients, settings.quantity, rng)[None]
         case "shards":
             _require(clients * settings.shards.per_client <= n, "shards.per_client", n // clients, "images per client")
-            return partial(plans.by_shards, totals, clients, settings.shards.per_client, rng)
+            return partial(allocations.by_shards, totals, clients, settings.shards.per_client, rng)
         case "classes_per_client":
             held = int((totals > 0).sum())
             _require(settings.classes_per_client.classes <= held, "classes_per_client.classes", held, "primary labels")
-            return partial(plans.by_classes, totals, clients, settings.classes_per_client.classes, rng)
+            return partial(allocations.by_classes, totals, clients, settings.classes_per_client.classes, rng)
         case "dirichlet_client" | "mixed" | "label_type":
             return partial(_client_wise, totals, settings, rng, counts)
     balance = settings.scheme == "dirichlet_label" and settings.dirichlet_label.balance
-    return partial(plans.by_label_balanced if balance else plans.by_label, totals, clients, alpha, rng)
+    return partial(allocations.by_label_balanced if balance else allocations.by_label, totals, clients, alpha, rng)
 
 
 def _client_wise(
@@ -191,20 +191,20 @@ def _client_wise(
     clients, n = settings.clients, int(totals.sum())
     assert clients is not None
     if settings.scheme == "mixed":
-        drawn = partial(plans.sizes_by_quantity, n, clients, settings.quantity, rng)
+        drawn = partial(allocations.sizes_by_quantity, n, clients, settings.quantity, rng)
         sizes = settle(lambda: drawn()[None], settings.min_size, settings.redraws, counts)[0]
     else:
-        sizes = plans.evenly(np.array([n]), clients, rng)[0]
+        sizes = allocations.evenly(np.array([n]), clients, rng)[0]
     shares, held = totals / n, int((totals > 0).sum())
     if settings.scheme != "label_type":
         base = shares * (held if settings.dirichlet_client.concentration == "per_label" else 1)
-        return plans.by_client(totals, sizes, plans.draw_shares(rng, settings.alpha, base, clients), rng)
+        return allocations.by_client(totals, sizes, allocations.draw_shares(rng, settings.alpha, base, clients), rng)
     types = settings.label_type.types
     if settings.label_type.mixture == "dominant":
-        mixtures = plans.dominant_mixtures(totals, types)
+        mixtures = allocations.dominant_mixtures(totals, types)
     else:
-        mixtures = plans.draw_shares(rng, settings.alpha, shares * held, types)
-    return plans.by_client(totals, sizes, mixtures[np.arange(clients) % types], rng)
+        mixtures = allocations.draw_shares(rng, settings.alpha, shares * held, types)
+    return allocations.by_client(totals, sizes, mixtures[np.arange(clients) % types], rng)
 
 
 def _iterative(
@@ -213,7 +213,7 @@ def _iterative(
     """Owners without a plan; they are not drawn again but repaired at once."""
     targets, clients = images.targets[images.train], settings.clients
     assert clients is not None
-    shares = plans.draw_shares(rng, settings.alpha, np.ones(clients), targets.shape[1])
+    shares = allocations.draw_shares(rng, settings.alpha, np.ones(clients), targets.shape[1])
     owner = iterative(targets, shares, np.full(clients, len(targets) / clients), rng)
     before = plan_of(found, owner, (int(found.max()) + 1, clients))
     after = fill_up(before, settings.min_size)

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from tasks.core.locks import one_at_a_time
+from tasks.core.records import VERSION
 from tasks.data.clients import HINT, SUMMARY, TABLE, clients_digest, write_clients_table
 from tasks.data.dataset import SPLITS, Dataset, load_dataset, read_json, replacing, write_json
-from tasks.data.participation import absent_sites_line
-from tasks.data.partition.division import Division, divide
+from tasks.data.partition.divide import Division, divide
+from tasks.data.partition.feature_skew import client_features
+from tasks.data.partition.participation import absent_sites_line
 from tasks.data.partition.settings import PartitionSettings
-from tasks.data.partition.skew import client_features
-from tasks.records import VERSION
-from tasks.waiting import one_at_a_time
 
 
 def partition(dataset_dir: Path, settings: PartitionSettings, out: Path, seed: int) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def partition(dataset_dir: Path, settings: PartitionSettings, out: Path, seed: i
 
 
 def _partition(dataset: Dataset, settings: PartitionSettings, out: Path, seed: int) -> dict[str, Any]:
-    from tasks.data.figures import write_partition_figures
+    from tasks.data.statistics.plots import write_partition_figures
 
     division = divide(dataset, settings, seed)
     summary = _summary(dataset, settings, division, seed)
@@ -76,7 +76,7 @@ def _training(dataset: Dataset, division: Division) -> tuple[np.ndarray, np.ndar
 
 
 def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, seed: int) -> dict[str, Any]:
-    from tasks.data.heterogeneity import statistics
+    from tasks.data.statistics.heterogeneity import statistics
 
     ids, owners = sorted(division.rows), division.owners
     features = client_features(settings.features, ids, seed)

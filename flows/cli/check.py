@@ -1,0 +1,190 @@
+"""``fedscene data check``: what a folder or file holds and what is wrong with it, before anything is written."""
+
+import contextlib
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.data import data_app
+from flows.cli.output import Json, Overrides, Params, Presets, console, print_json, user_errors
+from models.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tasks.data.ingest.audit import Audit
+    from tasks.data.ingest.audit_report import Section
+    from tasks.data.ingest.settings import IngestSettings
+
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "soft_wrap": True}
+_MOST_ROWS = 15  # of a table in the terminal; audit.md has more
+_TOLD = {"voc", "coco", "yolo", "table", "flair", "folder"}  # formats that settings of their own speak for
+_FILE_FIELDS = ("path", "status", "reason", "labels", "width", "height")
+
+
+@data_app.command("check")
+def check(
+    path: Annotated[Path, typer.Argument(help="Folder of images, or the COCO JSON or table that lists them.")],
+    format_: Annotated[str | None, typer.Option("--format", help="Format; default: guessed, and said.")] = None,
+    classes: Annotated[
+        Path | None, typer.Option("--classes", help="File of the known labels: one a line, or JSON/YAML.")
+    ] = None,
+    aliases: Annotated[
+        Path | None, typer.Option("--aliases", help="File of label as found -> known label: JSON/YAML, or CSV.")
+    ] = None,
+    near: Annotated[bool, typer.Option("--near", help="Look for near duplicates (bursts) too.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the report; default: runs/audit/NAME.")] = None,
+    params: Params = None,
+    preset: Presets = None,
+    set_: Overrides = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Decoding processes; default: one for each core.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check every file of PATH: what is there, what is wrong, what repeats. Writes a report, changes nothing.
+
+    Ends with 0 if an ingest would take it, with 1 and the reason if not.
+    """
+    with user_errors(as_json):
+        from flows.cli.progress import counting
+        from flows.engine.environment import runs_root
+        from flows.run.folders import claim, place_for
+        from flows.settings.schema import load_settings
+        from tasks.core.locks import one_at_a_time
+        from tasks.data.dataset import replacing
+        from tasks.data.ingest.audit import audit
+        from tasks.data.ingest.audit_report import REPORT, write_audit
+
+        given = list(set_ or ())
+        file = Path(params) if params else None
+        name, why = _format(path, format_, given, lambda: load_settings(file, preset or (), given).ingest)
+        sets = given + _sets(path, name, classes, aliases, near, given)
+        with _naming({"ingest.classes": classes, "ingest.label_aliases": aliases}):
+            settings = load_settings(file, preset or (), sets)
+            with counting(console(True), "checking") as progress:
+                found = audit(settings.ingest, settings.seed, why, progress, workers)
+        place = runs_root() / "audit"
+        with one_at_a_time(out or place, "writes an audit"):
+            folder = out or place_for(place, path.resolve().name or "root", str(path.resolve()))
+            with replacing(folder, REPORT) as partial:
+                files = [folder / file.name for file in write_audit(found, partial)]
+                claim(partial, str(path.resolve()))
+        if as_json:
+            rows = [{field: row[field] for field in _FILE_FIELDS} for row in found.rows]
+            print_json(found.findings | {"report": str(files[0]), "files": rows})
+        else:
+            _print(found, files, _next(found, params, preset, sets), console(False))
+        if not found.findings["usable"]:
+            raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _naming(files: dict[str, Path | None]) -> Iterator[None]:
+    """A refusal that names a setting names the file as well that an option has read it from."""
+    try:
+        yield
+    except UserError as error:
+        given = [
+            f"{key} is read from {path}" for key, path in files.items() if path and key.split(".")[1] in str(error)
+        ]
+        hint = "; ".join(filter(None, (error.hint, *given)))
+        if not given:
+            raise
+        raise UserError(error.what, where=error.where, expected=error.expected, found=error.found, hint=hint) from error
+
+
+def _format(
+    path: Path, given: str | None, sets: list[str], settings: Callable[[], "IngestSettings"]
+) -> tuple[str, str]:
+    """The format and why it is taken; what the settings leave out plays no part in a guess."""
+    from tasks.data.ingest.audit import guess_format
+
+    if given is not None:
+        return given, "as --format says"
+    named = [text.partition("=")[2] for text in sets if text.startswith("ingest.source=")]
+    if named:
+        return named[-1], "as ingest.source says"
+    found, why = guess_format(path, settings())
+    told = {text.partition("=")[0].split(".")[1] for text in sets if text.startswith("ingest.")} & _TOLD
+    return (told.pop(), "as its settings are given") if found == "images" and len(told) == 1 else (found, why)
+
+
+def _sets(path: Path, name: str, classes: Path | None, aliases: Path | None, near: bool, given: list[str]) -> list[str]:
+    """The options as overrides of settings, the way an ingest takes them too."""
+    from tasks.data.decoding.near_duplicates import DEFAULT_DISTANCE
+    from tasks.data.ingest.label_files import read_aliases, read_classes
+
+    sets = [f"ingest.source={name}", f"ingest.path={_yaml(str(path))}"]
+    told = next((text.partition("=")[2] for text in reversed(given) if text.startswith("ingest.encoding=")), None)
+    known = None
+    if classes is not None:
+        known = read_classes(classes, "--classes", told)
+        sets.append(f"ingest.classes={_yaml(known)}")
+    if aliases is not None:
+        sets.append(f"ingest.label_aliases={_yaml(read_aliases(aliases, '--aliases', told, known))}")
+    if near and not any(text.startswith("ingest.near_duplicates=") for text in given):
+        sets.append(f"ingest.near_duplicates={DEFAULT_DISTANCE}")
+    return sets
+
+
+def _yaml(value: Any) -> str:
+    """A value as YAML reads it back: a plain word as it is, all else as JSON."""
+    plain = isinstance(value, str) and all(letter.isalnum() or letter in "/._-" for letter in value)
+    return value if plain and value[:1] in "/." else json.dumps(value, ensure_ascii=False)
+
+
+def _next(found: "Audit", params: str | None, presets: list[str] | None, sets: list[str]) -> str:
+    """The command that goes on with these settings, "" when there is none."""
+    if not found.findings["images"]:
+        return ""
+    words = ["fedscene", "data", "ingest"]
+    words += ["--params", params] if params else []
+    for name in presets or ():
+        words += ["--preset", name]
+    for text in sets:
+        words += ["--set", text]
+    splits = found.findings["splits"]
+    if sum(splits.values()) == found.findings["images"] and {"train", "test"} <= set(splits):
+        words += ["--set", "ingest.split.scheme=given"]
+    return shlex.join(words)
+
+
+def _print(found: "Audit", files: list[Path], command: str, out: "Console") -> None:
+    from tasks.data.ingest.audit_report import headline, sections, verdict, without_images
+    from tasks.data.ingest.similar_labels import alike
+
+    findings = found.findings
+    out.print(f"{findings['path']} read as {findings['format']}: {findings['why']}", **_PLAIN)
+    out.print(headline(findings), **_PLAIN)
+    if findings["images"] and (empty := without_images(findings["labels"])):
+        out.print(empty, **_PLAIN)
+    for line in alike(findings["labels"], findings["sites"]):
+        out.print(line, **_PLAIN)
+    for table in sections(found):
+        _print_table(table, out)
+    out.print(f"report: {', '.join(map(str, files))}", **_PLAIN)
+    out.print(f"{verdict(findings)} {findings['problem'] or ''}".rstrip(), **_PLAIN)
+    if command:
+        out.print(f"{'go on' if findings['usable'] else 'when that is mended'}:\n  {command}", **_PLAIN)
+
+
+def _print_table(table: "Section", out: "Console") -> None:
+    """Names come from outside, so nothing is read as markup."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for head in table.heads:
+        drawn.add_column(Text(head), overflow="fold")
+    for row in table.rows[:_MOST_ROWS]:
+        drawn.add_row(*map(Text, row))
+    out.print(f"{table.title}:", **_PLAIN)
+    out.print(drawn)
+    if len(table.rows) > _MOST_ROWS:
+        out.print(f"  and {len(table.rows) - _MOST_ROWS} more", **_PLAIN)

@@ -1,0 +1,266 @@
+"""The command line: ``fedscene``. Light to import: what a command needs is imported when it runs."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from flows.engine import environment
+
+environment.prepare()
+
+import typer  # noqa: E402 - the environment comes first
+
+from flows.cli import check, versions  # noqa: E402, F401 - their commands join data_app
+from flows.cli.data import data_app  # noqa: E402
+from flows.cli.fidelity import fidelity  # noqa: E402
+from flows.cli.output import Json, Overrides, Params, Presets, console, print_json, say, user_errors  # noqa: E402
+from flows.cli.replicate import replicate  # noqa: E402
+from flows.cli.stages import stage_app  # noqa: E402
+
+app = typer.Typer(
+    name="fedscene",
+    help="Federated scene classification: sites train one classifier together, their photographs stay where they are.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data_app, name="data")
+app.add_typer(stage_app, name="stage", hidden=True)
+app.command()(replicate)
+app.command()(fidelity)
+
+VERSIONS = ("fedscene", "torch", "torchvision", "prefect", "dvc", "mlflow")
+
+
+def show_versions(wanted: bool) -> None:
+    """Prints the versions of what decides a run, from the packages' metadata: nothing heavy is imported."""
+    if not wanted:
+        return
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in VERSIONS:
+        try:
+            print(name, version(name))
+        except PackageNotFoundError:
+            print(name, "not installed")
+        if name == "fedscene":
+            print("python", platform.python_version())
+    raise typer.Exit
+
+
+RunId = Annotated[str | None, typer.Option("--run-id", help="Name of the run's folder; default: derived.")]
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_versions, is_eager=True, help="Versions, and nothing else.")
+    ] = False,
+) -> None:
+    """What is common to all commands; the text of the help is the app's."""
+
+
+def settings_of(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:
+    """The effective settings of a command."""
+    from flows.settings.schema import load_settings
+
+    return load_settings(Path(params) if params else None, presets or (), overrides or ())
+
+
+@app.command()
+def run(
+    params: Params = None,
+    preset: Presets = None,
+    set_: Overrides = None,
+    run_id: RunId = None,
+    as_json: Json = False,
+) -> None:
+    """Train: prepare the data if needed, run the rounds, write the report. Needs no DVC repository.
+
+    Run it again to go on after an interruption. Results: runs/<id>/ (or $FEDSCENE_RUNS/<id>/).
+    """
+    with user_errors(as_json):
+        from flows.cli.progress import Live, counting
+        from flows.federate import federate
+        from flows.run.data import prepare_data
+        from flows.run.find import checked_id
+        from flows.run.open import require_weights
+
+        settings = settings_of(params, preset, set_)
+        run_id = None if run_id is None else checked_id(run_id)
+        require_weights(settings)  # known before any image is read
+        with counting(console(as_json), "preparing data") as progress:
+            data = prepare_data(settings, progress, say)
+        with Live(console(True), settings.federation.rounds) as live:
+            summary = federate(settings, data, run_id=run_id, progress=live)
+        show_summary(summary, as_json)
+
+
+@app.command()
+def pipeline(params: Params = None, preset: Presets = None, set_: Overrides = None, as_json: Json = False) -> None:
+    """The whole pipeline under DVC: ingest, version, partition, federate, report. What the schedule runs.
+
+    Changed settings are written to params.yaml first, as `dvc exp run -S` does, since dvc.lock must record what ran;
+    they are taken back if the run fails.
+    """
+    with user_errors(as_json):
+        from tasks.versioning.repository import check_repository
+
+        check_repository(Path.cwd())
+        from flows.engine.prefect_server import import_prefect
+
+        import_prefect("pipeline")
+        from flows.cli.progress import Live
+        from flows.pipeline import run_pipeline, with_settings
+
+        def work(settings: Any) -> Any:
+            with Live(console(True), settings.federation.rounds) as live:
+                return run_pipeline(Path.cwd(), settings, live)
+
+        def note(line: str) -> None:
+            console(True).print(line, markup=False, soft_wrap=True)
+
+        summary = with_settings(Path.cwd(), lambda: settings_of(params, preset, set_), note, work)
+        show_summary(summary, as_json)
+
+
+@app.command()
+def report(
+    run_id: Annotated[str | None, typer.Argument(help="The run; default: the one that was worked on last.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write to; default: the run's report/.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run's report: tables per round, class and site, and pictures."""
+    with user_errors(as_json):
+        from flows.engine.environment import runs_root
+        from flows.run.find import find_run
+        from flows.stages import write_report
+
+        root = find_run(runs_root(), run_id)
+        folder = out or root / "report"
+        records, target = write_report(root, folder), folder / "report.md"
+        if as_json:
+            print_json({"run_id": root.name, "report": str(target), "metrics": records[-1].metrics})
+            return
+        from tasks.report.round_table import round_table
+
+        shown = console(False)
+        shown.print(round_table(records, shown.width))
+        show_scores(records, shown)
+        shown.print(f"report: {target}")
+
+
+@app.command()
+def settings(
+    params: Params = None,
+    preset: Presets = None,
+    set_: Overrides = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what every key means, as Markdown.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write to this file; comments in it stay.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the effective settings as YAML, or write them to a file that can be a params.yaml.
+
+    Use --out rather than the shell's > to write to params.yaml: the shell empties it before it is read.
+    """
+    with user_errors(as_json):
+        import yaml
+
+        if explain:
+            from flows.settings.explain import explain as explain_settings
+            from flows.settings.explain import rows
+
+            if as_json:
+                names = ("key", "type", "default", "meaning")
+                print_json({"settings": [dict(zip(names, row, strict=True)) for row in rows()]})
+            else:
+                print(explain_settings(), end="")
+            return
+
+        from flows.settings.schema import as_values
+
+        effective = settings_of(params, preset, set_)
+        values = as_values(effective)
+        if out:
+            from flows.settings.params_file import write_settings
+
+            for line in write_settings(out, effective, complete=True):
+                console(True).print(f"{out}: {line}")
+        if as_json:
+            print_json(values)
+        elif out:
+            print(f"settings: {out}")
+        else:
+            print(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), end="")
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List methods, objectives, networks and presets, one line each."""
+    with user_errors(as_json):
+        from flows.methods import METHODS, load_method
+        from flows.settings.schema import about_preset, presets
+        from models.registry import NETWORKS
+        from tasks.client.objectives import OBJECTIVES, load_objective
+
+        groups = {
+            "methods": {name: load_method(name).TITLE for name in METHODS},
+            "objectives": {name: load_objective(name).TITLE for name in OBJECTIVES},
+            "models": {name: network.title for name, network in NETWORKS.items()},
+            "presets": {name: about_preset(name) for name in presets()},
+        }
+        if as_json:
+            print_json(groups)
+            return
+        from rich.table import Table
+
+        for title, rows in groups.items():
+            table = Table(title=title, title_justify="left", show_header=False, box=None)
+            for name, text in rows.items():
+                table.add_row(name, text)
+            console(False).print(table)
+
+
+def show_summary(summary: Any, as_json: bool) -> None:
+    """The end of a run: the table per round, and where its results are."""
+    if as_json:
+        print_json(summary.as_dict())
+        return
+    from tasks.report.round_table import round_table
+
+    out = console(False)
+    out.print(round_table(summary.records, out.width))
+    show_scores(summary.records, out)
+    out.print(f"digest of the final global model: {summary.digest}")
+    if summary.mlflow_run_id:
+        out.print(f"MLflow run: {summary.mlflow_run_id}  (see it: make ui)")
+    out.print(f"results: {summary.report}")
+
+
+def show_scores(records: Any, out: Any) -> None:
+    """The last scored round beside what is reached without seeing images, and what the figures do not show."""
+    from rich.table import Table
+
+    from tasks.core.round_summary import last_scored
+    from tasks.evaluation.verdict import HEADS, score_rows, warnings
+
+    record = last_scored(records)
+    rows = score_rows(record.metrics)
+    if rows:
+        table = Table(title=f"Scores, round {record.round}", title_justify="left")
+        for number, head in enumerate(HEADS):
+            table.add_column(head, justify="right" if 0 < number < 4 else "left")
+        for row in rows:
+            table.add_row(*row)
+        out.print(table)
+    for line in warnings(record.metrics):
+        out.print(f"warning: {line}", markup=False, highlight=False)
+
+
+def main() -> None:
+    """Entry point of ``fedscene``."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Where tasks run: in this process, or as Prefect tasks. The very same functions, and the same weights."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from flows.engine.interrupt import stopping_on_interrupt
+from flows.engine.prefect_server import require_server
+from models.errors import UserError
+from tasks.client.train import stop_training
+from tasks.core.names import visible
+from tasks.registry import CATALOGUE, prefect_task, refused_state, worth_retrying
+
+Result = TypeVar("Result")
+Call = tuple[str, tuple]  # title, arguments
+Done = Callable[[int], None]
+_TITLE = 200  # letters of a task run's name in Prefect
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one task: its value, or the error of its last try."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Engine(Protocol):
+    """Runs tasks of the catalogue by name."""
+
+    def map(
+        self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
+    ) -> list[Outcome]:
+        """Runs one task for several argument tuples, in parallel.
+
+        Args:
+            task: Its name in the catalogue.
+            calls: (title, arguments) of each call.
+            timeout_s: Bound of one call, where the engine can keep it.
+            done: Told the place of every call that has ended, in the order in which they end.
+
+        Returns:
+            The outcomes in the order of the calls.
+        """
+        ...
+
+    def run(self, task: str, title: str, *args: Any) -> Any:
+        """Runs one task and returns its value, or raises its error."""
+        ...
+
+
+class DirectEngine:
+    """Runs tasks in threads of this process, with the catalogue's retries.
+
+    Args:
+        workers: Tasks at the same time.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def map(
+        self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
+    ) -> list[Outcome]:
+        """See ``Engine.map``. The time-out is kept by the tasks themselves: a thread cannot be stopped."""
+        del timeout_s
+        with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix=task) as pool:
+            futures = {pool.submit(self._try, task, args): place for place, (_, args) in enumerate(calls)}
+            try:
+                for future in as_completed(futures):
+                    if done is not None:
+                        done(futures[future])
+                return [future.result() for future in futures]
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def run(self, task: str, title: str, *args: Any) -> Any:
+        """See ``Engine.run``."""
+        del title
+        outcome = self._try(task, args)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
+
+    @staticmethod
+    def _try(task: str, args: tuple) -> Outcome:
+        policy = CATALOGUE[task]
+        function = policy.load()
+        for delay in (*policy.delays[: policy.retries], None):
+            try:
+                return Outcome(function(*args))
+            except Exception as error:  # every failure of a task is its outcome, as under Prefect
+                if delay is None or not worth_retrying(error):
+                    return Outcome(error=error)
+                time.sleep(delay)
+        raise AssertionError("unreachable")
+
+
+class PrefectEngine:
+    """Runs tasks as Prefect task runs of the flow that is being run; titles are the names in the UI."""
+
+    def map(
+        self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
+    ) -> list[Outcome]:
+        """See ``Engine.map``; calls are reported as ended in their own order."""
+        futures = [self._submit(task, title, args, timeout_s) for title, args in calls]
+        outcomes = []
+        for place, future in enumerate(futures):
+            future.wait()
+            if done is not None:
+                done(place)
+            value = future.state.result(raise_on_failure=False)
+            outcomes.append(Outcome(error=value) if isinstance(value, BaseException) else Outcome(value))
+        return outcomes
+
+    def run(self, task: str, title: str, *args: Any) -> Any:
+        """See ``Engine.run``."""
+        return self._submit(task, title, args, None).result()
+
+    @staticmethod
+    def _submit(task: str, title: str, args: tuple, timeout_s: float | None) -> Any:
+        shown = visible(title).replace("{", "(").replace("}", ")")  # Prefect reads braces as places for parameters
+        options: dict[str, Any] = {"task_run_name": shown if len(shown) <= _TITLE else f"{shown[: _TITLE - 1]}…"}
+        if timeout_s is not None:
+            options["timeout_seconds"] = timeout_s
+        return prefect_task(task).with_options(**options).submit(*args)
+
+
+def make_engine(name: str, workers: int) -> Engine:
+    """The engine that ``federation.engine`` names."""
+    return PrefectEngine() if name == "prefect" else DirectEngine(workers)
+
+
+def in_flow(name: str, title: str, work: Callable[[], Result], workers: int = 1) -> Result:
+    """Runs ``work`` as a Prefect flow; inside a running flow it is a subflow.
+
+    The flow takes and returns nothing: parameters and results would go through Prefect's database as JSON.
+
+    Args:
+        name: Name of the flow.
+        title: Name of this run of it.
+        work: What to do.
+        workers: Tasks at the same time.
+
+    Raises:
+        UserError: What ``work`` refused; Prefect has the flow as failed with the same message.
+    """
+    require_server(name)
+    from prefect import flow
+    from prefect.task_runners import ThreadPoolTaskRunner
+
+    results: list[Result] = []
+    refused: list[UserError] = []
+
+    def call() -> Any:
+        try:
+            results.append(work())
+        except UserError as error:
+            refused.append(error)
+            return refused_state(error)
+        return None
+
+    runner = ThreadPoolTaskRunner(max_workers=workers)  # type: ignore[var-annotated]
+    try:
+        with stopping_on_interrupt():
+            called = flow(call, name=name, flow_run_name=title, task_runner=runner, persist_result=False)
+            state = called(return_state=True)
+    except Exception as error:
+        if stop_training.is_set():  # Ctrl-C also ended the embedded server, and Prefect complains about that
+            raise KeyboardInterrupt from error
+        raise
+    if refused:
+        raise refused[0]
+    state.result()  # raises what else went wrong
+    return results[0]

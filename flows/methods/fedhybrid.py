@@ -1,0 +1,72 @@
+"""FedHybrid, a primal-dual method (Niu and Wei, IEEE Trans. Signal Processing 2023; specification 4.6).
+
+Gradient-type clients only: the paper's Newton-type clients, which precondition by a Hessian, are left out.
+"""
+
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import Field, model_validator
+
+from models.base_settings import Section
+from tasks.client.regularisers import TermSpec
+from tasks.core.records import ModelRef
+
+if TYPE_CHECKING:
+    from flows.federation.federation import Federation
+
+TITLE = "FedHybrid: proximal training with a dual variable per client (Niu and Wei, IEEE TSP 2023)"
+
+
+class Settings(Section):
+    """FedHybrid's penalty, and which of its readings is run."""
+
+    mu: float = Field(
+        0.01,
+        ge=0,
+        description="Weight of (mu/2) |x - x_0|^2; tune in 0.001 to 1. Few local steps need a large one: "
+        "duals take hold only as fast as local training follows them.",
+    )
+    version: Literal["dual", "prox"] = Field(
+        "dual",
+        description="dual: the paper's method, whose clients keep a dual variable from round to round; "
+        "prox: without it and averaged by size, which is FedProx, for clients that rarely come back.",
+    )
+    weighting: Literal["uniform", "size"] = Field(
+        "uniform",
+        description="What the dual version minimises: the plain mean of the clients' losses, or their mean by image "
+        "count. The prox version is always by image count.",
+    )
+
+    @model_validator(mode="after")
+    def _settings_fit_the_version(self) -> Self:
+        if self.version == "dual" and self.mu == 0:
+            raise ValueError("version dual divides by mu, so mu must be above 0; version prox with mu 0 is FedAvg")
+        if self.version == "prox" and self.weighting == "size":
+            raise ValueError("weighting is used by version dual only (prox is by image count); set it to uniform")
+        return self
+
+
+def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
+    """One round: local training, then x_0 = mean of the participants' x_i - (1/n) sum of all clients' y_i / mu."""
+    s: Settings = fed.method
+    clients = fed.sample()
+
+    if s.version == "prox":
+        near = TermSpec("prox", {"mu": s.mu})
+        updates = fed.train(clients, start, stage=1, name="local training", guides=[start], term=near)
+        return fed.average(updates, name="average by size")
+
+    n, images = len(fed.clients), sum(fed.clients.values())
+    scales = {c: n * fed.clients[c] / images if s.weighting == "size" else 1.0 for c in clients}
+    terms = {c: TermSpec("dual", {"mu": s.mu, "scale": scales[c]}) for c in clients}
+    updates = fed.train(clients, start, stage=1, name="local training", guides=[start], term=terms)
+
+    # The duals' changes are mu (x_0 - x_i): the server adds them up itself, and nothing more travels.
+    fed.record.weights = {update.client: 1 / len(updates) for update in updates}
+    back = [update.model for update in updates], [update.samples for update in updates]
+    parts = (*back, start, fed.server_state, s.mu, n)
+    model: ModelRef
+    model, fed.server_state = fed.server_task(
+        "average-with-duals", *parts, name="average with duals", clients=len(updates)
+    )
+    return model

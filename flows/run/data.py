@@ -1,0 +1,250 @@
+"""The data stages: ingest and partition, into DVC's ``data/`` or into a folder of the runs.
+
+A folder of the runs is named by the settings that decide the images; when its source changes, a new one is made beside
+it (``<name>-2``, ...), so that earlier runs keep theirs. Its partitions lie in ``clients`` and ``clients-<digest>``.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.engine.environment import runs_root
+from flows.run.minimum_images import check_enough
+from flows.run.open import DataPaths
+from flows.settings.schema import Settings
+from models.errors import UserError
+from models.files import remove
+from tasks.core.locks import one_at_a_time
+from tasks.core.store import Store, digest_of
+
+if TYPE_CHECKING:
+    from tasks.data.ingest.settings import IngestSettings
+    from tasks.data.ingest.source_state import Look
+
+ProgressCall = Callable[[int, "int | None"], None]
+Tell = Callable[[str], None]
+
+
+def ingest_stage(
+    settings: Settings, root: Path, progress: ProgressCall | None = None, workers: int | None = None
+) -> dict[str, Any]:
+    """Ingests into ``root/dataset`` and writes the counts per reason to ``root/ingest.json``, a DVC metric."""
+    from tasks.data.ingest.ingest import ingest
+
+    summary = ingest(settings.ingest, root / "dataset", settings.seed, progress, workers, _memory())
+    _write_counts(root, summary)
+    return summary
+
+
+def _write_counts(root: Path, summary: dict[str, Any]) -> None:
+    Store(root).write_json("ingest.json", {key: summary[key] for key in ("images", "reasons", "splits")})
+
+
+def partition_stage(settings: Settings, root: Path) -> dict[str, Any]:
+    """Partitions ``root/dataset`` into ``root/clients`` and writes ``root/partition.json``, a DVC metric."""
+    from tasks.data.partition.stage import figures, partition
+
+    summary = partition(root / "dataset", settings.partition, root / "clients", settings.seed)
+    Store(root).write_json("partition.json", figures(summary))
+    return summary
+
+
+def prepare_data(settings: Settings, progress: ProgressCall | None = None, tell: Tell | None = None) -> DataPaths:
+    """Data for these settings and their source: ``data/`` if it is that, else a folder of the runs, made once.
+
+    One process prepares; another one that needs the same data waits for it.
+
+    Args:
+        settings: Effective settings.
+        progress: Called with (files read, total or ``None``) now and then.
+        tell: Takes a line about a source that has changed or is not there; default: a warning of the log.
+
+    Raises:
+        UserError: If the source is not usable.
+    """
+    from tasks.data.formats.files.tree import RUNS_MARKER
+    from tasks.data.ingest.source_state import look_at
+    from tasks.data.partition.stage import partition
+
+    tell = tell or logging.getLogger(__name__).warning
+    found = _find(settings, look_at(settings.ingest))
+    if found.clients is None:
+        place = _own_folder(settings)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (runs_root() / RUNS_MARKER).touch()  # a source that contains the runs is read without them
+        with one_at_a_time(place, "prepares data"):
+            found = _find(settings, look_at(settings.ingest))
+            if found.root is None:
+                found = _ingested(settings, found, progress, tell)
+            if found.clients is None:
+                clients = _clients_folder(settings, found.dataset)
+                partition(found.dataset, settings.partition, clients, settings.seed)
+                found = _Found(found.root, clients, found.note)
+    if found.root is not None and found.root != Path("data"):
+        _finish(found.root)
+    if found.note:
+        tell(found.note)
+    assert found.clients is not None
+    return DataPaths(found.dataset, found.clients)
+
+
+def _finish(root: Path) -> None:
+    """Does what a process that was ended just after the data set was in place had left to do."""
+    summary = _read(root / "dataset" / "dataset.json")
+    if not (root / "ingest.json").exists() and {"images", "reasons", "splits"} <= set(summary):
+        _write_counts(root, summary)
+    for left in [*root.glob("*.tmp"), root / ".dataset.parts"]:
+        remove(left)
+
+
+def find_data(settings: Settings) -> DataPaths | None:
+    """Data that were made with these settings from their source as it is: ``None`` if there are none."""
+    from tasks.data.ingest.source_state import look_at
+
+    found = _find(settings, look_at(settings.ingest))
+    return None if found.clients is None else DataPaths(found.dataset, found.clients)
+
+
+def require_data(settings: Settings, root: Path = Path("data")) -> DataPaths:
+    """``data/`` as DVC's stages made it.
+
+    Raises:
+        UserError: If it is missing or was made with other settings.
+    """
+    for folder, section, name in (("dataset", settings.ingest, "ingest"), ("clients", settings.partition, "partition")):
+        file = root / folder / f"{folder}.json"
+        if not _same(file, section, settings.seed):
+            raise UserError(
+                f"the data were not made with these settings ({name})" if file.exists() else "there are no data yet",
+                where=root / folder,
+                hint=f"dvc repro, or fedscene data {name}",
+            )
+    return DataPaths(root / "dataset", root / "clients")
+
+
+def source_change(settings: "IngestSettings", root: Path = Path("data")) -> str:
+    """How the source differs from what ``root/dataset`` was made from, in one line; "" if it does not, or is gone."""
+    from tasks.data.ingest.file_hashes import Memory
+    from tasks.data.ingest.source_state import change_since, look_at
+
+    look = look_at(settings)
+    if look.drawn or look.gone or not (root / "dataset").is_dir():
+        return ""
+    return change_since(root / "dataset", look, Memory(_memory(), look.where))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What there is: the folder of the data set, the partition's, and a line about the source."""
+
+    root: Path | None
+    clients: Path | None = None
+    note: str = ""
+
+    @property
+    def dataset(self) -> Path:
+        assert self.root is not None
+        return self.root / "dataset"
+
+
+def _find(settings: Settings, look: "Look") -> _Found:
+    """The data set made with these settings from this source; the newest one when the source is gone."""
+    from tasks.data.ingest.file_hashes import Memory
+    from tasks.data.ingest.source_state import change_since
+
+    note, memory = "", Memory(_memory(), look.where)
+    for root in _made(settings):
+        if look.gone:
+            note = f"the source is not there now ({look.where}): what was prepared from it is used, {root}"
+        elif not look.drawn and (change := change_since(root / "dataset", look, memory)):
+            note = note or f"the source has changed since {root} was made: {change}"
+            continue
+        else:
+            note = ""
+        return _Found(root, _clients(settings, root), note)
+    return _Found(None, None, note)
+
+
+def _ingested(settings: Settings, found: _Found, progress: ProgressCall | None, tell: Tell) -> _Found:
+    """A data set in a folder that has none yet."""
+    root = next(folder for folder in _folders(settings) if not (folder / "dataset" / "dataset.json").exists())
+    if found.note:
+        tell(f"{found.note}; preparing again, into {root}")
+    check_enough(settings)
+    ingest_stage(settings, root, progress)
+    return _Found(root, _clients(settings, root))
+
+
+def _folders(settings: Settings) -> Iterator[Path]:
+    """The runs' folders for data of these settings, the first one first, without end."""
+    first, number = _own_folder(settings), 1
+    while True:
+        yield first if number == 1 else first.with_name(f"{first.name}-{number}")
+        number += 1
+
+
+def _made(settings: Settings) -> list[Path]:
+    """Folders with a data set of these settings: ``data/``, then the runs', the newest first."""
+    own = []
+    for folder in _folders(settings):
+        if not folder.is_dir():
+            break
+        if (folder / "dataset" / "dataset.json").exists():
+            own.append(folder)
+    common = Path("data")
+    made = [common] if _same(common / "dataset" / "dataset.json", settings.ingest, settings.seed) else []
+    return made + own[::-1]
+
+
+def _clients(settings: Settings, root: Path) -> Path | None:
+    """The partition of these settings of the data set in ``root``, if it was made."""
+    digest = _read(root / "dataset" / "dataset.json").get("digest")
+    for folder in (root / "clients", _clients_folder(settings, root / "dataset")):
+        file = folder / "clients.json"
+        if _same(file, settings.partition, settings.seed) and _read(file).get("dataset_digest") == digest:
+            return folder
+    return None
+
+
+def _clients_folder(settings: Settings, dataset: Path) -> Path:
+    """Where the runs' partition of these settings of a data set lies: beside it, unless that is DVC's.
+
+    The first one is called ``clients``, as in ``data/``.
+    """
+    from tasks.core.context import DATA_CODE, code_digest
+
+    digest = _read(dataset / "dataset.json").get("digest")
+    values = settings.partition.model_dump(mode="json")
+    name = f"clients-{digest_of(values, settings.seed, digest, code_digest(DATA_CODE))[:12]}"
+    if dataset.parent == Path("data"):
+        return _own_folder(settings) / name
+    return dataset.parent / (name if (dataset.parent / "clients").exists() else "clients")
+
+
+def _own_folder(settings: Settings) -> Path:
+    """The data's first folder under the runs, named by all that decides the images but the source's content."""
+    from tasks.core.context import DATA_CODE, code_digest
+    from tasks.data.ingest.source_state import source_path
+
+    values = settings.ingest.model_dump(mode="json") | {"path": str(source_path(settings.ingest))}
+    return runs_root() / "data" / digest_of(values, settings.seed, code_digest(DATA_CODE))[:12]
+
+
+def _memory() -> Path:
+    """Where the hashes of the sources' files are remembered."""
+    return runs_root() / "data" / ".sources"
+
+
+def _same(file: Path, section: Any, seed: int) -> bool:
+    """Whether a stage's summary names these settings and this seed."""
+    if not file.exists():
+        return False
+    summary = _read(file)
+    return summary.get("settings") == section.model_dump(mode="json") and summary.get("seed") == seed
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A stage's summary; DVC may have linked it."""
+    return Store(file.parent, linked_files=True).read_json(file.name)

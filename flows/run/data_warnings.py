@@ -1,0 +1,28 @@
+"""What a person should know of the data before a run's figures are read."""
+
+from flows.run.open import DataPaths
+
+
+def data_remarks(data: DataPaths) -> list[str]:
+    """Sentences on files and sites that take no part, what the partition warned of, and sets too small to judge by.
+
+    Raises:
+        UserError: If the data are missing or damaged.
+    """
+    from tasks.data.clients import load_clients
+    from tasks.data.dataset import load_dataset
+    from tasks.data.ingest.unusable_files import unusable, unusable_line
+    from tasks.data.partition.participation import absent_sites_line, untrained_sites
+    from tasks.evaluation.verdict import warnings
+
+    dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
+    absent = absent_sites_line(list(untrained_sites(dataset, clients)), len(set(dataset.sites.tolist())))
+    sizes = {key: float(len(dataset.indices(split))) for key, split in (("images", "test"), ("val_images", "val"))}
+    small = warnings({key: size for key, size in sizes.items() if size})
+    without = [] if sizes["val_images"] else ["there are no validation images: the best round is chosen on test images"]
+    return [
+        *filter(None, [unusable_line(unusable(data.dataset)), absent]),
+        *clients.summary.get("warnings", []),
+        *small,
+        *without,
+    ]

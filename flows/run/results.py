@@ -1,0 +1,67 @@
+"""What a finished run hands on: the small files that DVC records, and networks for MLflow."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.run.open import Run
+from flows.settings.schema import Settings, as_values
+from models.files import copy_file, remove
+from tasks.core.context import RunContext
+from tasks.core.records import VERSION, ModelRef, RoundRecord
+from tasks.core.store import Store
+from tasks.data.run_data import load_run_data
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
+
+def export(run: Run, settings: Settings, records: list[RoundRecord], report: Path, out: Path) -> None:
+    """Writes the federation's DVC outputs: ``model/`` with what is needed to load it, metrics, one row per round.
+
+    Args:
+        run: The run.
+        settings: Its settings.
+        records: Its rounds.
+        report: Its report, which holds ``metrics.json`` and ``rounds.csv``.
+        out: The folder to write to.
+    """
+    remove(out / "model")  # with what an earlier model had and this one has not; DVC does the same
+    store, target = Store(run.root), Store(out / "model")
+    target.put_state("model.safetensors", store.get_state(records[-1].model))
+    if run.context.tables:
+        target.put_state("labels.safetensors", store.get_state(run.context.tables))
+    target.write_json(
+        "model.json",
+        {
+            "version": VERSION,
+            "classes": list(run.context.classes),
+            "model": as_values(settings)["model"],
+            "digest": records[-1].model.digest,
+            "run_id": run.id,
+            "image_size": settings.ingest.image_size,
+        },
+    )
+    for name in ("metrics.json", "rounds.csv"):
+        copy_file(report / name, out / name)
+
+
+def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.Module, np.ndarray, dict[str, Any]]]":
+    """Makes a network that maps images to probabilities, with an example and what its user must know."""
+
+    def make() -> "tuple[nn.Module, np.ndarray, dict[str, Any]]":
+        from models.export import Probabilities
+        from tasks.core.network import build_network
+
+        network = build_network(context, context.open_store(), ref).cpu().eval()
+        example = load_run_data(context)[0].images[:2].astype("float32") / 255.0
+        about = {
+            "labels": list(context.classes),
+            "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, squashed to this size",
+            "output": "probabilities [N, C] in the order of the labels; "
+            f"from {context.evaluation.threshold:g} a label is predicted",
+        }
+        return Probabilities(network).eval(), example, about
+
+    return make

@@ -1,0 +1,78 @@
+"""Whether the sections of the settings fit together: method, network, loss and number of clients."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flows.methods import RunFacts, load_method
+from models.registry import NETWORKS
+from models.timm_settings import FAMILIES, check_image_size
+
+if TYPE_CHECKING:
+    from models.settings import ModelSettings
+    from tasks.core.federation_settings import FederationSettings
+    from tasks.core.train_settings import TrainSettings
+    from tasks.data.ingest.settings import IngestSettings
+    from tasks.data.partition import PartitionSettings
+
+
+class RunSettings(Protocol):
+    """The sections of the settings that are compared here."""
+
+    ingest: "IngestSettings"
+    partition: "PartitionSettings"
+    model: "ModelSettings"
+    method: Any
+    train: "TrainSettings"
+    federation: "FederationSettings"
+
+    @property
+    def objective_name(self) -> str:
+        """The objective in effect."""
+        ...
+
+
+def check_agreement(settings: "RunSettings") -> None:
+    """Refuse settings that contradict each other.
+
+    Raises:
+        ValueError: The loss does not fit the network, the network not the method, or there are too few clients.
+        UserError: The network's patches do not cover the images.
+    """
+    model, method = settings.model.name, settings.method.name
+    fitting = NETWORKS[model].objectives
+    if settings.objective_name not in fitting:
+        raise ValueError(
+            f"objective.name {settings.objective_name} does not fit model.name {model}, "
+            f"which can be trained with {', '.join(fitting)}"
+        )
+    if bool(NETWORKS[model].private) != (method == "xuesgcn"):
+        raise ValueError(
+            "network and method xuesgcn go together, as its scenes have a rule of their own at the server; "
+            f"found model.name {model} and method.name {method}. --preset xuesgcn sets both"
+        )
+    clients = settings.partition.clients
+    if clients is not None and (settings.federation.clients_per_round or 0) > clients:
+        raise ValueError(
+            f"federation.clients_per_round {settings.federation.clients_per_round} is more than "
+            f"partition.clients {clients}"
+        )
+    if model in FAMILIES:
+        check_image_size(model, settings.model.timm, settings.ingest.image_size)
+    check_method(settings, clients)
+
+
+def check_method(settings: "RunSettings", clients: int | None) -> None:
+    """Refuse settings that the chosen method does not go with.
+
+    Args:
+        settings: The settings of a run.
+        clients: Number of clients of the partition; ``None`` while that is not known.
+
+    Raises:
+        ValueError: The method refuses them.
+    """
+    check = getattr(load_method(settings.method.name), "check", None)
+    if check is not None:
+        facts = RunFacts(
+            settings.method.chosen, settings.model, settings.train, clients, settings.federation.clients_per_round
+        )
+        check(facts)

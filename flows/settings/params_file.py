@@ -1,0 +1,57 @@
+"""``params.yaml`` written in place: comments, order and what did not change stay."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flows.settings.schema import Settings, as_values, flat, load_settings, read_yaml
+from models.files import write_text
+from tasks.versioning import dvc
+
+
+def write_settings(file: Path, settings: Settings, complete: bool = False) -> list[str]:
+    """Makes a settings file say what is in effect; returns one line per change, none for a new file.
+
+    Args:
+        file: Written in place, or made.
+        settings: What is in effect.
+        complete: Add the keys that the file leaves to their defaults too: what DVC tracks must stand in it.
+
+    Raises:
+        UserError: If the file is there and is no settings file.
+    """
+    values = as_values(settings)
+    if not file.exists():
+        write_text(file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+        return []
+    present, written = as_values(load_settings(file)), read_yaml(file)
+    now, changes = flat(present), dvc.nested_changes(present, values)
+    added = {k: v for k, v in _left_out(written, values).items() if k not in changes} if complete else {}
+    if changes or added:
+        dvc.write_params(file, added | changes, create=True)
+    lines = [f"{key}: {now.get(key)} -> {value}" for key, value in changes.items()]
+    return lines + [f"{key}: added, {value}" for key, value in added.items()]
+
+
+def settings_text(file: Path, settings: Settings) -> tuple[bytes, list[str]]:
+    """What ``write_settings`` would make of a file, and the lines that it would return; the file stays as it is."""
+    with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
+        copy = Path(folder) / file.name
+        if file.exists():
+            copy.write_bytes(file.read_bytes())
+        lines = write_settings(copy, settings)
+        return copy.read_bytes(), lines
+
+
+def _left_out(written: Mapping[str, Any], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value of what ``values`` have and a file does not, a section that it lacks as a whole."""
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in written:
+            out[f"{prefix}{key}"] = value
+        elif isinstance(value, Mapping) and isinstance(written[key], Mapping):
+            out |= _left_out(written[key], value, f"{prefix}{key}.")
+    return out

@@ -1,0 +1,285 @@
+"""What ``params.yaml`` holds: one section per stage, composed here and checked whole before any work starts."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, create_model, field_validator, model_validator
+
+from flows.methods import METHODS, load_method
+from flows.settings.consistency import check_agreement
+from models.base_settings import Section
+from models.errors import UserError
+from models.registry import NETWORKS
+from models.settings import ModelSettings
+from tasks.client.objectives import OBJECTIVES, load_objective
+from tasks.core.evaluation_settings import EvaluationSettings
+from tasks.core.federation_settings import FederationSettings
+from tasks.core.train_settings import TrainSettings
+from tasks.core.yaml_words import CONSTRUCTION_FAULTS, quotes_hint
+from tasks.data.ingest.ingest import IngestSettings
+from tasks.data.partition import PartitionSettings
+from tasks.report.report import ReportSettings
+from tasks.tracking.settings import TrackingSettings
+
+
+def _choice(title: str, names: Iterable[str], load: Any, default: str, about: str) -> type[Section]:
+    """A section with a ``name`` and one block per name, each block the module's own ``Settings``."""
+    blocks = {name: (load(name).Settings, Field(default_factory=load(name).Settings)) for name in names}
+    fields = {"name": (str, Field(default, description=about))} | blocks
+    return create_model(title, __base__=Section, **fields)  # type: ignore[call-overload]
+
+
+_Method = _choice(
+    "MethodSettings", METHODS, load_method, "fmman", "The federated algorithm; `fedscene methods` lists them."
+)
+_Objective = _choice(
+    "ObjectiveSettings",
+    OBJECTIVES,
+    load_objective,
+    "native",
+    "The loss; `fedscene methods` lists them, and native is the network's own.",
+)
+
+
+# Where pydantic says that a text was wanted.
+_WANTED = {"string_type": "a text is needed", "path_type": "a path is needed", "invalid_key": "a key is a text"}
+
+
+class MethodSettings(_Method):  # type: ignore[valid-type,misc]
+    """Which federated algorithm runs, and the settings of each."""
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in METHODS:
+            raise ValueError(f"no such method; there are {', '.join(METHODS)}")
+        return name
+
+    @property
+    def chosen(self) -> Any:
+        """The chosen method's own settings."""
+        return getattr(self, self.name)
+
+
+class ObjectiveSettings(_Objective):  # type: ignore[valid-type,misc]
+    """Which loss clients minimise; ``native`` is the network's own."""
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in (*OBJECTIVES, "native"):
+            raise ValueError(f"no such objective; there are native, {', '.join(OBJECTIVES)}")
+        return name
+
+
+class Settings(Section):
+    """All settings of a run. ``fedscene settings`` prints them."""
+
+    seed: int = Field(7, ge=0, lt=2**63, description="Every random draw derives from it.")
+    ingest: IngestSettings = Field(default_factory=IngestSettings)
+    partition: PartitionSettings = Field(default_factory=PartitionSettings)
+    model: ModelSettings = Field(default_factory=ModelSettings)
+    objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
+    method: MethodSettings = Field(default_factory=MethodSettings)
+    train: TrainSettings = Field(default_factory=TrainSettings)
+    federation: FederationSettings = Field(default_factory=FederationSettings)
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    tracking: TrackingSettings = Field(default_factory=TrackingSettings)
+    report: ReportSettings = Field(default_factory=ReportSettings)
+
+    @property
+    def objective_name(self) -> str:
+        """The objective in effect: ``native`` resolved by the network."""
+        name: str = self.objective.name
+        return NETWORKS[self.model.name].objectives[0] if name == "native" else name
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> "Settings":
+        check_agreement(self)
+        return self
+
+
+def presets() -> list[str]:
+    """Names of the shipped presets."""
+    folder = resources.files("flows.settings") / "presets"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def about_preset(name: str) -> str:
+    """The first sentence of a preset's head comment."""
+    text = (resources.files("flows.settings") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+    head = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("# "))
+    return head.split(". ")[0].split(":  ")[0].split("   fedscene")[0].strip()
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    """A shipped preset, or a YAML file when ``name`` is a path.
+
+    Raises:
+        UserError: If there is neither.
+    """
+    if name in presets():
+        text = (resources.files("flows.settings") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
+        return _mapping(text, f"preset {name}")
+    if Path(name).suffix in (".yaml", ".yml"):
+        return read_yaml(Path(name))
+    raise UserError("no such preset", where="--preset", expected=f"{', '.join(presets())}, or a YAML file", found=name)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A settings file.
+
+    Raises:
+        UserError: If it is missing, no YAML, or no mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        hint = "fedscene settings --preset demo --out params.yaml writes one"
+        raise UserError("cannot read the settings file", where=path, found=error, hint=hint) from error
+    if not text.strip():  # `fedscene settings > params.yaml` empties the file before it is read
+        hint = "use fedscene settings --out FILE to write a settings file; restore this one from git if it was emptied"
+        raise UserError("the settings file is empty", where=path, hint=hint)
+    return _mapping(text, str(path))
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice, of which YAML would silently keep the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict:
+        """A mapping with every key once."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"key {twice[0]} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _mapping(text: str, where: str) -> dict[str, Any]:
+    try:
+        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, *CONSTRUCTION_FAULTS) as error:
+        raise UserError("the settings are not valid YAML", where=where, found=error) from error
+    if value is None:  # nothing but comments
+        return {}
+    if not isinstance(value, dict):
+        raise UserError("settings must be a mapping of sections", where=where, found=type(value).__name__)
+    return value
+
+
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """``section.key=value`` texts as dotted name -> value, the value read as YAML.
+
+    Raises:
+        UserError: If one has no ``=`` or its value is not YAML.
+    """
+    out: dict[str, Any] = {}
+    for text in overrides:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise UserError("an override is written section.key=value", where="--set", found=text)
+        try:
+            out[key.strip()] = yaml.safe_load(value)
+        except (yaml.YAMLError, *CONSTRUCTION_FAULTS) as error:
+            hint = f"quote it twice, for the shell and for YAML: --set \"{key}='{value}'\"" if len(value) < 40 else None
+            raise UserError("the value is not valid YAML", where=f"--set {key}", found=value, hint=hint) from error
+    return out
+
+
+def merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings merged, ``top`` over ``base``."""
+    out = dict(base)
+    for key, value in top.items():
+        both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
+        out[key] = merge(out[key], value) if both else value
+    return out
+
+
+def nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
+    out: dict[str, Any] = {}
+    for name, value in dotted.items():
+        for key in reversed(name.split(".")):
+            value = {key: value}
+        out = merge(out, value)
+    return out
+
+
+def load_settings(
+    params: Path | None = None, preset: Sequence[str] = (), overrides: Sequence[str] = (), where: str = ""
+) -> Settings:
+    """The effective settings: built-in defaults, then the file, then the presets in order, then the overrides.
+
+    Args:
+        params: A settings file. Without one and without presets, ``params.yaml`` here if it exists.
+        preset: Names of shipped presets or paths of YAML files.
+        overrides: ``section.key=value`` texts.
+        where: What to name in an error instead of the sources.
+
+    Raises:
+        UserError: If anything is unknown, of a wrong type, or does not fit together; it names the key.
+    """
+    if params is None and not preset and Path("params.yaml").exists():
+        params = Path("params.yaml")
+    values: dict[str, Any] = read_yaml(params) if params else {}
+    for name in preset:
+        values = merge(values, load_preset(name))
+    values = merge(values, nested(parse_overrides(overrides)))
+    sources = [str(params)] * bool(params) + [f"preset {name}" for name in preset] + ["--set"] * bool(overrides)
+    return validate(values, where or ", ".join(sources) or "defaults")
+
+
+def validate(values: Mapping[str, Any], where: str) -> Settings:
+    """Settings from plain values; every fault is named in one error."""
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        lines = [_fault(entry) for entry in error.errors(include_url=False)]
+        raise UserError(
+            "the settings are not valid" if len(lines) > 1 else f"not a valid setting: {lines[0]}",
+            where=where,
+            found="\n    " + "\n    ".join(lines) if len(lines) > 1 else None,
+        ) from error
+
+
+def _fault(entry: Any) -> str:
+    """One line: the dotted key, what was expected and what was found."""
+    key = ".".join(str(part) for part in entry["loc"]) or "settings"
+    if entry["type"] == "extra_forbidden":
+        known = _known_keys(entry["loc"][:-1])
+        near = difflib.get_close_matches(str(entry["loc"][-1]), known, n=1)
+        guess = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
+        return f"{key}: unknown key; {guess}"
+    message = entry["msg"].removeprefix("Value error, ")
+    if entry["type"] == "value_error":
+        return f"{key}: {message}"
+    shown = repr(entry["input"])
+    line = f"{key}: {_WANTED.get(entry['type'], message)}; found {shown if len(shown) < 200 else shown[:200] + ' ...'}"
+    hint = quotes_hint(entry["input"]) if entry["type"] in (*_WANTED, "literal_error") else ""
+    return f"{line} ({hint})" if hint else line
+
+
+def _known_keys(loc: Sequence[Any]) -> list[str]:
+    """Keys of the section at ``loc``."""
+    section: Any = Settings
+    for part in loc:
+        section = section.model_fields[part].annotation
+    return sorted(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Leaves of nested mappings as dotted name -> value."""
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        out |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return out
+
+
+def as_values(settings: Settings) -> dict[str, Any]:
+    """Plain JSON/YAML values of all settings, defaults included."""
+    return settings.model_dump(mode="json")

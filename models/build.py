@@ -1,0 +1,123 @@
+"""Start values that depend on a generator alone: the same model whatever ran before, in whichever thread."""
+
+from importlib import import_module
+
+import torch
+from torch import nn
+
+from models.classifiers.backbones import Backbone, load_backbone_weights
+from models.initializers import StartValues, he_fan_out, uniform_fan_in
+from models.registry import NETWORKS, Problem
+from models.settings import ModelSettings
+from models.timm_settings import FAMILIES
+
+DEFAULT = StartValues(conv=he_fan_out, linear=uniform_fan_in)
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d)
+NORM = (*BATCH_NORM, nn.LayerNorm, nn.GroupNorm)
+
+
+def build_model(settings: ModelSettings, problem: Problem) -> nn.Module:
+    """Build the network that ``settings.name`` names, on the CPU.
+
+    Its weights are PyTorch's own start values from the global generator: call ``initialise``,
+    or load a state, before use.
+
+    Args:
+        settings: The whole model section.
+        problem: What it is built for; ``label_table`` may be None for networks that don't need labels.
+    """
+    network = NETWORKS[settings.name]
+    assert problem.label_table is not None or not network.needs_labels, f"{settings.name} needs a label table"
+    model: nn.Module = import_module(network.module).build(settings, problem)
+    return model
+
+
+def initialise(model: nn.Module, generator: torch.Generator) -> None:
+    """Draw every parameter of ``model`` anew, in the order of its modules, and reset its running statistics.
+
+    - convolutions: normal, variance 2 / fan_out (He), as torchvision's ResNets; bias, where there is one, 0;
+    - linear layers: weight and bias uniform within 1 / sqrt(fan_in) (C-Tran);
+    - BatchNorm, LayerNorm and GroupNorm: weight 1, bias 0; running mean 0, variance 1, counter 0;
+    - modules with parameters of their own bring ``initialise_parameters(generator)``;
+    - a module with an attribute ``start_values`` (``models.initializers.StartValues``) has other rules for itself and
+      all modules within: timm's networks, attention's queries, keys and values, XueSGCN's graph convolutions.
+
+    Constants outside the state dict (label table, ImageNet's mean) stay as they are. A parameter or a buffer of the
+    state dict that none of these rules covers is a programming error, and named.
+
+    Args:
+        model: A network on the CPU; drawing on a GPU would give other numbers.
+        generator: A CPU generator; equal seeds give equal models.
+    """
+    left = set(model.state_dict()) - _initialise_within(model, "", DEFAULT, generator)
+    assert not left, f"no start values for {sorted(left)}"
+
+
+def _initialise_within(module: nn.Module, prefix: str, rules: StartValues, generator: torch.Generator) -> set[str]:
+    """Set the module and all within it by ``rules``; the names of the tensors that got values."""
+    own = getattr(module, "start_values", rules)
+    assert isinstance(own, StartValues), f"start_values of {prefix or 'the model'} is no set of rules"
+    done = {prefix + name for name in _initialise_module(module, own, generator)}
+    for name, child in module.named_children():
+        done |= _initialise_within(child, f"{prefix}{name}.", own, generator)
+    return done
+
+
+def _initialise_module(module: nn.Module, rules: StartValues, generator: torch.Generator) -> set[str]:
+    """Set the module's own parameters and buffers; the names of those that a rule is known for."""
+    own_rule = getattr(module, "initialise_parameters", None)
+    if isinstance(module, nn.Conv2d):
+        rules.conv(module, generator)
+    elif isinstance(module, nn.Linear):
+        rules.linear(module, generator)
+    elif isinstance(module, NORM):
+        if module.weight is not None:
+            nn.init.ones_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+        if isinstance(module, BATCH_NORM):
+            module.reset_running_stats()
+    elif own_rule is not None:
+        own_rule(generator)
+    else:
+        own = {name: tensor for name, tensor in module.named_parameters(recurse=False) if name in rules.tensors}
+        for name, tensor in own.items():
+            rules.tensors[name](tensor, generator)
+        return set(own)
+    return {name for name, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
+
+
+def check_weights(settings: ModelSettings, image_size: int) -> None:
+    """Refuse a weight file that does not fit, before any image is read.
+
+    Args:
+        settings: The model section.
+        image_size: Side of the square images, pixels.
+
+    Raises:
+        UserError: As ``models.classifiers.backbones.load_backbone_weights``.
+    """
+    if not settings.weight_files:
+        return
+    plain = settings.name if settings.name in FAMILIES else "resnet18"
+    model = build_model(settings.model_copy(update={"name": plain}), Problem(("any",), image_size))
+    _load(model, settings)
+
+
+def _load(model: nn.Module, settings: ModelSettings) -> None:
+    for path in settings.weight_files:
+        backbone = model.get_submodule("backbone")
+        assert isinstance(backbone, Backbone), f"{settings.name} has no backbone to load weights into"
+        load_backbone_weights(backbone, path)
+
+
+def new_model(settings: ModelSettings, problem: Problem, generator: torch.Generator) -> nn.Module:
+    """Build, initialise and, where the settings name a file for it, load the backbone: the round-0 model.
+
+    Raises:
+        UserError: The weight file is missing, damaged or of another network, or the network does not fit the images.
+    """
+    model = build_model(settings, problem)
+    initialise(model, generator)
+    _load(model, settings)
+    return model

@@ -1,0 +1,192 @@
+"""Plain classifiers on timm's ViT, MLP-Mixer, ConvMixer and PoolFormer (spec 4.8, 4.9). Letters: B batch, D width.
+
+timm's constructors of the published variants accept no other width or depth, so its classes are called here with the
+variants' numbers. Start values are those that each network's authors or timm use.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models import initializers
+from models.classifiers.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone
+from models.classifiers.classifier import Classifier
+from models.initializers import StartValues
+from models.registry import Problem
+from models.settings import ModelSettings
+from models.timm_settings import VIT_HEADS, Variant, check_image_size
+
+LAYER_SCALE = 1e-5  # PoolFormer-S12 and -S24 start their layer scales here
+HALVES = (0.5, 0.5, 0.5)
+
+TRUNCATED = initializers.truncated_normal
+START_VALUES = {
+    # timm leaves the patch convolution at PyTorch's values. Class token as positions, as DeiT does.
+    "vit_tiny": StartValues(
+        conv=initializers.uniform_fan_in,
+        linear=TRUNCATED,
+        tensors=dict.fromkeys(("cls_token", "pos_embed"), initializers.truncated_normal_tensor),
+    ),
+    "mlp_mixer": StartValues(conv=initializers.lecun_normal, linear=initializers.xavier_uniform),
+    # Its convolutions are followed by an activation before BatchNorm: their scale matters, also the depthwise ones'.
+    "convmixer": StartValues(conv=initializers.uniform_fan_in, linear=initializers.uniform_fan_in),
+    "poolformer": StartValues(conv=TRUNCATED, linear=TRUNCATED, tensors={"scale": initializers.constant(LAYER_SCALE)}),
+}
+
+
+def vit_tiny(name: str, size: Variant, image_size: int) -> nn.Module:
+    """Vision transformer with a class token (Dosovitskiy et al., ICLR 2021)."""
+    from timm.models.vision_transformer import VisionTransformer
+
+    return VisionTransformer(
+        img_size=image_size,
+        patch_size=size.patch,
+        embed_dim=size.dims[0],
+        depth=size.blocks[0],
+        num_heads=VIT_HEADS,
+        num_classes=0,
+    )
+
+
+def mlp_mixer(name: str, size: Variant, image_size: int) -> nn.Module:
+    """MLP-Mixer (Tolstikhin et al., NeurIPS 2021): its token mixing has one weight per pair of patches."""
+    from timm.models.mlp_mixer import MlpMixer
+
+    return MlpMixer(
+        img_size=image_size,
+        patch_size=size.patch,
+        embed_dim=size.dims[0],
+        num_blocks=size.blocks[0],
+        num_classes=0,
+    )
+
+
+def convmixer(name: str, size: Variant, image_size: int) -> nn.Module:
+    """ConvMixer (Trockman and Kolter, TMLR 2023)."""
+    from timm.models.convmixer import ConvMixer
+
+    kernel, activation = {"convmixer_768_32": (7, nn.ReLU), "convmixer_1024_20_ks9_p14": (9, nn.GELU)}[name]
+    return ConvMixer(
+        dim=size.dims[0],
+        depth=size.blocks[0],
+        kernel_size=kernel,
+        patch_size=size.patch,
+        num_classes=0,
+        act_layer=activation,
+    )
+
+
+def poolformer(name: str, size: Variant, image_size: int) -> nn.Module:
+    """PoolFormer (Yu et al., CVPR 2022): tokens are mixed by 3 x 3 average pooling minus identity."""
+    from timm.layers import GroupNorm1
+    from timm.models.metaformer import MetaFormer
+
+    return MetaFormer(
+        depths=size.blocks,
+        dims=size.dims,
+        num_classes=0,
+        downsample_norm=None,
+        norm_layers=GroupNorm1,
+        mlp_act=nn.GELU,
+        mlp_bias=True,
+        layer_scale_init_values=LAYER_SCALE,
+        res_scale_init_values=(None,) * len(size.dims),
+        use_mlp_head=False,
+    )
+
+
+BUILDERS: dict[str, Callable[[str, Variant, int], nn.Module]] = {
+    "vit_tiny": vit_tiny,
+    "mlp_mixer": mlp_mixer,
+    "convmixer": convmixer,
+    "poolformer": poolformer,
+}
+
+
+class TimmBackbone(Backbone):
+    """One of timm's networks up to its pooled vector, under timm's parameter names.
+
+    Args:
+        settings: The model section; ``name`` is the family.
+        image_size: Side of the square images, pixels. For ViT and Mixer a part of the network: they have one position
+            or one token-mixing weight per patch, and refuse other sizes.
+
+    Raises:
+        UserError: The patches do not cover the images.
+    """
+
+    classifier = "head."
+
+    def __init__(self, settings: ModelSettings, image_size: int) -> None:
+        family, options = settings.name, settings.timm
+        halves = family in ("vit_tiny", "mlp_mixer")
+        super().__init__(*((HALVES, HALVES) if halves else (IMAGENET_MEAN, IMAGENET_STD)))
+        check_image_size(family, options, image_size)
+        self.family, size = family, options.scaled(family)
+        self.title, _ = options.chosen(family)
+        self.made = f"width {options.width:g}, depth {options.depth:g}, patches of {size.patch or 'no'} pixels"
+        self.width = size.dims[-1]
+        if family == "poolformer":
+            self.classifier = "head.fc."  # its head also holds the last norm
+        self.net = BUILDERS[family](self.title, size, image_size)
+        assert not draws_globally(self.net), "dropout here would draw from PyTorch's global generator"
+
+    @property
+    def start_values(self) -> StartValues:
+        """Rules for ``models.build``."""
+        return START_VALUES[self.family]
+
+    def pooled(self, x: Tensor) -> Tensor:
+        """Images [B, 3, S, S], float in [0, 1], to vectors [B, D]: ViT's class token, else the mean over positions."""
+        vectors: Tensor = self.net(self.normalise(x))
+        return vectors
+
+    @property
+    def published(self) -> nn.Module:
+        """The module of timm."""
+        return self.net
+
+    def adapt(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A published state; ViT's positions of another image size are resampled to this one's (bicubic, as timm does).
+
+        What cannot be resampled stays as it is, and is refused for its shape or values.
+        """
+        from timm.layers import resample_abs_pos_embed
+
+        found, own = state.get("pos_embed"), getattr(self.net, "pos_embed", None)
+        if found is None or own is None or found.shape == own.shape or not resampled(found, own):
+            return state
+        side = round((own.shape[1] - 1) ** 0.5)
+        return {**state, "pos_embed": resample_abs_pos_embed(found, new_size=[side, side], num_prefix_tokens=1)}
+
+
+def resampled(found: Tensor, own: Tensor) -> bool:
+    """Whether positions ``found`` [1, 1 + n, D] are a square grid of ordinary numbers behind a class token."""
+    plain = found.layout == torch.strided and found.is_floating_point() and not found.is_meta
+    if not plain or found.dim() != 3 or found.shape[0] != 1 or found.shape[2] != own.shape[2] or found.shape[1] < 2:
+        return False
+    return round((found.shape[1] - 1) ** 0.5) ** 2 == found.shape[1] - 1
+
+
+def draws_globally(net: nn.Module) -> bool:
+    """Whether a module of ``net`` would drop values or paths by PyTorch's global generator while training."""
+    from timm.layers import DropPath, PatchDropout
+
+    def rate(module: Any) -> float:
+        if isinstance(module, DropPath):
+            return float(module.drop_prob or 0.0)
+        return float(module.p) if isinstance(module, nn.modules.dropout._DropoutNd) else 0.0
+
+    return any(rate(module) > 0.0 or isinstance(module, PatchDropout) for module in net.modules())
+
+
+def build(settings: ModelSettings, problem: Problem) -> Classifier:
+    """The network that ``settings.name`` names, for the problem's classes and image size.
+
+    Raises:
+        UserError: The patches do not cover the images.
+    """
+    backbone = TimmBackbone(settings, problem.image_size)
+    return Classifier(backbone, len(problem.classes), settings.classifier.projection)

@@ -1,0 +1,17 @@
+"""FedLGT's client network (Liu et al., AAAI 2024; spec 4.3): no graph, embeddings of labels and states frozen."""
+
+from models.label_aware.fmman import FmmanNetwork
+from models.label_aware.label_graph import FrozenRows, frozen_states
+from models.registry import Problem
+from models.settings import ModelSettings
+
+OPTIONS = {"use_graph": False, "use_state": True, "state_combine": "add_embed", "state_words": "frozen"}
+
+
+def build(settings: ModelSettings, problem: Problem) -> FmmanNetwork:
+    """The network for the problem's classes; of ``model.fmman`` it takes the transformer's settings and ``z``."""
+    table, words = problem.label_table, problem.state_words
+    assert table is not None and words is not None, "FedLGT needs embeddings of labels and state words"
+    assert table.shape[0] == len(problem.classes), "one label embedding for each class"
+    options = settings.fmman.model_copy(update=OPTIONS)
+    return FmmanNetwork(settings.backbone, options, FrozenRows(table), frozen_states(words))

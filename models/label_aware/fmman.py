@@ -1,0 +1,194 @@
+"""FMMAN's client network; ``fedlgt`` and ``ctran`` beside it build theirs from its parts.
+
+Letters: B batch, S image tokens, C labels, d token width = the backbone's last width.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from models.classifiers.backbones import ResNetTokens
+from models.label_aware.label_graph import (
+    FrozenRows,
+    GaussianGraphAutoencoder,
+    StateTable,
+    adjacency,
+    combine_states,
+    edge_strength,
+    edges,
+    frozen_states,
+)
+from models.label_aware.label_transformer import LabelTransformer, uniform_by_fan_in
+from models.registry import Problem
+from models.settings import BackboneSettings, FmmanSettings, ModelSettings
+
+UNKNOWN = -1
+
+
+class HeadOutput(NamedTuple):
+    """What the head computes for one batch under one set of states; from ``features`` on None without the graph.
+
+    Attributes:
+        logits: [B, C], before the sigmoid.
+        z: Contrastive feature [B, d], or [B, 2d] with ``z: concat``.
+        masked_labels: Lt [B, C, d] (eq 3), the autoencoder's target.
+        features: F [B, C, d] (eq 7).
+        reconstruction: R [B, C, d].
+        mean, deviation: Of the Gaussian that F is drawn from [B, C, d]; the deviation may be negative.
+        strength: Er [B, C, C], edge strengths with unit diagonal.
+        adjacency: A [B, C, C], Er normalised.
+    """
+
+    logits: Tensor
+    z: Tensor
+    masked_labels: Tensor
+    features: Tensor | None = None
+    reconstruction: Tensor | None = None
+    mean: Tensor | None = None
+    deviation: Tensor | None = None
+    strength: Tensor | None = None
+    adjacency: Tensor | None = None
+
+
+class LabelReadout(nn.Module):
+    """logit_c = w_c . h_c + b_c: each label token is read by its own row (spec 1.7)."""
+
+    def __init__(self, classes: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(classes, dim))
+        self.bias = nn.Parameter(torch.zeros(classes))
+
+    def initialise_parameters(self, generator: torch.Generator) -> None:
+        """Uniform within 1 / sqrt(d), as the linear layer that it stands for."""
+        uniform_by_fan_in(self.weight, self.weight.shape[1], generator)
+        uniform_by_fan_in(self.bias, self.weight.shape[1], generator)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Label tokens [B, C, d] to logits [B, C]."""
+        return (tokens * self.weight).sum(-1) + self.bias
+
+
+class FmmanNetwork(nn.Module):
+    """Image tokens and label tokens in one transformer, label tokens from the masked label graph.
+
+    Args:
+        backbone: The image encoder.
+        options: Graph, states and transformer.
+        labels: A module that returns the label table L [C, d].
+        states: A module that returns the state table e [3, d]; None where states are numbers or play no part.
+    """
+
+    def __init__(
+        self, backbone: BackboneSettings, options: FmmanSettings, labels: nn.Module, states: nn.Module | None
+    ) -> None:
+        super().__init__()
+        self.options = options
+        self.backbone = ResNetTokens(backbone)
+        self.labels, self.state_table = labels, states
+        classes, dim = self.label_table.shape
+        assert dim == self.backbone.width, f"label table {dim} wide, backbone {self.backbone.width}"
+        self.graph = (
+            GaussianGraphAutoencoder(dim, options.heads, options.gae_scale, options.gae_residual)
+            if options.use_graph
+            else None
+        )
+        ff = max(1, round(dim * options.ff_ratio))
+        self.transformer = LabelTransformer(dim, options.layers, options.heads, ff, options.dropout)
+        self.readout = LabelReadout(classes, dim)
+
+    @property
+    def label_table(self) -> Tensor:
+        """L [C, d]: frozen unit rows, or C-Tran's learnt ones."""
+        table: Tensor = self.labels()
+        return table
+
+    def unknown(self, batch: int) -> Tensor:
+        """States of images nothing is known about: -1 everywhere, int64 [batch, C]."""
+        table = self.label_table
+        return torch.full((batch, table.shape[0]), UNKNOWN, dtype=torch.int64, device=table.device)
+
+    def encode_image(self, x: Tensor) -> Tensor:
+        """Images [B, 3, H, W], float in [0, 1], to image tokens F_scene [B, S, d]; states play no part here."""
+        tokens: Tensor = self.backbone(x).flatten(2).transpose(1, 2)
+        return tokens
+
+    def _masked_labels(self, states: Tensor) -> Tensor:
+        """Lt [B, C, d] for states [B, C] (eq 3)."""
+        if not self.options.use_state:
+            return self.label_table.expand(len(states), -1, -1)
+        table = None if self.state_table is None else self.state_table()
+        return combine_states(self.label_table, states, self.options.state_combine, table)
+
+    def _label_tokens(self, states: Tensor) -> dict[str, Tensor]:
+        """What the labels give under states [B, C] (eqs 3-8): ``HeadOutput``'s fields from ``masked_labels`` on."""
+        masked = self._masked_labels(states)
+        if self.graph is None:
+            return {"masked_labels": masked}
+        strength = edge_strength(edges(masked), self.options.edge_act)
+        graph = adjacency(strength, self.options.adj_norm)
+        features, reconstruction, mean, deviation = self.graph(masked, graph)
+        return {
+            "masked_labels": masked,
+            "features": features,
+            "reconstruction": reconstruction,
+            "mean": mean,
+            "deviation": deviation,
+            "strength": strength,
+            "adjacency": graph,
+        }
+
+    def head(self, tokens: Tensor, states: Tensor) -> HeadOutput:
+        """Label states in, logits out (eqs 3-9).
+
+        Args:
+            tokens: Image tokens [B, S, d] of ``encode_image``.
+            states: int64 [B, C], -1 unknown, 0 known absent, 1 known present. In eval mode [1, C] stands for the
+                same states for all images: without noise the labels' part is then computed once.
+        """
+        batch, positions = tokens.shape[:2]
+        rows, classes = states.shape
+        assert classes == self.label_table.shape[0] and rows in ((batch,) if self.training else (1, batch)), (
+            f"states {tuple(states.shape)} for {batch} images"
+        )
+        parts = {
+            name: part if rows == batch else part.expand(batch, -1, -1)
+            for name, part in self._label_tokens(states).items()
+        }
+        labels = parts.get("features", parts["masked_labels"])
+        hidden = self.transformer(torch.cat([tokens, labels], dim=1))  # H [B, S + C, d]
+        z = _contrastive_feature(hidden, positions, self.options.z)
+        return HeadOutput(self.readout(hidden[:, positions:]), z, **parts)
+
+    def all_unknown(self, x: Tensor) -> HeadOutput:
+        """The head with every label of images x [B, 3, H, W] unknown: the use after training (D14)."""
+        return self.head(self.encode_image(x), self.unknown(len(x) if self.training else 1))
+
+    def features(self, x: Tensor) -> Tensor:
+        """What MOON contrasts: z [B, d] or [B, 2d] of images [B, 3, H, W] in [0, 1] with every label unknown."""
+        return self.all_unknown(x).z
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [B, C] of images [B, 3, H, W] in [0, 1] with every label unknown."""
+        return self.all_unknown(x).logits
+
+
+def _contrastive_feature(hidden: Tensor, positions: int, choice: str) -> Tensor:
+    """The feature z, [B, d] or [B, 2d] from H [B, S + C, d], S = ``positions`` image tokens in front."""
+    if choice == "all":
+        return hidden.mean(1)
+    image, labels = hidden[:, :positions].mean(1), hidden[:, positions:].mean(1)
+    return {"image": image, "labels": labels, "concat": torch.cat([image, labels], dim=-1)}[choice]
+
+
+def build(settings: ModelSettings, problem: Problem) -> FmmanNetwork:
+    """The network for the problem's classes with their embeddings, and with the state words' where they are frozen."""
+    options, table = settings.fmman, problem.label_table
+    assert table is not None and table.shape[0] == len(problem.classes), "one label embedding for each class"
+    states: nn.Module | None = None
+    if options.use_state and options.state_words == "frozen":
+        assert problem.state_words is not None, "frozen states need the embeddings of their words"
+        states = frozen_states(problem.state_words)
+    elif options.use_state and options.state_combine != "mul_scalar":
+        states = StateTable(table.shape[1], options.state_combine)
+    return FmmanNetwork(settings.backbone, options, FrozenRows(table), states)

@@ -1,0 +1,287 @@
+"""Frozen label embeddings L [C, d] (spec 1.3). Letters: C labels, w width of the source, d width of the network."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.classifiers.backbones import UNREADABLE, unread
+from models.errors import LabelError, UserError
+from models.files import replacing_file
+from models.settings import LabelSettings
+
+PROJECTION_SEED = 20250503  # of the one fixed projection from w to d; changing it changes every model
+LEXICAL_WIDTH = 4096  # hash buckets for letter groups
+LEXICAL_GRAMS = (2, 4)  # letters in a group
+STATE_WORDS = ("negative", "positive")  # absent, present (FedLGT's own table has them the other way round)
+SAME = 1e-6  # two labels whose cosine is within this of 1 have one embedding
+LONGEST_WAIT = 5.0  # seconds to find out that the model hub cannot be reached
+
+
+def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> Tensor:
+    """The label table: one unit row for each class, decided by the settings and the names alone.
+
+    Args:
+        settings: Source and its options.
+        classes: The C class names in the data set's order.
+        dim: d, the token width of the network. A source of another width goes through a fixed random projection.
+
+    Returns:
+        L [C, d] float32, rows of length 1, without gradient.
+
+    Raises:
+        UserError: The source is missing or damaged, lacks a label, or gives rows that cannot be normalised.
+    """
+    if settings.source == "lexical":
+        rows = _lexical(_words(settings, classes))
+    elif settings.source == "clip":
+        rows = _clip(settings, _words(settings, classes), classes)
+    else:
+        assert settings.file is not None, "LabelSettings checks that"
+        rows = _from_file(settings.file, classes)
+    rows = _unit(rows, settings, classes)
+    _check_different(rows, settings, classes)
+    if settings.center:
+        rows = _unit(rows - rows.mean(0), settings, classes)
+    if rows.shape[1] != dim:
+        rows = _unit(rows @ _projection(rows.shape[1], dim), settings, classes)
+    _check_different(rows, settings, classes)
+    return rows.to(torch.float32).contiguous()
+
+
+def embed_state_words(settings: LabelSettings, dim: int) -> Tensor:
+    """The rows e(absent), e(present) of FedLGT's frozen states (spec 1.4.1), from the same source as the labels.
+
+    The bare words are embedded, without the labels' sentence and centring.
+
+    Returns:
+        [2, d] float32, unit rows.
+
+    Raises:
+        UserError: As ``embed_labels``; a file needs rows for the two words too.
+    """
+    plain = settings.model_copy(update={"prompt": "{label}", "prompt_names": {}, "center": False})
+    try:
+        return embed_labels(plain, STATE_WORDS, dim)
+    except UserError as error:
+        if settings.source != "file":
+            raise
+        raise UserError(
+            "The label file does not give the two state words that the network is built around.",
+            where=error.where,
+            expected=f"rows named {' and '.join(STATE_WORDS)} (absent, present) besides those of the labels",
+            found=f"{error.what} {error.found}",
+            hint="Add the embeddings of the two words to the file, or set model.labels.source to clip or lexical.",
+        ) from error
+
+
+def write_label_file(path: Path, classes: Sequence[str], embeddings: Tensor) -> None:
+    """Write embeddings [C, w] with their label names as the file that source ``file`` reads."""
+    from safetensors.torch import save_file
+
+    assert embeddings.shape[0] == len(classes), "one row for each class"
+    with replacing_file(path) as beside:
+        save_file({"embeddings": embeddings.contiguous()}, beside, metadata={"labels": json.dumps(list(classes))})
+
+
+def _unit(rows: Tensor, settings: LabelSettings, classes: Sequence[str]) -> Tensor:
+    """Rows [C, w] divided by their lengths, in float64."""
+    rows = rows.to(torch.float64)
+    lengths = rows.norm(dim=1, keepdim=True)
+    bad = [name for name, length in zip(classes, lengths.flatten().tolist(), strict=True) if not 1e-9 < length < 1e300]
+    if bad:
+        raise LabelError(
+            "Some label embeddings have no direction (zero or not finite).",
+            bad[:2],
+            where=f"model.labels (source {settings.source})",
+            expected="finite rows that differ from zero" + (" and from their mean" if settings.center else ""),
+            found=", ".join(bad[:5]),
+            hint="Set model.labels.center to false." if settings.center else None,
+        )
+    return rows / lengths
+
+
+def _check_different(rows: Tensor, settings: LabelSettings, classes: Sequence[str]) -> None:
+    """Refuse unit rows [C, w] of which two are one: a network would give both labels the same output for ever."""
+    alike = (rows @ rows.T).triu(diagonal=1) > 1.0 - SAME
+    found = [(classes[i], classes[k]) for i, k in alike.nonzero()[:3].tolist()]
+    pairs = [" and ".join(pair) for pair in found]
+    if not pairs:
+        return
+    more = int(alike.sum()) - len(pairs)
+    own = f"a row of its own for each in {settings.file}" if settings.source == "file" else None
+    raise LabelError(
+        "Two labels have one embedding, so they cannot be told apart.",
+        found[0],
+        where=f"model.labels (source {settings.source})",
+        expected="an embedding of its own for each label",
+        found=", ".join(pairs) + (f" and {more} more pairs" if more else ""),
+        hint=own or "Give each its own words in model.labels.prompt_names.",
+    )
+
+
+def _projection(width: int, dim: int) -> Tensor:
+    """Fixed random matrix [w, d] float64; it keeps angles up to about 1 / sqrt(d)."""
+    generator = torch.Generator().manual_seed(PROJECTION_SEED)
+    return torch.randn(width, dim, generator=generator, dtype=torch.float64) / dim**0.5
+
+
+def _words(settings: LabelSettings, classes: Sequence[str]) -> list[str]:
+    """What is embedded for each class: its entry in ``prompt_names``, else its name with _ and - as spaces."""
+    unknown = sorted(set(settings.prompt_names) - set(classes))
+    if unknown:
+        raise UserError(
+            "model.labels.prompt_names names labels that the data set does not have.",
+            where="model.labels.prompt_names",
+            expected=f"labels among {', '.join(classes)}",
+            found=", ".join(unknown[:5]),
+        )
+    words = [
+        " ".join(settings.prompt_names.get(name, name.replace("_", " ").replace("-", " ")).split()) for name in classes
+    ]
+    first: dict[str, str] = {}
+    for name, text in zip(classes, words, strict=True):
+        twin = first.setdefault(text.casefold(), name)
+        if twin != name or not text:
+            raise LabelError(
+                "A label has no words." if not text else "Two labels have the same words, so the same embedding.",
+                [name] if not text else [twin, name],
+                found=repr(text),
+                hint="Give each its own words in model.labels.prompt_names, or join or mend them by "
+                "ingest.label_aliases.",
+            )
+    return words
+
+
+def _lexical(words: Sequence[str]) -> Tensor:
+    """Counts of hashed features [C, LEXICAL_WIDTH]: labels that share words or stems are close, no two are one.
+
+    The features are the letter groups inside words, each word with its place, and the text as a whole: with letter
+    groups alone ``red`` and ``red red`` would be one direction, and ``door open`` and ``open door`` one row.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    groups = HashingVectorizer(analyzer="char_wb", ngram_range=LEXICAL_GRAMS).build_analyzer()
+
+    def features(text: str) -> list[str]:
+        text = text.lower()
+        places = [f"{place}|{word}" for place, word in enumerate(text.split())]
+        return [*groups(text), *places, f"={text}"]
+
+    # Signed buckets would let two groups that meet in one bucket cancel to a zero row.
+    hashing = HashingVectorizer(analyzer=features, n_features=LEXICAL_WIDTH, norm="l2", alternate_sign=False)
+    return torch.from_numpy(hashing.transform(list(words)).toarray())
+
+
+def _from_file(path: Path, classes: Sequence[str]) -> Tensor:
+    """Rows of the file's `embeddings` [C', w] in the order of ``classes``; labels of other data sets are left out."""
+    from safetensors import SafetensorError, safe_open
+
+    expected = "a .safetensors with a tensor `embeddings` [C, w] and the metadata `labels`, a JSON list of C names"
+    if not path.is_file():
+        raise UserError("The label file is not there.", where=path, expected=expected, found="no such file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            labels = json.loads((file.metadata() or {})["labels"])
+            embeddings: Tensor = file.get_tensor("embeddings")
+    except (OSError, SafetensorError, KeyError, ValueError, RecursionError) as error:
+        raise UserError(
+            "The label file cannot be read.",
+            where=path,
+            expected=expected,
+            found=f"{type(error).__name__}: {error}",
+            hint="models.label_aware.label_embeddings.write_label_file writes such a file.",
+        ) from error
+    is_names = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+    is_table = embeddings.ndim == 2 and not embeddings.is_complex()
+    is_table = is_table and is_names and embeddings.shape[0] == len(labels)
+    if not is_table or len(set(labels)) != len(labels):
+        found = f"embeddings {embeddings.dtype} {tuple(embeddings.shape)}, labels {str(labels)[:80]}"
+        raise UserError("The label file contradicts itself.", where=path, expected=expected, found=found)
+    missing = [name for name in classes if name not in labels]
+    if missing:
+        raise UserError(
+            "The label file lacks labels of the data set.",
+            where=path,
+            expected=f"all of {', '.join(classes)}",
+            found=f"without {', '.join(missing)}",
+        )
+    return embeddings[[labels.index(name) for name in classes]]
+
+
+def _clip(settings: LabelSettings, words: Sequence[str], classes: Sequence[str]) -> Tensor:
+    """CLIP's text embeddings [C, w] of the prompts; the model is dropped on return."""
+    model, tokenizer = _load_clip(settings)
+    prompts = [settings.prompt.replace("{label}", text) for text in words]
+    for name, prompt in zip(classes, prompts, strict=True):
+        # open_clip cuts silently, and two long prompts could end up the same.
+        if hasattr(tokenizer, "encode") and len(tokenizer.encode(prompt)) + 2 > tokenizer.context_length:
+            raise LabelError(
+                "A label's prompt is longer than CLIP reads.",
+                [name],
+                expected=f"at most {tokenizer.context_length - 2} tokens",
+                found=f"{len(tokenizer.encode(prompt))} tokens: {prompt[:200]}",
+                hint="Shorten it in model.labels.prompt_names.",
+            )
+    with torch.no_grad():
+        rows: Tensor = model.eval().encode_text(tokenizer(prompts)).float()
+    return rows
+
+
+def _load_clip(settings: LabelSettings) -> tuple[Any, Any]:
+    """(CLIP model, its tokenizer) from a folder, a file or the hub; never with random weights."""
+    import open_clip
+    from safetensors import SafetensorError
+
+    name, checkpoint = settings.clip_model, settings.clip_checkpoint
+    if checkpoint is None:
+        raise _no_clip(settings, "no checkpoint is set")
+    if checkpoint.startswith("local-dir:"):
+        name, pretrained = checkpoint, None
+    elif Path(checkpoint).is_file():
+        pretrained = checkpoint
+    elif checkpoint in open_clip.list_pretrained_tags_by_model(name):
+        pretrained = checkpoint
+        _check_hub(settings)
+    else:
+        tags = ", ".join(open_clip.list_pretrained_tags_by_model(name)) or "none, the model is unknown"
+        raise _no_clip(settings, f"neither a file nor a hub tag of {name} (tags: {tags})")
+    try:
+        model = open_clip.create_model(name, pretrained=pretrained, require_pretrained=True)
+        return model, open_clip.get_tokenizer(name)
+    except (*UNREADABLE, SafetensorError) as error:
+        raise _no_clip(settings, unread(error)) from error
+
+
+def _check_hub(settings: LabelSettings) -> None:
+    """Refuse at once when the hub is out of reach: the hub's client would retry for most of a minute."""
+    import socket
+    from urllib.parse import urlsplit
+
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    through_proxy = any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"))
+    if offline or through_proxy:
+        return  # the client answers from its cache, or the proxy answers for it
+    url = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    try:
+        socket.create_connection((url.hostname, url.port or 443), timeout=LONGEST_WAIT).close()
+    except OSError as error:
+        raise _no_clip(settings, f"the hub {url.hostname} does not answer ({error})") from error
+
+
+def _no_clip(settings: LabelSettings, found: str) -> UserError:
+    return UserError(
+        "CLIP's weights for the label embeddings are not available.",
+        where=f"model.labels.clip_checkpoint = {settings.clip_checkpoint}",
+        expected=f"a weight file of {settings.clip_model}, local-dir:FOLDER with open_clip_config.json and weights, "
+        "or a hub tag (openai) with the hub reachable or in its cache",
+        found=found,
+        hint="On a machine with network: python -c \"import open_clip; open_clip.create_model('"
+        f"{settings.clip_model}', pretrained='openai')\", then copy the cached file and name it here. Or set "
+        "model.labels.source to lexical: embeddings from the letters of the names, which need no "
+        "download but know only spelling, so related labels with different names are not close.",
+    )

@@ -1,0 +1,108 @@
+"""A post-norm transformer encoder whose dropout draws from a given generator (spec 1.7).
+
+Letters: B batch, T tokens, d token width, n heads, e = d / n width of a head.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.initializers import StartValues, he_fan_out, xavier_uniform
+from models.stochastic import Dropout
+
+
+def uniform_by_fan_in(tensor: Tensor, fan_in: int, generator: torch.Generator) -> None:
+    """Fill ``tensor`` with numbers uniform within 1 / sqrt(fan_in), as C-Tran starts embeddings and linear layers."""
+    bound = 1.0 / math.sqrt(fan_in)
+    nn.init.uniform_(tensor, -bound, bound, generator=generator)
+
+
+class StackedProjection(nn.Linear):
+    """The three projections of attention, queries, keys, values in this order, stacked in one weight [3d, d].
+
+    It starts as ``nn.MultiheadAttention`` does: uniform within sqrt(6 / (d + 3d)), biases 0. C-Tran and FedLGT draw
+    their linear layers again, but not this weight, which in PyTorch belongs to no linear layer.
+    """
+
+    start_values = StartValues(conv=he_fan_out, linear=xavier_uniform)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention, as ``nn.MultiheadAttention`` but with its own dropout on the attention weights.
+
+    The output projection starts as every linear layer (``models.build``), bias and all: it is one in PyTorch too,
+    so C-Tran and FedLGT draw it again.
+
+    Args:
+        dim: Token width d.
+        heads: Number of heads n, divides d.
+        dropout: Probability of dropping an attention weight in training.
+    """
+
+    def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        assert dim % heads == 0, f"{heads} heads do not divide {dim}"
+        self.heads = heads
+        self.in_proj = StackedProjection(dim, 3 * dim)
+        self.out_proj = nn.Linear(dim, dim)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens [B, T, d] to tokens [B, T, d]."""
+        batch, tokens, dim = x.shape
+        width = dim // self.heads
+        # [B, T, 3d] -> [3, B, n, T, e]
+        query, key, value = self.in_proj(x).view(batch, tokens, 3, self.heads, width).permute(2, 0, 3, 1, 4)
+        scores = query @ key.transpose(-1, -2) / math.sqrt(width)  # [B, n, T, T]
+        mixed = self.dropout(scores.softmax(-1)) @ value  # [B, n, T, e]
+        out: Tensor = self.out_proj(mixed.transpose(1, 2).reshape(batch, tokens, dim))
+        return out
+
+
+class EncoderLayer(nn.Module):
+    """Attention and feed-forward, each followed by residual and LayerNorm; 1,577,984 parameters at d = ff = 512.
+
+    Args:
+        dim: Token width d.
+        heads: Attention heads.
+        ff: Width of the feed-forward part.
+        dropout: Probability, for attention weights, both branches and the hidden units.
+    """
+
+    def __init__(self, dim: int, heads: int, ff: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = SelfAttention(dim, heads, dropout)
+        self.norm1 = nn.LayerNorm(dim)
+        self.linear1 = nn.Linear(dim, ff)
+        self.linear2 = nn.Linear(ff, dim)
+        self.norm2 = nn.LayerNorm(dim)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens [B, T, d] to tokens [B, T, d]."""
+        x = self.norm1(x + self.dropout(self.attention(x)))
+        hidden = self.dropout(F.relu(self.linear1(x)))
+        out: Tensor = self.norm2(x + self.dropout(self.linear2(hidden)))
+        return out
+
+
+class LabelTransformer(nn.Module):
+    """A LayerNorm on all tokens, then encoder layers, without positions.
+
+    The norm in front matters: image tokens are of order 1, unit-length label tokens of order 1 / sqrt(d).
+    FMMAN's server clusters clients on the parameters under ``layers.0.``.
+    """
+
+    def __init__(self, dim: int, layers: int, heads: int, ff: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.layers = nn.ModuleList(EncoderLayer(dim, heads, ff, dropout) for _ in range(layers))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Tokens [B, T, d] to H [B, T, d]."""
+        hidden: Tensor = self.norm(tokens)
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return hidden

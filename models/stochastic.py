@@ -1,0 +1,55 @@
+"""Randomness inside networks: from a generator that is handed in, never from PyTorch's global one.
+
+Clients train in threads beside each other; with the global generator their numbers would depend on who runs when.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Noisy(nn.Module):
+    """Base of the modules that draw while they train.
+
+    Attributes:
+        generator: Where the numbers come from, on the device of the inputs; set it with ``use_generator``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator: torch.Generator | None = None
+
+    def source(self, x: Tensor) -> torch.Generator:
+        """The generator, checked to be there and on the device of ``x``."""
+        generator = self.generator
+        assert generator is not None, "training mode without a generator: call models.stochastic.use_generator first"
+        assert generator.device.type == x.device.type, f"generator on {generator.device}, input on {x.device}"
+        return generator
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy (deepcopy of a prototype) starts without a generator: sharing one would couple the two models' draws.
+        return {**super().__getstate__(), "generator": None}
+
+
+class Dropout(Noisy):
+    """Inverted dropout: zero with probability p and divide the rest by 1 - p; the identity in eval mode or at p = 0."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        assert 0.0 <= p < 1.0, f"dropout probability {p}"
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape in, the same out."""
+        if not self.training or self.p == 0.0:
+            return x
+        keep = torch.rand(x.shape, generator=self.source(x), device=x.device) >= self.p
+        return x * keep / (1.0 - self.p)  # divided last: 1 / (1 - p) rounded to bf16 would shift the mean
+
+
+def use_generator(model: nn.Module, generator: torch.Generator | None) -> None:
+    """Let every module of ``model`` that draws use ``generator``; it must live on the model's device."""
+    for module in model.modules():
+        if isinstance(module, Noisy):
+            module.generator = generator

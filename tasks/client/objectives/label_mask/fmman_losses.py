@@ -1,0 +1,119 @@
+"""FMMAN's loss terms, eqs 8, 10 and 11, as pure functions (specification 1.6 and 1.8).
+
+Shapes: B images, C labels, d width, K prototypes, P trainable values.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity
+
+from models.label_aware.label_graph import edges
+from tasks.client.objectives.label_mask.label_states import UNKNOWN
+
+
+def unknown_label_bce(logits: Tensor, targets: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Eq 10 under one mask: binary cross entropy of the unknown labels only.
+
+    Args:
+        logits: [B, C].
+        targets: 0/1 [B, C].
+        states: s' [B, C].
+
+    Returns:
+        Per image the loss summed over its unknown labels [B] (0, with gradient 0, where there are none), and how many
+        there are [B].
+    """
+    unknown = (states == UNKNOWN).float()
+    each = binary_cross_entropy_with_logits(logits.float(), targets.float(), reduction="none")
+    return (each * unknown).sum(dim=-1), unknown.sum(dim=-1)
+
+
+def reconstruction_error(target: Tensor, reconstruction: Tensor) -> Tensor:
+    """Eq 8's first term per image: mean over labels of the squared L2 norm, [B, C, d] -> [B]."""
+    return (target - reconstruction).square().sum(dim=-1).mean(dim=-1)
+
+
+def consistency_error(features: Tensor, strength: Tensor) -> Tensor:
+    """Eq 8's second term per image: mean over label pairs of (cosine(F_i, F_j) - edge_ij)^2.
+
+    Args:
+        features: F [B, C, d].
+        strength: What the cosines are held against [B, C, C].
+
+    Returns:
+        [B].
+    """
+    return (edges(features) - strength).square().mean(dim=(-1, -2))
+
+
+def gaussian_kl(mean: Tensor, deviation: Tensor) -> Tensor:
+    """KL divergence of N(mean, deviation^2) to N(0, 1), summed over entries, mean over labels: [B, C, d] -> [B].
+
+    Not in the paper. The deviation may be negative or 0, where the logarithm is held at that of 1e-12.
+    """
+    variance = deviation.square()
+    each = (mean.square() + variance - 1.0 - variance.clamp(min=1e-12).log()) / 2.0
+    return each.sum(dim=-1).mean(dim=-1)
+
+
+def mean_pair_cosine(features: Tensor) -> Tensor:
+    """Mean cosine of two different labels' features, [B, C, d] -> [B]: near 1 where labels cannot be told apart."""
+    classes = features.shape[1]
+    cosines = edges(features)
+    others = cosines.sum(dim=(-1, -2)) - cosines.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+    return others / max(1, classes * (classes - 1))
+
+
+def prototype_contrast(z_local: Tensor, z_prototypes: Sequence[Tensor]) -> Tensor:
+    """Eq 11's first term as printed: every prototype in turn is the positive; no temperature.
+
+    sum_i -log softmax(c)_i with c_i = cosine(z_local, z_i). It is 0 for K = 1, has zero gradient where all
+    prototypes are equal, and its least value K ln K is reached when all cosines are equal.
+
+    Args:
+        z_local: Features of the local model [B, d].
+        z_prototypes: K tensors [B, d], without gradient.
+
+    Returns:
+        Per image [B].
+    """
+    cosines = torch.stack([cosine_similarity(z_local, z, dim=-1) for z in z_prototypes], dim=-1)  # [B, K]
+    return -torch.log_softmax(cosines, dim=-1).sum(dim=-1)
+
+
+def own_group_contrast(z_local: Tensor, z_prototypes: Sequence[Tensor], own: int, temperature: float) -> Tensor:
+    """Eq 11's first term read as MOON-like: only the client's own prototype is the positive. [B]."""
+    cosines = torch.stack([cosine_similarity(z_local, z, dim=-1) for z in z_prototypes], dim=-1)
+    return -torch.log_softmax(cosines / temperature, dim=-1)[..., own]
+
+
+class ParameterAnchors:
+    """Eq 11's second term: sum over i of |theta - theta_i|^2 to fixed anchors.
+
+    Computed as K |theta - mean|^2 + spread, equal to the sum and K times cheaper; its gradient is
+    2 K (theta - mean), a pull to the prototypes' unweighted mean.
+
+    Args:
+        anchors: For each prototype its trainable tensors, in the model's order.
+        copies: How often each prototype counts.
+    """
+
+    def __init__(self, anchors: Sequence[Sequence[Tensor]], copies: Sequence[int]) -> None:
+        self.count = sum(copies)
+        self.mean = [
+            sum((c * t.detach() for c, t in zip(copies, tensors, strict=True)), torch.zeros_like(tensors[0]))
+            / self.count
+            for tensors in zip(*anchors, strict=True)
+        ]
+        self.spread = sum(
+            c * (t.detach() - m).square().sum()
+            for c, tensors in zip(copies, anchors, strict=True)
+            for t, m in zip(tensors, self.mean, strict=True)
+        )
+
+    def distance(self, parameters: Sequence[Tensor]) -> Tensor:
+        """The term for the present parameters, a scalar with gradient."""
+        flat = torch.cat([(p - m).reshape(-1) for p, m in zip(parameters, self.mean, strict=True)])
+        return self.count * flat.square().sum() + self.spread

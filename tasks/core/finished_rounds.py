@@ -1,0 +1,110 @@
+"""Finished rounds: ``rounds/NNNN/`` with the model, the prototypes and ``round.json``, there whole or not at all."""
+
+from dataclasses import replace
+
+from models.errors import UserError
+from tasks.core.record_types import read_record
+from tasks.core.records import ModelRef, RoundRecord, Update
+from tasks.core.store import Store
+
+
+def folder_of(number: int) -> str:
+    """Name of a round's folder, ``rounds/0001`` for the first."""
+    return f"rounds/{number:04d}"
+
+
+def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
+    """Writes the round beside its place and renames it into place. A round that is there already is returned.
+
+    Args:
+        store_root: Root of the run's store.
+        record: The round; its models may lie anywhere in the store.
+
+    Returns:
+        The record with the models' final places.
+    """
+    store, final = Store(store_root), folder_of(record.round)
+    if store.exists(f"{final}/round.json"):
+        return load_round(store, record.round)
+    working = f"rounds/.{record.round:04d}.partial"
+    store.delete(working)
+
+    def place(name: str, ref: ModelRef) -> ModelRef:
+        store.put_state(f"{working}/{name}", store.get_state(ref))
+        return replace(ref, uri=f"{final}/{name}")
+
+    saved = replace(
+        record,
+        model=place("model.safetensors", record.model),
+        server_state=place("server.safetensors", record.server_state) if record.server_state else None,
+        prototypes=[place(f"prototype-{k}.safetensors", ref) for k, ref in enumerate(record.prototypes)],
+        updates={stage: [_without_file(update) for update in updates] for stage, updates in record.updates.items()},
+    )
+    store.write_json(f"{working}/round.json", saved.as_dict())
+    store.finish_folder(working, final)
+    return saved
+
+
+def rescore_round(store_root: str, record: RoundRecord) -> RoundRecord:
+    """Writes the record of a finished round whose model was scored later; its models stay as they are."""
+    Store(store_root).write_json(f"{folder_of(record.round)}/round.json", record.as_dict())
+    return record
+
+
+def _without_file(update: Update) -> Update:
+    """The update's record; its weights are removed with the round, so only their digest is kept."""
+    return replace(update, model=replace(update.model, uri=""))
+
+
+def load_round(store: Store, number: int) -> RoundRecord:
+    """A finished round.
+
+    Raises:
+        UserError: If its record is missing or damaged.
+    """
+    name = f"{folder_of(number)}/round.json"
+    value = store.read_json(name)
+    try:
+        return read_record(value, number)
+    except ValueError as error:
+        raise _damaged(store, number, f"{name}: {error}") from error
+
+
+def _damaged(store: Store, number: int, found: str) -> UserError:
+    folder = store.path(folder_of(number))
+    hint = f"remove {folder} and later rounds, or the run's whole folder where clients keep a state; then run again"
+    return UserError("a finished round is damaged", where=folder, found=found, hint=hint)
+
+
+def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
+    """The finished rounds 1, 2, ... without a gap, up to ``most``, each with a model that verifies.
+
+    Raises:
+        UserError: If a finished round's model is damaged.
+    """
+    records = []
+    for number in range(1, most + 1):
+        if not store.exists(folder_of(number)):
+            break
+        if not store.exists(f"{folder_of(number)}/round.json"):
+            raise _damaged(store, number, "no round.json")
+        record = load_round(store, number)
+        for ref in (record.model, record.server_state):
+            if ref and not store.holds(ref):
+                raise _damaged(store, number, f"{ref.uri}: not the file with digest {ref.digest}")
+        records.append(record)
+    if records and not store.exists(folder_of(len(records) + 1)):  # newer rounds have replaced the states of older ones
+        for client, ref in records[-1].client_states.items():
+            if not store.holds(ref):
+                raise _damaged(store, records[-1].round, f"the state of client {client} is gone: {ref.uri}")
+    return records
+
+
+def prune(store: Store, record: RoundRecord) -> None:
+    """Deletes what only unfinished rounds need: updates, and client states that a newer one replaced."""
+    store.delete("updates")
+    keep = {ref.uri for ref in record.client_states.values()}
+    for client in store.names("clients"):
+        for name in store.names(f"clients/{client}"):
+            if f"clients/{client}/{name}" not in keep:
+                store.delete(f"clients/{client}/{name}")

@@ -1,0 +1,131 @@
+"""A run's network: built, loaded, put into a mode, split into what travels and what stays."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from models.errors import UserError
+from tasks.core.records import ModelRef
+from tasks.core.store import Store
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor, nn
+
+    from models.registry import Problem
+    from tasks.core.context import RunContext
+
+
+class ImageRows(Protocol):
+    """Images [N, 3, S, S] uint8 that are read as they are indexed: an array, or rows of a data set."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: slice, /) -> "np.ndarray": ...
+
+
+OVERLAY = "model/"  # prefix of a client's own tensors that replace the global model's
+
+
+def problem_of(context: "RunContext", store: Store) -> "Problem":
+    """What the run's networks are built for."""
+    from models.registry import Problem
+
+    tables = store.get_state(context.tables) if context.tables else {}
+    return Problem(context.classes, context.image_size, tables.get("label_table"), tables.get("state_words"))
+
+
+def build_network(context: "RunContext", store: Store, ref: ModelRef | None = None) -> "nn.Module":
+    """The run's network on the run's device, with the weights of ``ref`` if given.
+
+    Raises:
+        UserError: If the weights do not fit the network.
+    """
+    from models.build import build_model
+
+    model = build_model(context.model, problem_of(context, store))
+    if ref is not None:
+        try:
+            model.load_state_dict(store.get_state(ref), strict=True)
+        except RuntimeError as error:
+            raise UserError("weights do not fit the network", where=store.path(ref.uri), found=error) from error
+    return model.to(context.device)
+
+
+def lay_over(model: "nn.Module", store: Store, ref: ModelRef) -> None:
+    """Lay a client's own tensors, those named ``model/<name>`` in ``ref``, over the weights of ``model``.
+
+    Raises:
+        UserError: If one is not part of the network or has another shape.
+    """
+    own = {
+        name.removeprefix(OVERLAY): value for name, value in store.get_state(ref).items() if name.startswith(OVERLAY)
+    }
+    try:
+        extra = model.load_state_dict(own, strict=False).unexpected_keys
+    except RuntimeError as error:
+        raise UserError("a client's own tensors do not fit the network", where=ref.uri, found=error) from error
+    if extra:
+        raise UserError("a client's own tensors do not fit the network", where=ref.uri, found=", ".join(extra[:5]))
+
+
+def split_state(model: "nn.Module", bn_policy: str) -> "tuple[dict[str, Tensor], dict[str, Tensor]]":
+    """What a client sends, and what it keeps.
+
+    All parameters with gradients and all buffers are exchanged; frozen tensors are not in the state at all.
+    With ``bn_policy: local`` the client also keeps its own BatchNorm statistics (FedBN's reading of section 7);
+    they are sent along so that the server can evaluate its model.
+    """
+    frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
+    state = {name: value for name, value in model.state_dict().items() if name not in frozen}
+    buffers = {name for name, _ in model.named_buffers()}
+    private = {name: value for name, value in state.items() if name in buffers} if bn_policy == "local" else {}
+    return state, private
+
+
+def set_training_mode(model: "nn.Module", bn_policy: str) -> None:
+    """Train mode; with ``bn_policy: frozen`` BatchNorm stays in eval mode and its statistics never change."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    model.train()
+    if bn_policy == "frozen":
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                module.eval()
+
+
+def to_float(images: "np.ndarray", device: str) -> "Tensor":
+    """uint8 [B, 3, S, S] -> float32 in 0..1 on the device."""
+    import numpy as np
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(images)).to(device).float().div_(255.0)
+
+
+def scores(context: "RunContext", model: "nn.Module", images: "ImageRows", batch: int = 64) -> "np.ndarray":
+    """Logits of a model in eval mode, all label states unknown.
+
+    Args:
+        context: The run, for its device.
+        model: Any network that maps images to logits.
+        images: uint8 [N, 3, S, S], an array or rows of a data set.
+        batch: Images per forward pass.
+
+    Returns:
+        float32 logits [N, C].
+    """
+    import numpy as np
+    import torch
+
+    model.eval()
+    with torch.no_grad():
+        parts = [
+            model(to_float(images[start : start + batch], context.device)).float().cpu().numpy()
+            for start in range(0, len(images), batch)
+        ]
+    return np.concatenate(parts) if parts else np.zeros((0, len(context.classes)), np.float32)
+
+
+def bce_of(logits: "np.ndarray", targets: "np.ndarray") -> float:
+    """Mean binary cross entropy over images and labels, logits and 0/1 targets [N, C]."""
+    import numpy as np
+
+    return float(np.mean(np.logaddexp(0.0, logits) - logits * targets)) if targets.size else float("nan")

@@ -1,0 +1,186 @@
+"""Numbers derived from finished rounds, shared by tracking, report and plots: losses, traffic, the best round."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from models.errors import UserError
+from tasks.core.names import metric_part, metric_parts
+from tasks.core.record_types import read_record
+from tasks.core.records import RoundRecord, require_known
+
+KEY_LIMIT = 250  # MLflow's limit on the length of a metric's name
+ROUND_MARKER = "round"
+
+
+def load_records(run_root: Path, rounds: int | None = None) -> list[RoundRecord]:
+    """The finished rounds of a run, in order; only those up to ``rounds`` if it is given.
+
+    Only folders that are named by a number count: a round that is still being written has another name.
+
+    Raises:
+        UserError: If there is no finished round, or a ``round.json`` cannot be read.
+    """
+    folders = sorted(
+        (path for path in (run_root / "rounds").glob("*") if path.is_dir() and path.name.isdigit()),
+        key=lambda path: int(path.name),
+    )
+    folders = [folder for folder in folders if rounds is None or int(folder.name) <= rounds]
+    if not folders:
+        raise UserError("The run has no finished round", where=run_root / "rounds", hint="fedscene run")
+    return [_read_record(folder / "round.json") for folder in folders]
+
+
+def _read_record(path: Path) -> RoundRecord:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError(f"a {type(value).__name__} instead of a mapping")
+        require_known(value, path)
+        return read_record(value, int(path.parent.name))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            "A round's record cannot be read",
+            where=path,
+            found=str(error)[:300],
+            hint="delete this round's folder and all later ones, then resume the run",
+        ) from error
+
+
+def best_score(record: RoundRecord) -> float:
+    """What rounds are chosen by: macro-AP on the validation images, as nothing is chosen on the test set.
+
+    Without validation images it is the test set's, for want of better; NaN where the round was not scored.
+    """
+    return record.metrics.get("val_macro_ap", record.metrics.get("macro_ap", math.nan))
+
+
+def best_round(records: Sequence[RoundRecord]) -> int:
+    """The number of the round with the highest ``best_score``; the earliest of equals, the last if none has one."""
+    finite = [(-best_score(record), record.round) for record in records if math.isfinite(best_score(record))]
+    return min(finite)[1] if finite else records[-1].round
+
+
+def last_scored(records: Sequence[RoundRecord]) -> RoundRecord:
+    """The last round that was evaluated; the last round if none was (``evaluation.every`` leaves rounds out)."""
+    return next((record for record in reversed(records) if record.metrics), records[-1])
+
+
+def worst_decile(values: Sequence[float], low_is_worst: bool = False) -> float:
+    """The mean of the highest tenth of the values (or of the lowest), at least one of them; NaN when there is none.
+
+    Not-finite values are left out: a client whose term was not computed has no loss to compare.
+    """
+    finite = sorted((value for value in values if math.isfinite(value)), reverse=not low_is_worst)
+    if not finite:
+        return math.nan
+    return float(np.mean(finite[: math.ceil(len(finite) / 10)]))
+
+
+def spread(values: Sequence[float], low_is_worst: bool = False) -> dict[str, float]:
+    """Mean, standard deviation, worst tenth, least and greatest of the finite values (NaN without any); their count."""
+    finite = [value for value in values if math.isfinite(value)]
+    known = finite or [math.nan]
+    return {
+        "mean": float(np.mean(known)),
+        "std": float(np.std(known)),
+        "worst_decile": worst_decile(finite, low_is_worst),
+        "min": min(known),
+        "max": max(known),
+        "count": float(len(finite)),
+    }
+
+
+def client_quality(record: RoundRecord) -> dict[str, float]:
+    """Client -> macro-AP on its own test images, or of its personal model on the pooled ones where it has none.
+
+    Clients without either are left out: an AP is not defined without positives.
+    """
+    values = {
+        client: row.get("macro_ap", row.get("pooled_macro_ap", math.nan)) for client, row in record.per_client.items()
+    }
+    return {client: value for client, value in values.items() if math.isfinite(value)}
+
+
+def client_losses(record: RoundRecord, stage: int | None = None) -> dict[str, dict[str, float]]:
+    """Loss term -> client -> mean over its local training in ``stage`` (the last stage with updates if None)."""
+    if not record.updates:
+        return {}
+    updates = record.updates.get(max(record.updates) if stage is None else stage, [])
+    terms = sorted({term for update in updates for term in update.sums})
+    return {term: {u.client: u.mean(term) for u in updates if term in u.sums} for term in terms}
+
+
+def main_losses(record: RoundRecord) -> list[float]:
+    """The clients' losses in the last stage: the term ``classification``, or the first one there is."""
+    terms = client_losses(record)
+    name = "classification" if "classification" in terms else next(iter(terms), None)
+    return list(terms[name].values()) if name else []
+
+
+def answered(record: RoundRecord) -> int:
+    """How many different clients had at least one update that counted."""
+    return len({update.client for updates in record.updates.values() for update in updates})
+
+
+def totals(record: RoundRecord) -> dict[str, float]:
+    """Bytes down, bytes down as the paper sends them, bytes up, and wall seconds, over all stages."""
+    return {
+        "bytes_down": float(sum(stage.bytes_down for stage in record.stages)),
+        "bytes_down_naive": float(sum(stage.bytes_down_naive for stage in record.stages)),
+        "bytes_up": float(sum(stage.bytes_up for stage in record.stages)),
+        "seconds": float(sum(stage.seconds for stage in record.stages)),
+    }
+
+
+def round_metrics(record: RoundRecord) -> dict[str, float]:
+    """Everything of a round that is one number, under a name that MLflow accepts.
+
+    Names: the global metrics and the distributions over clients (``client/<metric>/mean`` etc.) as they are;
+    nothing of these in a round that was not evaluated; ``class/<class>/<metric>``, ``site/<site>/<metric>``,
+    ``client_loss/stage<n>/<term>/mean|std|worst_decile``, ``clusters/count``, ``clusters/<index>/size``,
+    ``clients/participants|answered|dropped``, ``stage/<name>/<cost>`` and ``total/<cost>``, where a cost is
+    bytes_down, bytes_down_naive, bytes_up or seconds; and ``round``, the round's own number.
+    """
+    pairs: list[tuple[str, float]] = [(ROUND_MARKER, record.round), *record.metrics.items()]
+    for title, table in (("class", record.per_class), ("site", record.per_site)):
+        parts = metric_parts(table)
+        pairs += [
+            (f"{title}/{parts[row]}/{key}", value) for row, cells in table.items() for key, value in cells.items()
+        ]
+    for stage in sorted(record.updates):
+        for term, losses in client_losses(record, stage).items():
+            found = spread(list(losses.values()))
+            prefix = f"client_loss/stage{stage}/{metric_part(term)}"
+            pairs += [(f"{prefix}/{key}", found[key]) for key in ("mean", "std", "worst_decile")]
+    sizes: dict[int, int] = {}
+    for group in record.groups.values():
+        sizes[group] = sizes.get(group, 0) + 1
+    if sizes:
+        pairs.append(("clusters/count", len(sizes)))
+        pairs += [(f"clusters/{group}/size", size) for group, size in sorted(sizes.items())]
+    pairs += [
+        ("clients/participants", len(record.participants)),
+        ("clients/answered", answered(record)),
+        ("clients/dropped", len({entry.client for entry in record.dropped})),
+    ]
+    for log in record.stages:
+        costs = {key: value for key, value in vars(log).items() if key != "name"}
+        pairs += [(f"stage/{metric_part(log.name)}/{key}", value) for key, value in costs.items()]
+    pairs += [(f"total/{key}", value) for key, value in totals(record).items()]
+    return _unique(pairs)
+
+
+def _unique(pairs: list[tuple[str, float]]) -> dict[str, float]:
+    """The pairs as a dict; a name that is taken (two classes that differ in a refused sign only) gets a number."""
+    result: dict[str, float] = {}
+    for name, value in pairs:
+        key, number = name[:KEY_LIMIT], 1
+        while key in result:
+            number += 1
+            key = f"{name[: KEY_LIMIT - 5]}_{number}"
+        result[key] = float(value)
+    return result

@@ -1,0 +1,231 @@
+"""The files of a run: safetensors states and JSON records under one root, a folder or any fsspec URL.
+
+Everything appears whole or not at all: files are written beside their place and renamed into it. A name is
+relative to the root, so a run can be moved or copied, and never leads out of it: parts that come from outside go
+through ``tasks.core.names.file_name``, and the store refuses what is left.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from models.errors import UserError
+from models.files import write_bytes
+from tasks.core.names import file_name, visible
+from tasks.core.records import ModelRef, require_known
+
+if TYPE_CHECKING:
+    import torch
+
+
+def digest_of(*parts: Any) -> str:
+    """sha256 of the canonical JSON of ``parts``, 64 hex digits."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
+
+
+def state_digest(state: "Mapping[str, torch.Tensor]") -> str:
+    """sha256 over the tensors in name order: name, dtype, shape and bytes. Independent of the file format."""
+    import torch
+
+    total = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        total.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+def state_bytes(state: "Mapping[str, torch.Tensor]") -> int:
+    """Bytes of all tensors: what a transfer of the state costs, without any header."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+
+
+_NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f\\:]|//|^/|/$|(^|/)\.{1,2}(/|$)")  # what could lead out of the root
+
+
+def client_folder(client: str) -> str:
+    """The folder of a client's private state in the store; its id may be any text from outside."""
+    return f"clients/{file_name(client)}"
+
+
+class Store:
+    """Reads and writes the files of one run.
+
+    A name is relative, with ``/`` between its parts. Every method raises ``UserError`` for a name that leaves the root:
+    by its parts, or on a local disk by a symbolic link.
+
+    Args:
+        root: A folder or an fsspec URL (``s3://bucket/run``, ``memory://run``).
+        linked_files: Whether files, not folders, may be links to other places, as DVC makes them to its cache.
+    """
+
+    def __init__(self, root: str | Path, linked_files: bool = False) -> None:
+        self.fs, path = fsspec.core.url_to_fs(str(root))
+        self.is_local = isinstance(self.fs, LocalFileSystem)
+        self.root = str(Path(path).resolve()) if self.is_local else path.rstrip("/")
+        self.linked_files = linked_files
+
+    def path(self, name: str) -> str:
+        """The full path of ``name`` in this store's file system; the file itself may be a link, its folders not."""
+        if not name:
+            return self.root
+        if _NOT_IN_NAMES.search(name):
+            raise _outside(self.root, name)
+        if self.is_local and not self._holds_path(Path(self.root, name).parent):
+            raise _outside(self.root, name)
+        return f"{self.root}/{name}"
+
+    def _read_path(self, name: str) -> str:
+        """The full path of what is to be read: neither it nor its folders may lead out of the root."""
+        where = self.path(name)
+        if self.is_local and not self.linked_files and not self._holds_path(Path(where)):
+            raise _outside(self.root, name)
+        return where
+
+    def _holds_path(self, path: Path) -> bool:
+        """Whether a local path is within the root, links followed; links in a circle are no error."""
+        return Path(os.path.realpath(path)).is_relative_to(self.root)
+
+    def exists(self, name: str) -> bool:
+        """Whether the file or folder is there."""
+        return bool(self.fs.exists(self._read_path(name)))
+
+    def names(self, folder: str) -> list[str]:
+        """Sorted names directly in ``folder``; empty when the folder is missing."""
+        if not self.exists(folder):
+            return []
+        return sorted(Path(entry).name for entry in self.fs.ls(self._read_path(folder), detail=False))
+
+    def delete(self, name: str) -> None:
+        """Removes a file or folder if it is there; of a link the link."""
+        where = self.path(name)
+        if self.is_local:
+            if Path(where).is_symlink() or self.fs.exists(where):
+                self.fs.rm(where, recursive=True)
+        elif self.fs.exists(where):
+            self.fs.rm(_literal(where), recursive=True)
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Writes a file whole: on a local disk by rename, elsewhere by one put. One that is there with it stays."""
+        final = self.path(name)
+        if not self.is_local:
+            self.fs.pipe_file(final, data)
+            return
+        write_bytes(Path(final), data)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Writes ``value`` as indented JSON."""
+        self.write_bytes(name, (json.dumps(value, indent=1, sort_keys=True, default=str) + "\n").encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Reads a JSON file that holds a mapping.
+
+        Raises:
+            UserError: If the file is missing, is not JSON, holds something else, or is of a later release.
+        """
+        where = self._read_path(name)
+        try:
+            value = json.loads(self.fs.cat_file(where))
+        except FileNotFoundError as error:
+            raise UserError("a file of the run is missing", where=where) from error
+        except (OSError, ValueError, RecursionError) as error:  # no JSON, no UTF-8, a folder, brackets without end
+            found = str(error)[:300]
+            raise UserError("a file of the run is damaged", where=where, found=found, hint="remove it") from error
+        if not isinstance(value, dict):
+            found = type(value).__name__
+            raise UserError("a file of the run is damaged", where=where, expected="a mapping", found=found)
+        require_known(value, where)
+        return value
+
+    def put_state(self, name: str, state: "Mapping[str, torch.Tensor]") -> ModelRef:
+        """Writes tensors as safetensors and returns their reference."""
+        from safetensors.torch import save
+
+        flat = {key: value.detach().cpu().contiguous() for key, value in state.items()}
+        ref = ModelRef(name, state_digest(flat), state_bytes(flat))
+        self.write_bytes(name, save(flat, metadata={"digest": ref.digest}))
+        return ref
+
+    def get_state(self, ref: ModelRef, verify: bool = True) -> "dict[str, torch.Tensor]":
+        """Reads all tensors of a reference.
+
+        Raises:
+            UserError: If the file is missing, or its content is not what the reference says.
+        """
+        with self.open_state(ref) as reader:
+            state = {name: reader.get_tensor(name) for name in reader.keys()}  # noqa: SIM118 - not a mapping
+        if verify and state_digest(state) != ref.digest:
+            raise UserError("weights do not match their digest", where=self.path(ref.uri), expected=ref.digest)
+        return state
+
+    @contextlib.contextmanager
+    def open_state(self, ref: ModelRef) -> Iterator[Any]:
+        """Opens a state for reading tensor by tensor (``keys()``, ``get_tensor(name)``, ``get_slice(name)``).
+
+        Raises:
+            UserError: If the file is missing or is no safetensors file.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        with self.local(ref.uri) as path:
+            try:
+                reader = safe_open(path, framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise UserError("not a readable safetensors file", where=self.path(ref.uri), found=error) from error
+            with reader as opened:
+                yield opened
+
+    @contextlib.contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        """A local path of a file of the store; a remote file is fetched for the duration."""
+        if not self.exists(name):
+            raise UserError("a file of the run is missing", where=self.path(name))
+        if self.is_local:
+            yield Path(self._read_path(name))
+            return
+        with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
+            target = Path(folder) / Path(name).name
+            self.fs.get_file(self.path(name), str(target))
+            yield target
+
+    def holds(self, ref: ModelRef) -> bool:
+        """Whether the state is there and verifies."""
+        if not self.exists(ref.uri):
+            return False
+        try:
+            self.get_state(ref)
+        except UserError:
+            return False
+        return True
+
+    def finish_folder(self, working: str, final: str) -> None:
+        """Moves a finished working folder to its final name; on a local disk that is one rename."""
+        if self.is_local:
+            Path(self.path(working)).replace(self.path(final))
+        else:
+            self.fs.mv(_literal(self.path(working)), self.path(final), recursive=True)
+
+
+def _literal(path: str) -> str:
+    """The path as a pattern that only it fits: fsspec takes ``*``, ``?`` and ``[`` for patterns where it removes."""
+    return re.sub(r"([*?\[])", r"[\1]", path)
+
+
+def _outside(root: str, name: str) -> UserError:
+    """The refusal of a name that is not within the root."""
+    return UserError(
+        "a file's name leads out of the run's folder",
+        where=root,
+        expected="a relative name without '..', ':' or '\\', and no symbolic link to another place",
+        found=visible(name)[:200],
+        hint="remove the link, or the run's folder if you did not make it",
+    )

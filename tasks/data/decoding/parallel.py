@@ -1,0 +1,284 @@
+"""Decoding in parallel, in parts that outlive a crash.
+
+Pictures are decoded in chunks, by as many processes as there are cores. A chunk's pixels and findings are put down
+as one part, named by all that decides them; when an ingest is started again, parts that are there are not decoded
+again. Chunks come back in the order of the source, and only a few are under way at any time, so memory does not grow.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from models.errors import UserError
+from tasks.core.context import DATA_CODE, code_digest
+from tasks.data.decoding.workers import process_pool
+from tasks.data.source.decode import DecodeError, Limits, resize
+from tasks.data.source.image import Picture
+from tasks.data.source.pixels import few_colours
+from tasks.data.source.sample import RawSample
+
+CHUNK = 64  # pictures
+_HEAVIEST = 2**24  # bytes that the pictures of a chunk may hold in memory
+_WORTH_PROCESSES = 4 * CHUNK  # starting them takes as long as some hundred pictures
+
+
+@dataclass(frozen=True)
+class Result:
+    """What decoding one picture gave.
+
+    Attributes:
+        status: ``ok``, ``fixed`` or ``quarantined``.
+        reason: Code of ``tasks.data.ingest.manifest.REASONS``, ``""`` for plain ``ok``.
+        detail: One line for a person.
+        width: Pixels after turning upright, 0 when unknown.
+        height: Pixels after turning upright, 0 when unknown.
+        sha256: Hash of the file's bytes.
+        turned: Whether turning upright swapped width and height.
+        pixels: Hash of the resized pixels, ``""`` when there are none.
+        few: Whether it has few colours, as a mask has: ``exact``, ``nearly`` or ``""``.
+        phash: Perceptual hash, 16 hex digits, ``""`` when not asked for.
+        part: Name of the part that holds the pixels.
+        row: Row of the pixels in the part, -1 when there are none.
+    """
+
+    status: str
+    reason: str = ""
+    detail: str = ""
+    width: int = 0
+    height: int = 0
+    sha256: str = ""
+    turned: bool = False
+    pixels: str = ""
+    phash: str = ""
+    few: str = ""
+    part: str = ""
+    row: int = -1
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How pictures become stored pixels.
+
+    Attributes:
+        size: Side of the stored images in pixels.
+        limits: What is refused, and the background.
+        perceptual: Whether perceptual hashes are taken too.
+        folder: Where parts are put, ``None``: findings only, no pixels are kept (an audit).
+    """
+
+    size: int
+    limits: Limits
+    perceptual: bool = False
+    folder: Path | None = None
+
+    def name(self, pictures: list[Picture]) -> str:
+        """The name of the part that these pictures make."""
+        digest = hashlib.sha256(f"{code_digest(DATA_CODE)}|{self.size}|{self.limits}|{self.perceptual}".encode())
+        for picture in pictures:
+            digest.update(b"\n" + picture.stamp().encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()[:32]
+
+
+def decoded(
+    samples: Iterable[RawSample], how: Decoding, workers: int | None = None
+) -> Iterator[tuple[RawSample, Result | None]]:
+    """The samples in their order, each with what its picture gave; ``None`` for those without a picture.
+
+    Args:
+        samples: What a reader yields.
+        how: The settings.
+        workers: Processes; ``None``: one for each core that this process may use. Few pictures are decoded here.
+
+    Raises:
+        UserError: A decoding process died (out of memory, or a fault in a decoder); the message names the pictures.
+    """
+    workers = workers or len(os.sched_getaffinity(0))
+    chunks = _chunked(samples)
+    first = list(islice(chunks, _WORTH_PROCESSES // CHUNK))
+    if workers == 1 or sum(sample.picture is not None for chunk in first for sample in chunk) < _WORTH_PROCESSES:
+        for chunk in chain(first, chunks):
+            yield from _joined(chunk, decode_part([s.picture for s in chunk if s.picture], how))
+        return
+    pool = process_pool(workers)
+    try:
+        yield from _in_order(chain(first, chunks), how, pool, 2 * workers + 2)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def decode_part(pictures: list[Picture], how: Decoding) -> list[Result]:
+    """Decode some pictures, or read what an earlier call put down; runs in a process of its own."""
+    if how.folder is None:
+        return [_load(picture, how)[0] for picture in pictures]
+    name = how.name(pictures)
+    findings = how.folder / f"{name}.json"
+    if findings.is_file():
+        try:
+            return _found(how.folder, name, len(pictures))
+        except _DamagedPartError as error:
+            logging.getLogger(__name__).warning("a decoded part is damaged (%s): decoded again: %s", error, findings)
+    results: list[Result] = []
+    stack: list[np.ndarray] = []
+    for picture in pictures:
+        result, small = _load(picture, how)
+        if small is not None:
+            result = Result(**asdict(result) | {"part": name, "row": len(stack)})
+            stack.append(small.transpose(2, 0, 1))
+        results.append(result)
+    if stack:
+        _put(how.folder / f"{name}.npy", np.ascontiguousarray(stack))
+    beside = findings.with_suffix(f".{os.getpid()}.tmp")
+    beside.write_text(_sealed([asdict(result) for result in results]), encoding="utf-8")
+    beside.replace(findings)  # last, so that a part with findings is complete
+    return results
+
+
+def part_pixels(folder: Path, name: str) -> np.ndarray:
+    """The pixels of a part, uint8 [k, 3, S, S].
+
+    Raises:
+        UserError: They are missing or cannot be read.
+    """
+    try:
+        pixels: np.ndarray = np.load(folder / f"{name}.npy", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise damaged_part(folder, name, error) from error
+    return pixels
+
+
+def pixels_digest(small: np.ndarray) -> str:
+    """``Result.pixels`` of a resized picture, uint8 [S, S, 3]."""
+    return hashlib.sha256(np.ascontiguousarray(small).data).hexdigest()
+
+
+def damaged_part(folder: Path, name: str, found: object) -> UserError:
+    """The error of pixels that are not those that were decoded."""
+    return UserError(
+        "a decoded part is damaged",
+        where=folder / f"{name}.npy",
+        found=found,
+        hint="start it again: it is decoded anew",
+    )
+
+
+class _DamagedPartError(Exception):
+    """A part that is not what was put down, and why."""
+
+
+def _sealed(values: list[dict[str, object]]) -> str:
+    """The record of a part: one line with the digest of the other, so that any change of it shows."""
+    text = json.dumps(values)
+    return f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
+
+
+def _found(folder: Path, name: str, count: int) -> list[Result]:
+    """What an earlier call put down, compared with its digests.
+
+    Raises:
+        _DamagedPartError: The record or the pixels are not what was written.
+    """
+    try:
+        digest, _, text = (folder / f"{name}.json").read_text(encoding="utf-8").partition("\n")
+    except (OSError, ValueError) as error:
+        raise _DamagedPartError(f"its record cannot be read: {error}") from error
+    if hashlib.sha256(text.encode()).hexdigest() != digest:
+        raise _DamagedPartError("its record is not the one that was written" if text else "its record is empty")
+    try:
+        results = [Result(**values) for values in json.loads(text)]
+    except TypeError as error:  # of a release whose findings have other fields
+        raise _DamagedPartError("its record is of another release") from error
+    if len(results) != count:
+        raise _DamagedPartError(f"its record is of {len(results)} pictures, there are {count}")
+    if any(result.row >= 0 for result in results):
+        try:
+            pixels = part_pixels(folder, name)
+        except UserError as error:
+            raise _DamagedPartError(f"its pixels cannot be read: {error.found}") from error
+        for result in results:
+            if result.row >= len(pixels) or (
+                result.row >= 0 and pixels_digest(pixels[result.row].transpose(1, 2, 0)) != result.pixels
+            ):
+                raise _DamagedPartError("its pixels are not those that were decoded")
+    return results
+
+
+def _load(picture: Picture, how: Decoding) -> tuple[Result, np.ndarray | None]:
+    """The finding, and the resized pixels [S, S, 3] when the picture can be used."""
+    try:
+        found = picture.load(how.limits)
+    except DecodeError as error:
+        return Result("quarantined", error.reason, error.detail, error.width, error.height, error.sha256), None
+    except MemoryError as error:
+        hint = "--workers 1 needs least memory; a lower ingest.max_pixels refuses pictures by their size"
+        raise UserError("out of memory while a picture was decoded", where=picture, hint=hint) from error
+    small = resize(found.image, how.size)
+    phash = ""
+    if how.perceptual:
+        from tasks.data.decoding.near_duplicates import perceptual_hash
+
+        phash = perceptual_hash(found.image)
+    pixels = pixels_digest(small)
+    status = "fixed" if found.reason else "ok"
+    size = (found.width, found.height)
+    few = few_colours(found.image)
+    return Result(status, found.reason, found.detail, *size, found.sha256, found.turned, pixels, phash, few), small
+
+
+def _put(path: Path, array: np.ndarray) -> None:
+    beside = path.with_suffix(f".{os.getpid()}.tmp")
+    with beside.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+    beside.replace(path)
+
+
+def _chunked(samples: Iterable[RawSample]) -> Iterator[list[RawSample]]:
+    chunk: list[RawSample] = []
+    pictures = weight = 0
+    for sample in samples:
+        chunk.append(sample)
+        pictures += sample.picture is not None
+        weight += getattr(sample.picture, "weight", 0)
+        if pictures == CHUNK or weight > _HEAVIEST or len(chunk) == 16 * CHUNK:
+            yield chunk
+            chunk, pictures, weight = [], 0, 0
+    if chunk:
+        yield chunk
+
+
+def _joined(chunk: list[RawSample], results: list[Result]) -> Iterator[tuple[RawSample, Result | None]]:
+    remaining = iter(results)
+    for sample in chunk:
+        yield sample, next(remaining) if sample.picture is not None else None
+
+
+def _in_order(
+    chunks: Iterator[list[RawSample]], how: Decoding, pool: Executor, ahead: int
+) -> Iterator[tuple[RawSample, Result | None]]:
+    waiting: deque[tuple[list[RawSample], Future[list[Result]]]] = deque()
+    try:
+        for chunk in chunks:
+            pictures = [sample.picture for sample in chunk if sample.picture is not None]
+            waiting.append((chunk, pool.submit(decode_part, pictures, how)))
+            if len(waiting) > ahead:
+                chunk, future = waiting.popleft()
+                yield from _joined(chunk, future.result())
+        while waiting:
+            chunk, future = waiting.popleft()
+            yield from _joined(chunk, future.result())
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a process that decodes pictures died",
+            where=f"{chunk[0].path} to {chunk[-1].path}",
+            found="out of memory, killed, a fault in a decoder, or the program was read from stdin",
+            hint="start it again: finished parts are kept; --workers 1 needs least memory and no process of its own",
+        ) from error

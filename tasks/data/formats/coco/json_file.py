@@ -1,0 +1,165 @@
+"""One COCO JSON: its bytes in, the labels of each listed image out. Categories count by name, never by position."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from models.errors import UserError
+from tasks.data.formats.coco.categories import Categories, plain
+from tasks.data.formats.coco.records import Json, Record, Rules, join, remark
+from tasks.data.formats.files.foreign_formats import foreign_json
+from tasks.data.formats.files.tree import Entry, split_of_name
+from tasks.data.text.read_text import Encodings, TextError, decode_text
+
+_LARGEST = 64 * 2**20  # bytes of a JSON that is parsed only to name it
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a COCO JSON holds.
+
+    Attributes:
+        entry: The file.
+        split: The split that its name or its folder names, if any.
+        classes: The categories' names in the order of their ids, that of ``head`` left out.
+        head: The name of a category that only heads the others and has no annotation; "" without one.
+        records: Its images.
+        dangling: Annotations of no listed image: where they stand -> what is wrong with them.
+        nameless: Images without a file name, in the same way.
+        remarks: What is odd in it, one line each.
+        encoding: The encoding it was decoded with, when that needed a repair, else "".
+    """
+
+    entry: Entry
+    split: str | None
+    classes: tuple[str, ...]
+    head: str
+    records: tuple[Record, ...]
+    dangling: dict[str, str]
+    nameless: dict[str, str]
+    remarks: tuple[str, ...] = ()
+    encoding: str = ""
+
+
+def looks_like_coco(path: Path) -> bool:
+    """Whether a JSON speaks of images and categories; it is not parsed, as it may be large, broken or another's."""
+    try:
+        text = path.read_bytes().replace(b"\0", b"")  # UTF-16
+    except OSError:
+        return False  # the file's own row will say so
+    return text.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")[:1] == b"{" and b'"images"' in text and b'"categories"' in text
+
+
+def missing_keys(path: Path) -> list[str]:
+    """What a JSON with at least one of COCO's three lists lacks; nothing for any other file."""
+    try:
+        text, _ = decode_text(path.read_bytes() if path.stat().st_size < _LARGEST else b"", ask=False)
+        data = json.loads(text)
+    except (OSError, TextError, ValueError, RecursionError):
+        return []
+    keys = ("images", "annotations", "categories")
+    missing = [key for key in keys if not isinstance(data, dict) or not isinstance(data.get(key), list)]
+    return missing if len(missing) < len(keys) and foreign_json(data) is None else []
+
+
+def load_listing(entry: Entry, rules: Rules, encodings: Encodings | None = None) -> Listing:
+    """Read a COCO JSON.
+
+    Args:
+        entry: The file.
+        rules: What the settings say of odd annotations.
+        encodings: What is known of the encoding of the source's JSON files.
+
+    Raises:
+        UserError: It cannot be read, is no JSON, or is not built as COCO's are; single wrong entries are remarks.
+    """
+    data, encoding = _load(entry, encodings)
+    categories = Categories(_list(data, "categories", entry), entry.path)
+    images = _list(data, "images", entry)
+    marks = _list(data, "annotations", entry) if data.get("annotations") is not None else None
+    _refuse_dialects(images, marks or (), entry)
+    joined = join(images, marks, categories, rules, entry.name)
+    used = {categories.find(mark.get("category_id")) for mark in marks or () if isinstance(mark, dict)}
+    head = categories.head if categories.head not in used and marks is not None else None
+    names = {key: name for key, name in categories.names.items() if key != head}
+    remarks = list(joined.remarks)
+    unused = [name for key, name in names.items() if key not in used] if marks else []
+    remarks += remark(unused, "category or more without an annotation, a label all the same:")
+    if head is not None:
+        what = "only heads the others" if categories.heads_others else "is a background"
+        remarks.append(f"category {head}, {categories.names[head]}, has no annotation and {what}: no label")
+    return Listing(
+        entry,
+        split_of_name(entry.name),
+        tuple(dict.fromkeys(names.values())),
+        categories.names[head] if head is not None else "",
+        joined.records,
+        joined.dangling,
+        joined.nameless,
+        tuple(remarks),
+        encoding,
+    )
+
+
+def _load(entry: Entry, encodings: Encodings | None) -> tuple[Json, str]:
+    try:
+        text, encoding = decode_text(entry.path.read_bytes(), entry.path, encodings)
+        data = json.loads(text, object_hook=_without_outlines)
+    except (OSError, TextError, ValueError) as error:  # ValueError: no JSON, or a number of thousands of digits
+        raise UserError("cannot read the COCO JSON", where=entry.path, found=error) from error
+    except RecursionError as error:
+        raise UserError("cannot read the COCO JSON", where=entry.path, found="nested without end") from error
+    if not isinstance(data, dict) or not {"images", "categories"} <= set(data):
+        kind = foreign_json(data)
+        raise UserError(
+            "the JSON is no COCO JSON",
+            where=entry.path,
+            expected='an object with "images", "annotations" and "categories"',
+            found=kind.tool if kind else _shape(data),
+            hint=kind.way if kind else None,
+        )
+    return data, encoding
+
+
+def _shape(data: Any) -> str:
+    keys = ", ".join(map(plain, list(data)[:8])) if isinstance(data, dict) else ""
+    return f"an object with {keys or 'nothing in it'}" if isinstance(data, dict) else f"a {type(data).__name__}"
+
+
+def _without_outlines(found: Json) -> Json:
+    """Outlines make up most of a large JSON and are of no use here."""
+    found.pop("segmentation", None)
+    return found
+
+
+def _list(data: Json, key: str, entry: Entry) -> list[Any]:
+    found = data.get(key)
+    if not isinstance(found, list):
+        kinds = "nothing" if found is None else f"a {type(found).__name__}"
+        raise UserError(f'the COCO JSON has no list "{key}"', where=entry.path, found=kinds)
+    return found
+
+
+def _refuse_dialects(images: Sequence[Any], marks: Sequence[Any], entry: Entry) -> None:
+    """What is built as COCO but says something else.
+
+    Raises:
+        UserError: It is the LVIS set's, or COCO's panoptic form.
+    """
+    if any(isinstance(image, dict) and "neg_category_ids" in image for image in images[:100]):
+        raise UserError(
+            "this is a JSON of LVIS, which does not say of every image and category whether it is there",
+            where=entry.path,
+            expected="a COCO JSON in which every category is annotated in every image",
+            hint="choose the categories and images that are annotated throughout, and write those as COCO JSON",
+        )
+    if any(isinstance(mark, dict) and "segments_info" in mark for mark in marks[:100]):
+        raise UserError(
+            "this is COCO's panoptic form",
+            where=entry.path,
+            expected="annotations with image_id and category_id",
+            hint="name the instances_*.json in ingest.coco.annotations, or convert it (panopticapi's "
+            "panoptic2detection_coco_format.py)",
+        )

@@ -1,0 +1,262 @@
+"""The images of a COCO JSON with their annotations, as far as those can be told apart.
+
+An image without annotations is a negative; but not when annotations are left that belong to no listed image, as they
+may be its own.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tasks.data.formats.coco.categories import Categories, plain
+from tasks.data.formats.coco.ids import Ids, id_of
+from tasks.data.source.sample import Boxes
+
+Json = dict[str, Any]
+Marks = dict[str | None, list[Json]]
+_LARGEST = 1e12  # of a side in pixels; Python's integers may be too large for a float
+_OTHER_KEYS = ("imageId", "imageID", "image", "img_id", "imgId", "image_name", "file_name", "filename")
+_FILE_KEYS = ("filename", "fileName", "path", "name", "image", "coco_url", "flickr_url")
+_SET = (True, 1, "1", "true", "True")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the settings say.
+
+    Attributes:
+        ignored: Whether annotations marked ``ignore`` count.
+        distrust: Whether images without annotations are no negatives while annotations belong to no listed image.
+        empty: Whether the images of a JSON that has not one annotation are negatives.
+    """
+
+    ignored: Literal["ask", "count", "leave_out"] = "ask"
+    distrust: bool = True
+    empty: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """An image as the JSON lists it.
+
+    Attributes:
+        listed: Its ``file_name``.
+        labels: Names of its annotations' categories, each once; ``()`` without any, ``None`` when the JSON does not
+            say.
+        boxes: Its boxes and its declared size.
+        fields: Its other entries, for the rules that name sites and groups by column.
+        reason: Why its labels cannot be used, a code of the manifest; "" when they can.
+        detail: The same for a person.
+    """
+
+    listed: str
+    labels: tuple[str, ...] | None
+    boxes: Boxes
+    fields: Mapping[str, str]
+    reason: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Images with their annotations.
+
+    Attributes:
+        records: The images that have a file name.
+        dangling: Annotations that belong to no listed image: where they stand -> what is wrong with them.
+        nameless: Images without a file name: where they stand -> what is wrong with them.
+        remarks: What is odd, one line each.
+    """
+
+    records: tuple[Record, ...]
+    dangling: dict[str, str]
+    nameless: dict[str, str]
+    remarks: tuple[str, ...]
+
+
+def join(images: Sequence[Any], marks: Sequence[Any] | None, categories: Categories, rules: Rules, name: str) -> Joined:
+    """Give each image its annotations.
+
+    Args:
+        images: The JSON's list.
+        marks: The JSON's annotations, ``None`` when it has none at all.
+        categories: Its categories.
+        rules: What the settings say.
+        name: The JSON's name, for messages.
+    """
+    by_id: Marks = defaultdict(list)
+    for image in images:
+        if isinstance(image, dict):
+            by_id[id_of(image.get("id"))].append(image)
+    attached, loose = _attached(by_id, marks or ())
+    doubt = ""
+    if loose and rules.distrust:
+        doubt = (
+            f"no annotation, but {len(loose)} in {name} belong to no listed image and may be its own; "
+            "ingest.coco.dangling says otherwise"
+        )
+    records = []
+    said = marks is not None and (bool(marks) or rules.empty)
+    for key, some in by_id.items():
+        shared = len({image["file_name"] for image in some if _has_file(image)}) > 1
+        for image in some:
+            if _has_file(image) and not is_set(image, "deleted"):
+                own = attached.get(key, ()) if said else None
+                records.append(_record(image, own, categories, rules, doubt, shared))
+    most = max(1, len(images))
+    return Joined(
+        tuple(records),
+        _dangling(loose, name, most),
+        _nameless(images, name),
+        tuple(_remarks(images, marks, len(loose))),
+    )
+
+
+def remark(found: Sequence[str], what: str) -> list[str]:
+    """One line on what was found, none when nothing was."""
+    return [f"{len(found)} {what} {', '.join(found[:5])}" + (", ..." if len(found) > 5 else "")] if found else []
+
+
+def is_set(entry: Json, key: str) -> bool:
+    """Whether an entry is marked with a flag."""
+    return entry.get(key) in _SET
+
+
+def _has_file(image: object) -> bool:
+    return isinstance(image, dict) and isinstance(image.get("file_name"), str) and bool(image["file_name"].strip())
+
+
+def _attached(by_id: Marks, marks: Sequence[Any]) -> tuple[Marks, list[tuple[int, Any]]]:
+    """The annotations by the id of their image, and those that belong to none, with their positions."""
+    ids = Ids(key for key in by_id if key is not None)
+    attached: Marks = defaultdict(list)
+    loose = []
+    for number, mark in enumerate(marks):
+        key = ids.find(mark.get("image_id")) if isinstance(mark, dict) else None
+        if key is None:
+            loose.append((number, mark))
+        else:
+            attached[key].append(mark)
+    return attached, loose
+
+
+def _dangling(loose: Sequence[tuple[int, Any]], name: str, most: int) -> dict[str, str]:
+    """Annotations without an image, one entry for each image that they name; at most ``most`` entries."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for number, mark in loose:
+        found[_reference(mark) or f"annotations[{number}]"].append(number)
+    shown = list(found.items())[:most]
+    told = {
+        f"{name}#{place}": f"{len(numbers)} annotation(s), the first at position {numbers[0]}: {_what(place)}"
+        for place, numbers in shown
+    }
+    if len(found) > most:
+        told[f"{name}#{shown[-1][0]}"] += f"; and {len(found) - most} more like it"
+    return told
+
+
+def _nameless(images: Sequence[Any], name: str) -> dict[str, str]:
+    """Entries for an image that name no file."""
+    told = {}
+    for number, image in enumerate(images):
+        if not _has_file(image):
+            other = next((key for key in _FILE_KEYS if isinstance(image, dict) and key in image), None)
+            told[f"{name}#images[{number}]"] = "no file_name" + (f", but {other}, which is not read" if other else "")
+    return told
+
+
+def _what(place: str) -> str:
+    key = place.partition(" ")[0]
+    if key == "image_id":
+        return "no listed image has this id"
+    return "no image_id" + (f", but {key}, which is not read" if key in _OTHER_KEYS else "")
+
+
+def _reference(mark: Any) -> str:
+    """How an annotation names its image, "" when it does not."""
+    for key in ("image_id", *_OTHER_KEYS) if isinstance(mark, dict) else ():
+        value = mark.get(key)
+        if isinstance(value, str | int | float) and str(value).strip():
+            return f"{key} {plain(str(value))[:100]}"
+    return ""
+
+
+def _remarks(images: Sequence[Any], marks: Sequence[Any] | None, loose: int) -> list[str]:
+    nameless = [str(number) for number, image in enumerate(images) if not _has_file(image)]
+    gone = [plain(image["file_name"]) for image in images if _has_file(image) and is_set(image, "deleted")]
+    places = [
+        str(number) for number, mark in enumerate(marks or ()) if isinstance(mark, dict) and is_set(mark, "deleted")
+    ]
+    hint = f"{loose} annotation(s) of no listed image; if they are left over, set ingest.coco.dangling to pass_over"
+    none = "not one annotation; if its images hold no label, set ingest.coco.empty to negative"
+    return [
+        *remark(nameless, "image(s) without a file_name, at position"),
+        *remark(gone, "image(s) marked deleted, left out:"),
+        *remark(places, "annotation(s) marked deleted, not counted, at position"),
+        *([hint] if loose else []),
+        *([none] if marks is not None and not marks else []),
+    ]
+
+
+def _record(
+    image: Json, marks: Sequence[Json] | None, categories: Categories, rules: Rules, doubt: str, shared: bool
+) -> Record:
+    counted = [mark for mark in marks or () if not is_set(mark, "deleted")]
+    sure = [mark for mark in counted if not is_set(mark, "ignore")]
+    found = [categories.find(mark.get("category_id")) for mark in counted]
+    some = {categories.find(mark.get("category_id")) for mark in sure}
+    labels, reason, detail = None, "", ""
+    if id_of(image.get("id")) is None:
+        reason, detail = "bad_annotation", "the image has no id, so nothing says which annotations are its own"
+    elif shared:
+        reason, detail = "ambiguous_pair", f"image id {id_of(image['id'])} stands for several files"
+    elif marks is None:
+        reason, detail = "no_annotation", "the JSON has no annotations at all (ingest.coco.empty)"
+    elif None in found:
+        reason, detail = "bad_annotation", _unknown(counted, categories)
+    elif rules.ignored == "ask" and set(found) != some:
+        names = ", ".join(sorted({categories.names[key] for key in set(found) - some if key is not None}))
+        reason = "bad_annotation"
+        detail = f"only annotations marked ignore have {names}: set ingest.coco.ignored to count or leave_out"
+    elif not marks and doubt:
+        reason, detail = "doubtful", doubt
+    else:
+        keys = [key for key in found if key is not None and (rules.ignored == "count" or key in some)]
+        labels = tuple(dict.fromkeys(categories.names[key] for key in keys))
+    return Record(plain(image["file_name"]), labels, _boxes(image, counted), _fields(image), reason, detail)
+
+
+def _unknown(marks: Sequence[Json], categories: Categories) -> str:
+    lost = [mark.get("category_id") for mark in marks if categories.find(mark.get("category_id")) is None]
+    ids = ", ".join(sorted({plain(str(one))[:40] for one in lost if isinstance(one, str | int | float)})[:5])
+    return f"category id {ids} is not among the categories" if ids else "an annotation has no category_id"
+
+
+def _fields(image: Json) -> dict[str, str]:
+    return {
+        plain(key): plain(str(value))
+        for key, value in image.items()
+        if isinstance(value, str | int | float) and not isinstance(value, bool)
+    }
+
+
+def _boxes(image: Json, marks: Sequence[Json]) -> Boxes:
+    size = (_number(image.get("width")), _number(image.get("height")))
+    sides = tuple(_sides(mark["bbox"]) for mark in marks if mark.get("bbox"))
+    return Boxes(sides, declared=None if math.isnan(sum(size)) else size)
+
+
+def _sides(box: object) -> tuple[float, float, float, float]:
+    """A box ``[x, y, width, height]`` as its sides."""
+    given = [_number(side) for side in box] if isinstance(box, list) else []
+    if len(given) != 4:
+        return (math.nan, math.nan, math.nan, math.nan)
+    x, y, width, height = given
+    return (x, y, round(x + width, 2), round(y + height, 2))  # a sum may pass the border by a rounding error
+
+
+def _number(value: object) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) < _LARGEST else math.nan  # type: ignore[arg-type]

@@ -1,0 +1,164 @@
+"""Which image and which annotation files belong together, by their names.
+
+``a.xml`` and ``a.jpg.xml`` are both annotations of ``a.jpg``. The ``filename`` inside an annotation plays no part.
+"""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from tasks.data.formats.files.tree import NO_SITE, ROLE_FOLDERS, Entry, Tree, file_row, image_row
+from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.source.sample import RawSample
+from tasks.data.text.equivalent_names import near_text
+
+
+@dataclass(frozen=True)
+class Group:
+    """Images and annotations that share a name; a usable pair has one of each.
+
+    Attributes:
+        images: The images.
+        annotations: The annotations.
+        loose: Whether their names differ in what systems change (case, ``%20``): no other file can be meant.
+        hint: For what is alone: the files that have nearly its name.
+    """
+
+    images: tuple[Entry, ...]
+    annotations: tuple[Entry, ...]
+    loose: bool = False
+    hint: str = ""
+
+
+_UPLOADED = re.compile(r"^[0-9a-f]{8}-(?=.)")  # Label Studio's name of an uploaded file
+Place = Callable[[Entry], Hashable]
+Component = tuple[list[Entry], list[Entry]]
+
+
+def pair(tree: Tree) -> list[Group]:
+    """Group images and annotations by name, in name order; each file is in exactly one group.
+
+    First within a folder, where folders such as ``Annotations`` and ``JPEGImages`` are as good as their parent. What
+    is left is then paired by name alone, within its site, so that any two folder names will do. What still is left is
+    compared without case, ``%20``, a false image suffix and Label Studio's prefix, and paired where one image and one
+    annotation agree.
+    """
+    groups: list[Group] = []
+    images, annotations = list(tree.images), list(tree.annotations)
+    for place in (_near, _site):
+        found = _components(images, annotations, place, exact=True)
+        groups += [Group(tuple(some), tuple(others)) for some, others in found]
+        images, annotations = _without(images, annotations, found)
+    hints: dict[str, str] = {}
+    for place in (_near, _site):
+        found = _components(images, annotations, place, exact=False)
+        clear = [one for one in found if len(one[0]) == len(one[1]) == 1]
+        groups += [Group(tuple(some), tuple(others), loose=True) for some, others in clear]
+        images, annotations = _without(images, annotations, clear)
+        for some, others in found:
+            names = [entry.name for entry in (*some, *others)]
+            hints |= {name: f"nearly the same names: {', '.join(names[:4])}" for name in names}
+    groups += [Group((entry,), (), hint=hints.get(entry.name, "")) for entry in images]
+    groups += [Group((), (entry,), hint=hints.get(entry.name, "")) for entry in annotations]
+    return sorted(groups, key=lambda group: (group.images or group.annotations)[0].name)
+
+
+def annotation_names(names: Sequence[str], suffix: str) -> list[str]:
+    """The names with this suffix, in any case, that are those of an image."""
+    keys: set[str] = set()
+    for name in names:
+        path = PurePosixPath(name)
+        if path.suffix.lower() in SUFFIXES:
+            keys |= {near_text(path.stem), near_text(path.name)}
+    return [n for n in names if n.lower().endswith(suffix) and near_text(PurePosixPath(n).stem) in keys]
+
+
+def image_names(names: Sequence[str]) -> str:
+    """What images are called here, for a message about names that do not fit."""
+    some = [PurePosixPath(name).name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
+    return f"images are called {', '.join(some[:3])}" if some else "there is no image"
+
+
+def few(some: Sequence[str], of: Sequence[str]) -> str:
+    """How many more there are like the first."""
+    return f" (as for {len(some)} of {len(of)} such files)" if len(some) > 1 else ""
+
+
+def misfits(group: Group) -> Iterator[RawSample]:
+    """Rows for what does not make a pair: orphans of both kinds, ambiguous names, files outside every site."""
+    names = ", ".join(entry.name for entry in group.images + group.annotations)
+    if group.images and group.images[0].site == NO_SITE:
+        reason, detail = "no_site", "ingest.site names no site for it"
+    elif group.images and group.annotations:
+        reason, detail = "ambiguous_pair", names
+    else:
+        reason, detail = "no_annotation", group.hint
+    for entry in group.images:
+        yield image_row(entry, reason, detail)
+    for entry in group.annotations:
+        if group.images:
+            yield file_row(entry, "quarantined", "annotation_unused", reason)
+        else:
+            yield file_row(entry, "quarantined", "no_image", group.hint)
+
+
+def _near(entry: Entry) -> Hashable:
+    folders = PurePosixPath(unicodedata.normalize("NFC", entry.name)).parts[:-1]
+    return tuple(part for part in folders if part.lower() not in ROLE_FOLDERS)
+
+
+def _site(entry: Entry) -> Hashable:
+    return entry.site
+
+
+def _components(images: Sequence[Entry], annotations: Sequence[Entry], place: Place, exact: bool) -> list[Component]:
+    """Images and annotations that hang together by equal names in equal places, each with one of both at least."""
+    by_key: dict[Hashable, list[int]] = defaultdict(list)
+    for number, entry in enumerate(images):
+        where = place(entry)
+        for name in {entry.stem, _file_name(entry)}:
+            by_key[where, name if exact else near_text(name)].append(number)
+    parent = list(range(len(images)))
+    owner: list[tuple[Entry, int]] = []
+    for entry in annotations:
+        names = {entry.stem} if exact else _near_names(entry.stem)
+        where = place(entry)
+        numbers = sorted({number for name in names for number in by_key.get((where, name), ())})
+        for number in numbers:
+            parent[_root(parent, number)] = _root(parent, numbers[0])
+        if numbers:
+            owner.append((entry, numbers[0]))
+    found: dict[int, Component] = {}
+    for entry, number in owner:
+        found.setdefault(_root(parent, number), ([], []))[1].append(entry)
+    for number, entry in enumerate(images):
+        if _root(parent, number) in found:
+            found[_root(parent, number)][0].append(entry)
+    return list(found.values())
+
+
+def _root(parent: list[int], number: int) -> int:
+    while parent[number] != number:
+        parent[number] = number = parent[parent[number]]
+    return number
+
+
+def _without(
+    images: Sequence[Entry], annotations: Sequence[Entry], found: Sequence[Component]
+) -> tuple[list[Entry], list[Entry]]:
+    used = {entry.name for some, others in found for entry in (*some, *others)}
+    return [e for e in images if e.name not in used], [e for e in annotations if e.name not in used]
+
+
+def _file_name(entry: Entry) -> str:
+    return unicodedata.normalize("NFC", PurePosixPath(entry.name).name)
+
+
+def _near_names(stem: str) -> set[str]:
+    """What an annotation's image may be called: without another image suffix, or what Label Studio puts first."""
+    path = PurePosixPath(stem)
+    bare = path.stem if path.suffix.lower() in SUFFIXES else stem
+    return {near_text(name) for name in (stem, bare, _UPLOADED.sub("", bare))}

@@ -1,0 +1,291 @@
+"""A tree of images and annotations: what is in it. Names are paths relative to its root with POSIX separators."""
+
+import hashlib
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from models.errors import UserError
+from tasks.data.formats.files.system_files import litter_in, original_of
+from tasks.data.source.image import FilePicture
+from tasks.data.source.image_kinds import HEAD, READ, SUFFIXES, UNREAD, content_kind
+from tasks.data.source.rules import NO_NAME, namer
+from tasks.data.source.sample import RawSample
+from tasks.data.text.patterns import matcher
+
+if TYPE_CHECKING:
+    from tasks.data.source.settings import SourceSettings
+
+#: Folder names that say what is in a folder, not whose it is; compared in lower case.
+ROLE_FOLDERS = frozenset(
+    {"annotations", "annotation", "xml", "xmls", "labels", "label", "jpegimages", "images", "image", "imgs", "img"}
+)
+#: Files by which folders are known that this program has written; nobody's images are in them.
+RUNS_MARKER = ".fedscene-runs"
+_OWN_OUTPUTS = (
+    frozenset({RUNS_MARKER}), frozenset({"dataset.json", "samples.parquet"}),
+    frozenset({"clients.json", "clients.parquet"}),
+)  # fmt: skip
+_SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini"})
+# Not opened to see whether they are images; there may be very many of them.
+_NEVER_IMAGES = frozenset(
+    {
+        ".txt",
+        ".xml",
+        ".json",
+        ".jsonl",
+        ".csv",
+        ".tsv",
+        ".yaml",
+        ".yml",
+        ".md",
+        ".html",
+        ".htm",
+        ".py",
+        ".ipynb",
+        ".log",
+    }
+    | {".npy", ".npz", ".h5", ".hdf5", ".parquet", ".pt", ".pth", ".onnx", ".pkl", ".mat", ".zip", ".gz", ".tar", ".7z"}
+    | {".mp4", ".mov", ".avi", ".mkv", ".wav", ".mp3", ".pdf", ".doc", ".docx", ".xls", ".xlsx", ".db", ".cache"}
+)
+_BACKUP = re.compile(r"(.+\.[A-Za-z0-9]{2,5})[._~ -][^/]*", re.DOTALL)  # of a file with a suffix
+NO_SITE = NO_NAME
+ONE_SITE = "all"
+
+_SPLIT_FOLDERS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
+_SPLIT_FOLDERS |= {"test": "test", "testing": "test"}
+# train2017, train_images, test-set: a split and a word that says nothing of a class.
+_SPLIT_AND_MORE = re.compile(
+    r"([a-z]+?)[ _-]?(?:\d{1,4}|images?|imgs?|data|dataset|set|photos?|pictures?|pics|jpe?gs?|pngs?)"
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the tree: where it is, its relative name, and its site (``NO_SITE`` outside every site)."""
+
+    path: Path
+    name: str
+    site: str
+
+    @property
+    def stem(self) -> str:
+        """The file name without its last suffix, in Unicode's composed form."""
+        return unicodedata.normalize("NFC", PurePosixPath(self.name).stem)
+
+    @property
+    def suffix(self) -> str:
+        """The file name's last suffix in lower case, with its dot."""
+        return PurePosixPath(self.name).suffix.lower()
+
+
+@dataclass
+class Tree:
+    """The files of a tree by kind, each list in name order.
+
+    Attributes:
+        images: Files whose suffix or content is that of an image, of formats that are not read too.
+        annotations: Files of the suffixes asked for.
+        others: All other files; what the reader does not use of them ends as ``ignored``.
+        hidden: System files and names that begin with a dot.
+        litter: What NAS boxes, desktops and tools leave (``litter``).
+        excluded: What ``ingest.include`` and ``ingest.exclude`` leave out, with the annotations of such images.
+        copies: Second copies of images: in a format that is not read, backups, what a link leads to.
+    """
+
+    images: list[Entry] = field(default_factory=list)
+    annotations: list[Entry] = field(default_factory=list)
+    others: list[Entry] = field(default_factory=list)
+    hidden: list[Entry] = field(default_factory=list)
+    litter: list[Entry] = field(default_factory=list)
+    excluded: list[Entry] = field(default_factory=list)
+    copies: list[Entry] = field(default_factory=list)
+
+
+def scan(root: Path, ingest: "SourceSettings", annotations: tuple[str, ...] = ()) -> Tree:
+    """Sort every file below ``root`` by kind.
+
+    Args:
+        root: The tree's root.
+        ingest: Names the files' sites (without a rule all are of one) and what is left out.
+        annotations: Suffixes of annotation files, in lower case, as ``.xml``.
+
+    Raises:
+        UserError: Sites are to be named by a folder level that holds folders such as ``Annotations``.
+    """
+    tree, site, site_of = Tree(), ingest.site, namer(ingest.site, "ingest.site", ONE_SITE)
+    wanted, unwanted = matcher(ingest.include or ("**",)), matcher(ingest.exclude)
+    for path, name in sorted(_files(root), key=lambda item: item[1]):
+        parts = tuple(name.split("/"))  # by hand: a hundred thousand path objects take seconds
+        suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122
+        if any(part.startswith(".") for part in parts) or parts[-1].lower() in _SYSTEM_FILES:
+            tree.hidden.append(Entry(path, name, NO_SITE))
+        elif litter_in(parts):
+            tree.litter.append(Entry(path, name, NO_SITE))
+        elif unwanted(name):
+            tree.excluded.append(Entry(path, name, NO_SITE))
+        elif _is_special(path):
+            tree.others.append(Entry(path, name, NO_SITE))
+        else:
+            kind = tree.annotations if suffix in annotations else tree.others
+            if suffix in SUFFIXES or (suffix not in annotations and suffix not in _NEVER_IMAGES and _shows_image(path)):
+                kind = tree.images if wanted(name) else tree.excluded
+            # A column's name is known to the reader of the table only.
+            kind.append(Entry(path, name, NO_SITE if site.rule == "column" else site_of(name, {})))
+    _set_apart(tree)
+    if site.rule == "folder":
+        _refuse_role_folders(root, tree)
+    return tree
+
+
+def _shows_image(path: Path) -> bool:
+    """Whether a file of any other name is an image by its content."""
+    try:
+        with path.open("rb") as file:
+            return bool(content_kind(file.read(HEAD)))
+    except OSError:
+        return False
+
+
+def _set_apart(tree: Tree) -> None:
+    """Move thumbnails beside their images, second copies of images, and the annotations of excluded images."""
+    names = {entry.name for entry in tree.images}
+    litter = {name for name in names if original_of(name) in names}
+    tree.litter = sorted(tree.litter + [e for e in tree.images if e.name in litter], key=lambda entry: entry.name)
+    tree.images = [entry for entry in tree.images if entry.name not in litter]
+    copies = _copies(tree.images)
+    tree.copies = [entry for entry in tree.images if entry.name in copies]
+    tree.images = [entry for entry in tree.images if entry.name not in copies]
+    if tree.excluded:
+        near = {key for entry in tree.excluded for key in _keys(entry)}
+        near -= {key for entry in tree.images for key in _keys(entry)}
+        names = {key[-1] for key in near} - {key[-1] for entry in tree.images for key in _keys(entry)}
+        theirs = {e.name for e in tree.annotations if e.stem in names or not near.isdisjoint(_keys(e)[:1])}
+        tree.excluded += [entry for entry in tree.annotations if entry.name in theirs]
+        tree.annotations = [entry for entry in tree.annotations if entry.name not in theirs]
+
+
+def _copies(images: list[Entry]) -> set[str]:
+    """The names of images that are beside one with a usual suffix.
+
+    The same in a format that is not read, a backup (``a.jpg_original``), the file that it links to (``blobs/1f0c``).
+    """
+    usual = {entry.name for entry in images if entry.suffix in READ}
+    stems = {os.path.splitext(name)[0] for name in usual}  # noqa: PTH122
+    found = {e.name for e in images if e.suffix in UNREAD and os.path.splitext(e.name)[0] in stems}  # noqa: PTH122
+    others = [entry for entry in images if entry.suffix not in SUFFIXES]
+    linked = {os.path.realpath(e.path) for e in images if e.name in usual and e.path.is_symlink()} if others else set()
+    for entry in others:
+        backup = _BACKUP.match(entry.name)
+        if (backup and backup[1] in usual) or os.path.realpath(entry.path) in linked:
+            found.add(entry.name)
+    return found
+
+
+def _keys(entry: Entry) -> list[tuple[str, ...]]:
+    """Its stem and its name, each with the folders that do not merely say what is in them."""
+    *folders, name = PurePosixPath(unicodedata.normalize("NFC", entry.name)).parts
+    telling = [folder for folder in folders if folder.lower() not in ROLE_FOLDERS]
+    return [(*telling, entry.stem), (*telling, name)]
+
+
+def file_row(entry: Entry, status: str, reason: str, detail: str = "") -> RawSample:
+    """The row of a file that is no usable image; the file is hashed where it can be read."""
+    try:
+        if not entry.path.is_file():  # opening a pipe would wait for ever
+            raise OSError("it is no regular file, or a link that leads nowhere")
+        with entry.path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        sha256, detail = "", "; ".join(filter(None, (detail, error.strerror or str(error))))
+    return RawSample(entry.name, entry.site, None, status, reason, sha256=sha256, detail=detail)
+
+
+def left_over(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSample]:
+    """Rows of what is no data and of the other files, but for those whose names are in ``used``."""
+    for entry in tree.hidden:
+        yield file_row(entry, "ignored", "hidden")
+    for reason, entries in (("litter", tree.litter), ("excluded", tree.excluded), ("copy", tree.copies)):
+        for entry in entries:
+            if entry.name in used and reason == "copy":
+                continue
+            # Not hashed: there may be terabytes of them.
+            yield RawSample(entry.name, entry.site, None, "ignored", reason)
+    for entry in tree.others:
+        if entry.name not in used:
+            yield file_row(entry, "ignored", "other")
+
+
+def image_row(entry: Entry, reason: str, detail: str = "") -> RawSample:
+    """The row of an image that is not used for ``reason``; it is decoded all the same, for its size and faults."""
+    return RawSample(entry.name, entry.site, None, "quarantined", reason, FilePicture(entry.path), detail=detail)
+
+
+def split_of(name: str) -> str | None:
+    """The split that a folder of the path names (``train``, ``valid``, ``test2017`` ...), the innermost one."""
+    for part in reversed(name.split("/")[:-1]):
+        more = _SPLIT_AND_MORE.fullmatch(part.lower())
+        word = more.group(1) if more else part.lower()
+        if word in _SPLIT_FOLDERS:
+            return _SPLIT_FOLDERS[word]
+    return None
+
+
+def split_of_name(name: str) -> str | None:
+    """The split in a file's name (``train-00000-of-00002.parquet``, ``instances_train2017.json``), or its folder's."""
+    stem = name.rsplit("/", 1)[-1].lower()
+    for token in stem.replace(".", "_").replace("-", "_").split("_"):
+        split = split_of(f"{token}/file")
+        if split is not None:
+            return split
+    return split_of(name)
+
+
+def _files(root: Path) -> Iterator[tuple[Path, str]]:
+    """Every file below ``root``; linked folders are followed, each real folder once."""
+    seen: set[str] = set()
+    for folder, folders, files in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        if is_own_output(files):
+            folders.clear()
+            continue
+        folders.sort()
+        relative = Path(folder).relative_to(root).as_posix()
+        prefix = "" if relative == "." else f"{relative}/"
+        for file in files:
+            # Names that are not UTF-8 (GBK out of an old zip file) cannot go into Parquet as they are.
+            yield Path(folder, file), os.fsencode(prefix + file).decode("utf-8", "backslashreplace")
+
+
+def is_own_output(files: Collection[str]) -> bool:
+    """Whether a folder with these files is one that this program has written: runs, a data set, a partition."""
+    return any(own.issubset(files) for own in _OWN_OUTPUTS)
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is a pipe or a device, which would never end when it is read; a dangling link is none."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _refuse_role_folders(root: Path, tree: Tree) -> None:
+    found = {entry.site for entry in tree.images + tree.annotations if entry.site.lower() in ROLE_FOLDERS}
+    if found:
+        raise UserError(
+            "this folder level does not name sites",
+            where=root,
+            expected="one folder per site, each with its images and annotations",
+            found=", ".join(sorted(found)),
+            hint="set ingest.site.rule to none or its level to another, or move the files into a folder per site",
+        )

@@ -1,0 +1,89 @@
+"""Files that may name labels but are of a kind that is not read, each with what to do about it."""
+
+import json
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tasks.data.formats.files.foreign_formats import foreign_json
+from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.text.read_text import TextError, decode_text
+
+_SHEET = "is a spreadsheet, which is not read: save its sheet as CSV (UTF-8)"
+_PACKED = "is packed: unpack it"
+_BINARY = "is data of a program, which is not read: write a CSV or Parquet of it"
+_KINDS = {
+    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"), _SHEET),
+    **dict.fromkeys((".zip", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tar", ".tgz"), _PACKED),
+    **dict.fromkeys((".feather", ".arrow", ".orc", ".avro", ".pkl", ".pickle", ".mat", ".rds", ".sav"), _BINARY),
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3", ".mdb", ".accdb", ".arff", ".tfrecord", ".dta"), _BINARY),
+}
+_TEXTS = (".txt", ".lst", ".list", ".dat", ".tab")
+_LARGEST = 16 * 2**20  # bytes of a text that is looked into
+_LINES = 3
+_MOST = 4
+_IMAGE = re.compile("(" + "|".join(map(re.escape, sorted(SUFFIXES))) + r")(?![\w.])", re.IGNORECASE)
+
+
+def unread(root: Path, names: Sequence[str]) -> list[str]:
+    """A line for each file at the top that may name labels and is not read.
+
+    Args:
+        root: The folder.
+        names: Its files, relative.
+    """
+    top = [name for name in names if "/" not in name]
+    folder = root if root.is_dir() else root.parent
+    below = [name for name in names if "/" in name and name.lower().endswith((".csv", ".tsv"))]
+    found = [f"{name} {why}" for name in top if (why := _why_not(folder / name, name))]
+    found += [
+        f"{name} is a table below PATH: give its folder as PATH, or name it in ingest.table.file" for name in below
+    ]
+    return found[:_MOST]
+
+
+def _why_not(path: Path, name: str) -> str:
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix in _KINDS:
+        return _KINDS[suffix]
+    if suffix not in (*_TEXTS, ".json"):
+        return ""
+    try:
+        if path.stat().st_size > _LARGEST:
+            return ""
+        text, _ = decode_text(path.read_bytes(), ask=False)
+    except (OSError, TextError):
+        return ""
+    return _json(text) if suffix == ".json" else _text(text)
+
+
+def _text(text: str) -> str:
+    lines = [line.strip() for line in islice(text.splitlines(), _LINES + 1) if line.strip()][-_LINES:]
+    named = [line for line in lines if _IMAGE.search(line) and not _IMAGE.sub("", line).endswith(("/", "\\"))]
+    told = [line for line in named if len(re.split(r"[\s,;|]+", line)) > 1]
+    if not told or 2 * len(told) < len(lines):
+        return ""
+    return (
+        "names images and something beside them; to have it read as a table, call it .csv and give it a first line "
+        "of column names such as image,label"
+    )
+
+
+def _json(text: str) -> str:
+    try:
+        data: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"is no valid JSON ({str(error)[:80]})"
+    if foreign_json(data) is not None:
+        return ""  # told with the way out of its tool
+    first = next(iter(data), None) if isinstance(data, list | dict) else None
+    if isinstance(data, list) and isinstance(first, dict):
+        if {"image_id", "category_id"} <= set(first):
+            return 'holds annotations alone; a COCO JSON has "images" and "categories" too'
+        if any(isinstance(value, str) and _IMAGE.search(value) for value in first.values()):
+            return 'is a list of records, which is not read: pandas.read_json(FILE).to_csv("labels.csv", index=False)'
+    if isinstance(data, dict) and isinstance(first, str) and _IMAGE.search(first):
+        return "maps images to something, which is not read: write it as a CSV with the columns image,label"
+    return ""

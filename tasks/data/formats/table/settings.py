@@ -1,0 +1,30 @@
+"""Settings of a table."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from models.base_settings import Section
+
+
+class Settings(Section):
+    """Which file is the table, and what its columns mean."""
+
+    file: str | None = Field(None, description="The table, relative to ingest.path; null: the only one there.")
+    image: str | None = Field(None, description="Column of image paths; null: the one called image, path, file ...")
+    labels: str | None = Field(None, description="Column of labels; null: the one called labels, label, class ...")
+    one_hot: list[str] | None = Field(
+        None,
+        description="Instead of labels: columns that are labels themselves, with cells 0 or 1; null: all columns but "
+        "the images', if they hold nothing else.",
+    )
+    separator: str = Field(";", min_length=1, description="Between the labels of one cell.")
+    split: str | None = Field(None, description="Column that names the split: train, val or test; null: folders do.")
+    empty: Literal["unlabelled", "negative"] = Field(
+        "unlabelled", description="What an empty cell of labels says: nothing, or that the image has no label."
+    )
+    several_rows: Literal["refuse", "join"] | None = Field(
+        None,
+        description="An image with several rows of different labels: refuse it, or join them; null: join in a table "
+        "with columns of a box (xmin, ymin, xmax, ymax ...), which has a row for each box, else refuse.",
+    )

@@ -1,0 +1,193 @@
+"""The names of YOLO's class indices, and the splits that stand beside them in the YAML."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from models.errors import UserError
+from tasks.core.yaml_words import CONSTRUCTION_FAULTS, quotes_hint
+from tasks.data.formats.files.tree import Entry
+from tasks.data.text.read_text import Encodings, TextError, decode_text, normal
+
+_YAML = (".yaml", ".yml")
+_LISTS = frozenset({"classes.txt", "names.txt", "_darknet.labels"})
+_LIST_SUFFIX = ".names"
+_MAY_NAME = re.compile(r"(class|label|name|categor).*\.(txt|json|csv|pbtxt|data|lst)$")
+_NUMBERED = re.compile(r"(\d{1,4})(?:\s*[:=.),;]\s*|\s+)[^\W\d].*")
+_LINE_END = re.compile(r"\r\n|\n|\r")  # no others: a name may hold what else ends a line in Unicode
+_SPLIT_KEYS = ("train", "val", "valid", "validation", "test")
+
+
+@dataclass(frozen=True)
+class NamesFile:
+    """A file that names the class indices.
+
+    Attributes:
+        name: Relative name, or the whole path of a file outside the tree.
+        by_index: Class index -> name; there may be gaps.
+        splits: Key such as ``train`` -> the folders or lists that the YAML names for it, as written.
+        base: The YAML's ``path``, to which those are relative; "" without one.
+        remark: What is odd about it.
+        encoding: The encoding it was decoded with, when that needed a repair, else "".
+    """
+
+    name: str
+    by_index: Mapping[int, str]
+    splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    base: str = ""
+    remark: str = ""
+    encoding: str = ""
+
+
+class _BadFileError(Exception):
+    """A file that cannot be read or parsed."""
+
+
+def find_names(
+    root: Path, entries: Sequence[Entry], given: Path | None, encodings: Encodings | None = None
+) -> tuple[list[NamesFile], dict[str, str]]:
+    """Read the names file that is given, or all that are in the tree.
+
+    Returns:
+        The files, at least one; and the broken ones (name -> fault).
+
+    Raises:
+        UserError: There is none, or one is not built as it should be.
+    """
+    if given is not None:
+        path = given.expanduser()
+        inside = {entry.path.resolve(): entry.name for entry in entries if entry.path.name == path.name}
+        try:
+            found = _read(path, inside.get(path.resolve(), str(path)), encodings)
+        except _BadFileError as error:
+            raise UserError("cannot read the names", where=f"ingest.yolo.names: {path}", found=error) from error
+        if found is None:
+            raise UserError("the YAML has no names", where=f"ingest.yolo.names: {path}", expected="names: [crack, oil]")
+        return [found], {}
+    files: list[NamesFile] = []
+    broken: dict[str, str] = {}
+    for entry in entries:
+        name = PurePosixPath(entry.name).name.lower()
+        if not (name.endswith((*_YAML, _LIST_SUFFIX)) or name in _LISTS):
+            continue
+        try:
+            found = _read(entry.path, entry.name, encodings)
+        except _BadFileError as error:
+            broken[entry.name] = str(error)
+            continue
+        if found is not None:
+            files.append(found)
+    if not files:
+        raise UserError(
+            "nothing names the class indices, and their order differs between copies of one data set",
+            where=root,
+            expected="a YAML such as data.yaml with names, or obj.names, or classes.txt with one name a line",
+            found="; ".join([*(f"{name}: {fault}" for name, fault in broken.items()), *_nearly(entries)]) or None,
+            hint="set ingest.yolo.names to the file that these labels were made with",
+        )
+    return files, broken
+
+
+def _nearly(entries: Sequence[Entry]) -> list[str]:
+    """Files that may hold the names: labelImg's list of what it offers, and others that are called so."""
+    names = [entry.name for entry in entries if _MAY_NAME.search(PurePosixPath(entry.name).name.lower())]
+    return [f"{name}, which may name them" for name in names[:3]]
+
+
+def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | None:
+    """The names in a file, ``None`` for a YAML about something else.
+
+    Raises:
+        _BadFileError: It cannot be read or parsed.
+        UserError: Its names are of a wrong kind.
+    """
+    try:
+        data = path.read_bytes()
+        yaml_of_another = path.suffix.lower() in _YAML and b"names" not in data.replace(b"\0", b"")
+        text, encoding = decode_text(data, path, encodings, ask=not yaml_of_another)
+    except (OSError, TextError) as error:
+        raise _BadFileError(str(error)) from error
+    if path.suffix.lower() not in _YAML:
+        # A blank line counts, as it does for the programs that wrote the labels.
+        lines = {index: normal(line) for index, line in enumerate(_LINE_END.split(text))}
+        _refuse_numbered(list(filter(None, lines.values())), name)
+        return NamesFile(
+            name, _checked({index: line for index, line in lines.items() if line}, name), encoding=encoding
+        )
+    content = _yaml(text)
+    if not isinstance(content, dict) or "names" not in content:
+        return None
+    by_index = _checked(dict(_pairs(content["names"], _as_written(text), name)), name)
+    count = content.get("nc")
+    remark = f"nc is {count}, but it names {len(by_index)}" if count not in (None, len(by_index)) else ""
+    splits = {key: tuple(_texts(content.get(key))) for key in _SPLIT_KEYS if content.get(key)}
+    base = content.get("path")
+    return NamesFile(name, by_index, splits, base if isinstance(base, str) else "", remark, encoding)
+
+
+def _refuse_numbered(lines: Sequence[str], where: str) -> None:
+    """Refuse a list whose lines are numbered: the number may be the index, and is no part of the name."""
+    found = [_NUMBERED.fullmatch(line) for line in lines]
+    numbers = sorted(int(match[1]) for match in found if match)
+    if (
+        len(lines) > 1
+        and len(numbers) == len(lines)
+        and numbers in (list(range(len(lines))), list(range(1, len(lines) + 1)))
+    ):
+        raise UserError(
+            "the names are numbered",
+            where=where,
+            expected="one name a line, the first for index 0",
+            found=", ".join(lines[:4]),
+            hint="take the numbers out, or write a YAML as names: {0: crack, 1: oil} and set ingest.yolo.names to it",
+        )
+
+
+def _yaml(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, *CONSTRUCTION_FAULTS) as error:
+        raise _BadFileError(" ".join(str(error).split())[:200] or "nested without end") from error
+
+
+def _as_written(text: str) -> object:
+    """The names before YAML makes numbers of them: a class 007 is not 7."""
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=yaml.BaseLoader)["names"]  # noqa: S506 - makes nothing but texts
+    except (yaml.YAMLError, *CONSTRUCTION_FAULTS):
+        return None
+
+
+def _pairs(names: object, written: object, where: str) -> Iterator[tuple[int, str]]:
+    items: Sequence[tuple[object, object]]
+    texts = written if isinstance(written, list) else list(written.values()) if isinstance(written, dict) else []
+    if isinstance(names, list):
+        items = list(enumerate(names))
+    elif isinstance(names, dict):
+        items = list(names.items())
+    else:
+        raise UserError("names is neither a list nor a mapping", where=where, found=str(names)[:100])
+    for number, (index, name) in enumerate(items):
+        if isinstance(name, bool) or not isinstance(name, str | int | float) or not str(name).strip():
+            hint = quotes_hint(name) or None
+            raise UserError("a name is no text", where=f"{where}, names, index {index}", found=repr(name), hint=hint)
+        if isinstance(index, bool) or not str(index).isdecimal():
+            raise UserError("an index is no whole number", where=f"{where}, names", found=f"{index!r}: {name}")
+        text = texts[number] if isinstance(name, int | float) and len(texts) == len(items) else name
+        yield int(str(index)), normal(str(text))
+
+
+def _checked(by_index: dict[int, str], where: str) -> dict[int, str]:
+    if not by_index:
+        raise UserError("the file names no class", where=where)
+    return dict(sorted(by_index.items()))
+
+
+def _texts(found: object) -> list[str]:
+    return [item for item in (found if isinstance(found, list) else [found]) if isinstance(item, str)]

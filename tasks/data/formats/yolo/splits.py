@@ -1,0 +1,135 @@
+"""Which split a YOLO image belongs to: by the YAML's folders and lists, by lists such as train.txt, by its folder."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from models.errors import UserError
+from tasks.data.formats.files.path_resolver import Finder
+from tasks.data.formats.files.tree import Entry, Tree, file_row, split_of
+from tasks.data.formats.yolo.names import NamesFile
+from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.source.sample import RawSample
+from tasks.data.text.equivalent_names import parts_of
+from tasks.data.text.read_text import Encodings, TextError, decode_text
+
+_SUFFIX = re.compile("|".join(re.escape(suffix) for suffix in sorted(SUFFIXES, key=len, reverse=True)), re.IGNORECASE)
+_DEEPEST = 60  # folders of a named path that are compared: each of its ends is
+
+
+class Splits:
+    """Reads the lists and folders that name splits.
+
+    Args:
+        tree: The tree, its text files as annotations.
+        files: The YAML files.
+        encodings: What is known of the lists' encoding.
+
+    Attributes:
+        lists: The text files that list the images of a split, and their manifest rows.
+
+    Raises:
+        UserError: A list cannot be read, or an image stands in the lists of two splits.
+    """
+
+    def __init__(self, tree: Tree, files: Sequence[NamesFile], encodings: Encodings | None = None) -> None:
+        self.lists: dict[str, RawSample] = {}
+        self._listed: dict[str, str] = {}
+        self._encodings = encodings
+        self._folders: dict[str, str] = {}
+        finder = Finder(entry.name for entry in tree.images)
+        texts = {entry.name: entry for entry in tree.annotations}
+        folders = {str(parent) for entry in tree.images for parent in PurePosixPath(entry.name).parents}
+        named: dict[str, set[str]] = defaultdict(set)
+        for split, place in _places(files, folders | set(texts)):
+            named[place].add(split)
+        for entry in tree.annotations:
+            split_ = split_of(f"{entry.stem.lower()}/image")
+            if split_ and entry.name not in named and _lists_images(entry):
+                named[entry.name].add(split_)
+        for place, splits in named.items():
+            if place in texts:
+                self._read(texts[place], splits, finder)
+            elif len(splits) == 1:
+                self._folders[place] = next(iter(splits))
+
+    def of(self, image: Entry) -> str | None:
+        """The split of an image; a folder or list that the YAML names for several splits says nothing."""
+        if image.name in self._listed:
+            return self._listed[image.name]
+        for parent in PurePosixPath(image.name).parents:
+            if str(parent) in self._folders:
+                return self._folders[str(parent)]
+        return split_of(image.name)
+
+    def _read(self, entry: Entry, splits: set[str], finder: Finder) -> None:
+        try:
+            names = _lines(entry, self._encodings, ask=True)
+        except (OSError, TextError) as error:
+            raise UserError("cannot read a split list", where=entry.path, found=error) from error
+        split = next(iter(splits)) if len(splits) == 1 else None
+        folder = str(PurePosixPath(entry.name).parent)
+        missing = []
+        for line in names:
+            _refuse_glued(line, entry, folder, finder)
+            found = (
+                finder.whole(line, (folder, "")) or finder.base(line, split) or finder.near(line, (folder, ""), split)
+            )
+            if len(found) != 1:
+                missing.append(line)
+            elif split and self._listed.setdefault(found[0], split) != split:
+                both = f"{found[0]}: {self._listed[found[0]]} and {split}"
+                raise UserError("an image stands in the lists of two splits", where=entry.path, found=both)
+        remarks = [f"{len(names)} names"]
+        if missing:
+            remarks.append(f"{len(missing)} without an image: {', '.join(missing[:5])}")
+        if split is None:
+            remarks.append(f"not used: it is named for {' and '.join(sorted(splits))}")
+        self.lists[entry.name] = file_row(entry, "ok", "split_list", ", ".join(remarks))
+
+
+def _refuse_glued(line: str, entry: Entry, folder: str, finder: Finder) -> None:
+    """Refuse a line that holds two names because the line break between them is missing; half of it would be lost."""
+    for match in _SUFFIX.finditer(line):
+        head, tail = line[: match.end()], line[match.end() :].strip()
+        if tail and finder.whole(head, (folder, "")) and finder.whole(tail, (folder, "")):
+            raise UserError(
+                "a line of a split list holds two names",
+                where=entry.path,
+                expected="a name in each line",
+                found=f"{head} and {tail}",
+                hint="put a line break between them",
+            )
+
+
+def _places(files: Sequence[NamesFile], known: set[str]) -> Iterator[tuple[str, str]]:
+    """(split, folder or list of the tree) for what the YAML files name; much of it is meant for another machine.
+
+    The longest end of a named path counts that exists below the YAML's ``path``, its own folder or the root.
+    """
+    for file in files:
+        own = PurePosixPath(file.name).parent
+        bases = (own.joinpath(*(part for part in parts_of(file.base) if part)), own, PurePosixPath())
+        for key, entries in file.splits.items():
+            split = split_of(f"{key}/image")
+            assert split is not None
+            for parts in (parts_of(entry)[-_DEEPEST:] for entry in entries):
+                ends = [base.joinpath(*parts[start:]) for start in range(len(parts)) for base in bases]
+                place = next((str(end) for end in ends if str(end) in known), None)
+                if place is not None:
+                    yield split, place
+
+
+def _lines(entry: Entry, encodings: Encodings | None, ask: bool) -> list[str]:
+    text, _ = decode_text(entry.path.read_bytes(), entry.path, encodings, ask)
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _lists_images(entry: Entry) -> bool:
+    """Whether every line is the name of an image file."""
+    try:
+        lines = _lines(entry, None, ask=False)
+    except (OSError, TextError):
+        return False
+    return bool(lines) and all(PurePosixPath(line).suffix.lower() in SUFFIXES for line in lines)

@@ -1,0 +1,257 @@
+"""The audit: what a source holds, what is wrong with it, and whether an ingest would take it. Nothing is changed.
+
+The same readers, the same decoding and the same judgement as an ingest; only no pixels are kept.
+"""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from models.errors import UserError
+from tasks.data.decoding.parallel import Decoding
+from tasks.data.formats import FORMATS, reader
+from tasks.data.formats.files.foreign_formats import foreign_file, foreign_set
+from tasks.data.formats.files.tree import scan
+from tasks.data.ingest.collector import Collector, unknown_labels
+from tasks.data.ingest.manifest import COUNTED_BAD, reason_counts
+from tasks.data.ingest.reading import Progress, Source, collect, open_source, refuse, settle
+from tasks.data.ingest.settings import IngestSettings
+from tasks.data.source.rules import NameRule
+from tasks.data.source.sample import STATUSES
+
+Row = dict[str, Any]
+#: The format of pictures that nothing labels; what is no other format is looked at as this.
+PICTURES_ONLY = "images"
+_BY_NAME_ONLY = ("folder", PICTURES_ONLY)  # formats that no file's content speaks for
+_ANNOTATED = ("voc", "coco", "yolo", "table")  # formats that the content of files speaks for
+_MOST_NEAR = 8  # lines about files that nearly are of a format
+
+
+def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[str, str]:
+    """The format of a folder or file, and one line that says why.
+
+    The readers are asked in the order of ``FORMATS``. A folder in which none sees its format is read as pictures
+    without labels, so that every file is listed all the same.
+
+    Args:
+        path: The folder or file.
+        settings: Say what is left out.
+
+    Raises:
+        UserError: There is no such file or folder, or the file is of no format that is a file.
+    """
+    folder = path.is_dir()
+    if not folder and not path.is_file():
+        raise UserError("there is no such file or folder", where="PATH", found=path)
+    names = [path.name]
+    if folder:
+        tree = scan(path, (settings or IngestSettings()).model_copy(update={"site": NameRule.model_validate({})}))
+        names = sorted(entry.name for entry in tree.images + tree.others)
+    near: list[str] = []
+    layouts = []
+    for name in FORMATS:
+        module = reader(name)
+        if module.KIND in ("either", "folder" if folder else "file"):
+            layouts.append(f"\n    {name}: {module.LAYOUT}")
+            why = module.recognise(path, names)
+            if why:
+                beside = _foreign_beside(path, names, len(tree.images)) if name in _BY_NAME_ONLY else ""
+                beside += _also(path, names, name)
+                return name, why + beside + (_nearly(near) if name == PICTURES_ONLY else "")
+            near += module.nearly(path, names) if hasattr(module, "nearly") else []
+    if not folder:
+        kind = foreign_file(path)
+        hint = "name its format with --format; pictures are looked at by the folder"
+        found = kind or "".join(f"\n    {line}" for line in near[:_MOST_NEAR]) or None
+        raise UserError(
+            "this file is of no known format", where=path, expected="".join(layouts), found=found, hint=hint
+        )
+    beside = _foreign_beside(path, names, len(tree.images))
+    return PICTURES_ONLY, f"nothing in it looks like a known format{beside}{_nearly(near)}"
+
+
+def _also(path: Path, names: Sequence[str], taken: str) -> str:
+    """A remark on annotations of another format that is read, which are not used; "" without any."""
+    others = [name for name in _ANNOTATED if name != taken and reader(name).KIND in ("either", "folder")]
+    found = [(name, reader(name).recognise(path, names)) for name in others if taken in _ANNOTATED and path.is_dir()]
+    return "".join(f"; not used, but there too, {name}: {why}" for name, why in found if why)
+
+
+def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
+    """A remark on annotations that no reader understands, "" when there are none.
+
+    Raises:
+        UserError: They are those of most images.
+    """
+    found = foreign_set(path, names, images)
+    if found is None:
+        return ""
+    shown = ", ".join(found.names)
+    if found.beside_images:
+        raise UserError(
+            f"the annotations are those of another tool: {found.kind.tool}",
+            where=path,
+            found=shown,
+            expected=f"a format that is read: {', '.join(FORMATS)}",
+            hint=f"{found.kind.way}; or --format folder or images, to leave them out of account",
+        )
+    return f"; {shown} is {found.kind}"
+
+
+def _nearly(near: Sequence[str]) -> str:
+    """What nearly names labels, for the line that says why nothing does."""
+    return "; what nearly does:" + "".join(f"\n    {line}" for line in near[:_MOST_NEAR]) if near else ""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What reading a source gave.
+
+    Attributes:
+        source: What was read.
+        settings: How.
+        rows: One for every input file (``Collector.rows``), in the reader's order.
+        findings: The figures; JSON values only.
+    """
+
+    source: Source
+    settings: IngestSettings
+    rows: list[Row]
+    findings: dict[str, Any]
+
+
+def audit(
+    settings: IngestSettings, seed: int, why: str = "", progress: Progress | None = None, workers: int | None = None
+) -> Audit:
+    """Read a whole source and judge it; a bad file never ends it early.
+
+    Args:
+        settings: What and how, as for an ingest.
+        seed: The run's seed, which drawn sets need.
+        why: Why this format was taken, for the report.
+        progress: Called with (files read, total or ``None``) now and then.
+        workers: Decoding processes, ``None``: one for each core.
+
+    Raises:
+        UserError: The source as a whole cannot be read.
+    """
+    source = open_source(settings)
+    how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None)
+    collector = collect(source, settings, seed, how, progress, workers)
+    source, kept = settle(source, settings, collector)
+    return judge(source, settings, collector, kept, why)
+
+
+def judge(source: Source, settings: IngestSettings, collector: Collector, kept: Sequence[Row], why: str = "") -> Audit:
+    """The findings about what an ingest has collected, right after ``Collector.settle`` and before any split.
+
+    Args:
+        source: The opened source.
+        settings: The settings.
+        collector: What was collected.
+        kept: The rows of the images that stay.
+        why: Why this format was taken.
+    """
+    rows = collector.rows
+    bad = sum(row["reason"] in COUNTED_BAD for row in rows)
+    pictures = sum(_is_picture(row) for row in rows)
+    share = bad / (bad + len(kept) + pictures) if bad else 0.0
+    problem = None
+    if not (pictures and settings.source == PICTURES_ONLY and share <= settings.max_bad_share):
+        problem = _problem(source, settings, collector, list(kept))
+    labels = Counter(label for row in kept for label in row["labels"])
+    statuses = Counter(row["status"] for row in rows)
+    unlabelled = [row["path"] for row in rows if row["labels"] is None and row["width"]]
+    findings = {
+        "path": source.where,
+        "format": settings.source,
+        "why": why,
+        "usable": problem is None,
+        "problem": None if problem is None else str(problem),
+        "counts": {"status": {name: statuses[name] for name in STATUSES}, "reason": reason_counts(rows)},
+        "images": len(kept),
+        "bad": bad,
+        "bad_share": share,
+        "max_bad_share": settings.max_bad_share,
+        "negatives": sum(not row["labels"] for row in kept),
+        "unlabelled": len(unlabelled),
+        "labels": {name: labels[name] for name in source.classes or sorted(labels)},
+        "unknown_labels": {name: len(paths) for name, paths in sorted(collector.unknown.items())},
+        "unknown_lines": unknown_labels(collector.unknown, source.classes or []),
+        "aliases": dict(sorted(collector.alias_counts.items())),
+        "sites": dict(sorted(Counter(row["site"] for row in kept).items())),
+        "splits": dict(sorted(Counter(row["split"] for row in kept if row["split"]).items())),
+        "sizes": _sizes(rows),
+        "repeated": repeated(rows, kept, settings),
+    }
+    return Audit(source, settings, rows, findings)
+
+
+def _problem(source: Source, settings: IngestSettings, collector: Collector, kept: list[Row]) -> UserError | None:
+    """Why an ingest would refuse the source; ``None`` when it would not."""
+    try:
+        refuse(collector, kept, settings, source)
+    except UserError as error:
+        return error
+    return None
+
+
+def _is_picture(row: Row) -> bool:
+    """Whether it is sound, of a source without labels."""
+    return row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed")
+
+
+def _sizes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Smallest, median and largest width and height of the pictures that have a size, in pixels, with their files."""
+    seen = [row for row in rows if row["width"]]
+    found: dict[str, dict[str, Any]] = {}
+    for side in ("width", "height") if seen else ():
+        least, most = min(seen, key=lambda row: row[side]), max(seen, key=lambda row: row[side])
+        median = statistics.median_low(row[side] for row in seen)
+        found[side] = {
+            "min": least[side], "median": median, "max": most[side], "smallest": least["path"], "largest": most["path"]
+        }  # fmt: skip
+    return found
+
+
+def repeated(rows: Sequence[Row], kept: Sequence[Row], settings: IngestSettings) -> list[dict[str, Any]]:
+    """Groups of pictures that are the same or nearly: equal bytes among all, equal pixels and likeness among the kept.
+
+    Returns:
+        ``kind`` (``bytes``, ``pixels`` or ``near``), ``paths``, the ``sites`` and source's ``splits`` that hold them,
+        ``labels`` as different label sets: several mean that they contradict each other. Those that cross sites or
+        splits come first.
+    """
+    groups = [("bytes", some) for some in _equal([row for row in rows if row["width"]], "sha256")]
+    groups += [("pixels", some) for some in _equal(kept, "pixels")]
+    if settings.near_duplicates is not None:
+        from tasks.data.decoding.near_duplicates import near_pairs
+
+        near: dict[int, list[Row]] = {}
+        for first, other in near_pairs([row["phash"] for row in kept], settings.near_duplicates):
+            near.setdefault(first, [kept[first]]).append(kept[other])
+        # What has the same pixels is listed as that.
+        groups += [("near", some) for some in near.values() if len({row["pixels"] for row in some}) > 1]
+    found = [
+        {
+            "kind": kind,
+            "paths": [row["path"] for row in some],
+            "sites": sorted({row["site"] for row in some}),
+            "splits": sorted({row["split"] for row in some if row["split"]}),
+            "labels": sorted({", ".join(row["labels"]) for row in some if row["labels"] is not None}),
+        }
+        for kind, some in groups
+    ]
+    return sorted(found, key=lambda group: -(len(group["sites"]) > 1) - 2 * (len(group["splits"]) > 1))
+
+
+def _equal(rows: Sequence[Row], name: str) -> list[list[Row]]:
+    """Two or more rows with the same value, in order of appearance."""
+    by_value: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row[name]:
+            by_value[row[name]].append(row)
+    return [some for some in by_value.values() if len(some) > 1]

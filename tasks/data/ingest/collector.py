@@ -1,0 +1,189 @@
+"""What an ingest gathers while samples stream by: manifest rows, label repairs, duplicates."""
+
+import difflib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from tasks.data.decoding.parallel import Result
+from tasks.data.ingest.sidecar_images import Companions, Pair, companions
+from tasks.data.source.rules import Namer
+from tasks.data.source.sample import Boxes, RawSample
+from tasks.data.text.read_text import normal
+
+
+class Collector:
+    """Takes the samples one by one and knows at the end what is in the data set, and why the rest is not.
+
+    Args:
+        classes: Declared labels, ``None`` when those that are found count.
+        aliases: Label as found -> declared label.
+        keep_negatives: Whether images without any label stay.
+        group_of: The rule that names an image's group.
+        masks: What becomes of masks beside their photographs.
+    """
+
+    def __init__(
+        self,
+        classes: list[str] | None,
+        aliases: dict[str, str],
+        keep_negatives: bool,
+        group_of: Namer,
+        masks: Companions = "ask",
+    ) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.alias_counts: Counter[str] = Counter(dict.fromkeys(aliases, 0))
+        self.unknown: dict[str, list[str]] = defaultdict(list)  # label -> paths of its images
+        self._classes, self._aliases = set(classes) if classes is not None else None, aliases
+        self._keep_negatives, self._group_of = keep_negatives, group_of
+        self.companions: list[Pair] = []  # known after ``settle``
+        self._masks = masks
+        self._first: dict[str, dict[str, Any]] = {}  # hash -> the row that holds it
+        self._conflicts: set[str] = set()
+
+    def add(self, sample: RawSample, result: Result | None) -> None:
+        """Record a sample, what decoding its picture gave, and the rows of its annotations."""
+        row = self._row(sample)
+        self.rows.append(row)
+        if result is not None:
+            self._decoded(row, sample, result)
+        for beside in sample.beside:
+            extra = self._row(beside)
+            self.rows.append(extra)
+            if result is not None and result.width:
+                _compare(extra, beside.boxes, result)
+        if result is not None and result.width and not sample.beside:
+            _compare(row, sample.boxes, result)
+        if result is not None and row["status"] in ("ok", "fixed"):
+            self._accept(row, sample, result)
+
+    def settle(self) -> list[dict[str, Any]]:
+        """Decide what only all rows together show; returns the rows of the images that stay, in order."""
+        self.companions = companions(self.rows)
+        for pair in self.companions:
+            row, remark = pair.row, f"{'mask of' if pair.mask else 'same name as'} {pair.photograph['path']}"
+            row["detail"] = "; ".join(filter(None, (row["detail"], remark)))
+            unlabelled = row["labels"] is None and row["reason"] in ("no_annotation", "flat", "bad_mode")
+            if pair.mask and (self._masks == "drop" or (unlabelled and self._masks == "ask")):
+                row["status"], row["reason"], row["place"] = "ignored", "mask", None
+        for row in self.rows:
+            if row["sha256"] in self._conflicts and (row["place"] is not None or row["reason"] == "duplicate"):
+                first = self._first[row["sha256"]]
+                others = "" if row is first else f"same bytes as {first['path']}, which has {first['labels']}"
+                _quarantine(row, "duplicate_conflict", others or "other files with the same bytes have other labels")
+            elif row["place"] is not None and not row["labels"] and not self._keep_negatives:
+                row["status"], row["reason"], row["place"] = "ignored", "negative", None
+        return [row for row in self.rows if row["place"] is not None]
+
+    def _decoded(self, row: dict[str, Any], sample: RawSample, result: Result) -> None:
+        row |= {"sha256": result.sha256, "width": result.width, "height": result.height, "few": result.few}
+        remarks = [sample.detail, result.detail]
+        if result.status == "quarantined":  # a fault of the picture itself comes before one of its annotation
+            row["status"], row["reason"] = result.status, result.reason
+            remarks.append(sample.reason)
+        elif result.status == "fixed" and sample.status == "ok":
+            row["status"], row["reason"] = result.status, result.reason
+        elif result.reason:
+            remarks.append(f"also {result.reason}")
+        row["detail"] = "; ".join(filter(None, remarks))
+
+    def _accept(self, row: dict[str, Any], sample: RawSample, result: Result) -> None:
+        if row["labels"] is None and sample.reason != "unlabelled":
+            _quarantine(row, "no_annotation", "")
+            return
+        unknown = sorted(set(row["labels"] or ()) - self._classes) if self._classes is not None else []
+        if unknown:
+            for label in unknown:
+                self.unknown[label].append(row["path"])
+            _quarantine(row, "unknown_label", ", ".join(unknown))
+            return
+        self.alias_counts.update(label for label in map(normal, sample.labels or ()) if label in self._aliases)
+        first = self._first.setdefault(row["sha256"], row)
+        if first is not row:
+            if first["labels"] != row["labels"]:
+                self._conflicts.add(row["sha256"])
+            _quarantine(row, "duplicate", f"same bytes as {first['path']}")
+            return
+        if row["labels"] is None:
+            return
+        group = sample.group or self._group_of(sample.path, sample.fields)
+        row |= {"place": (result.part, result.row), "pixels": result.pixels, "phash": result.phash, "group": group}
+
+    def _row(self, sample: RawSample) -> dict[str, Any]:
+        row = {
+            name: getattr(sample, name) for name in ("path", "status", "reason", "site", "sha256", "split", "detail")
+        }
+        labels = None
+        if sample.labels is not None:
+            labels = sorted({self._aliases.get(label, label) for label in map(normal, sample.labels)})
+        return row | {
+            "labels": labels, "width": 0, "height": 0, "place": None, "pixels": "", "phash": "", "group": "",
+            "few": "",
+        }  # fmt: skip
+
+
+def group_names(rows: list[dict[str, Any]], near: Sequence[tuple[int, int]] = ()) -> list[str]:
+    """The group of each image that stays: images of one group are never divided between splits.
+
+    Images belong together when they have the same pixels (saved again with other bytes), the same ``group``, or are
+    near duplicates; and so does everything that hangs together by such links.
+
+    Args:
+        rows: The N rows.
+        near: Pairs of rows that are near duplicates.
+
+    Returns:
+        N names, each the path of the group's first image; "" for an image that is by itself.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    links = list(near)
+    for name in ("pixels", "group"):
+        first: dict[str, int] = {}
+        links += [(first.setdefault(row[name], number), number) for number, row in enumerate(rows) if row[name]]
+    if not links:
+        return [""] * len(rows)
+    starts, ends = zip(*links, strict=True)
+    matrix = coo_array(([True] * len(links), (starts, ends)), shape=(len(rows), len(rows)))
+    _, component = connected_components(matrix, directed=False)
+    sizes = Counter(component.tolist())
+    heads: dict[int, str] = {}
+    for row, number in zip(rows, component.tolist(), strict=True):
+        heads.setdefault(number, row["path"])
+    return [heads[number] if sizes[number] > 1 else "" for number in component.tolist()]
+
+
+def unknown_labels(unknown: dict[str, list[str]], classes: list[str]) -> list[str]:
+    """One line per unknown label, most frequent first: how often, the nearest known label, the first files."""
+    folded = {name.casefold(): name for name in reversed(classes)}
+    lines = []
+    for label, paths in sorted(unknown.items(), key=lambda item: (-len(item[1]), item[0])):
+        near = difflib.get_close_matches(label.casefold(), list(folded), n=1, cutoff=0.4)
+        nearest = f"nearest known label {folded[near[0]]!r}" if near else "no known label is near"
+        files = ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
+        lines.append(f"{label!r} in {len(paths)} image(s), {nearest}: {files}")
+    return lines
+
+
+def _compare(row: dict[str, Any], boxes: Boxes, result: Result) -> None:
+    """Note odd boxes, and a declared size that is not the picture's."""
+    actual = (result.width, result.height)
+    swapped = result.turned and boxes.declared == actual[::-1] != actual
+    remarks = []
+    odd = boxes.odd(*(actual[::-1] if swapped else actual))
+    if odd:
+        if row["status"] == "ok":
+            row["status"], row["reason"] = "fixed", "odd_box"
+        remarks.append(f"{odd} odd box(es)")
+    if swapped:
+        remarks.append("boxes are those of the picture before it was turned upright")
+    elif boxes.declared and boxes.declared != actual:
+        declared = f"{boxes.declared[0]:g} x {boxes.declared[1]:g}"
+        remarks.append(f"declares {declared}, the image has {actual[0]} x {actual[1]}")
+    row["detail"] = "; ".join(filter(None, (row["detail"], *remarks)))
+
+
+def _quarantine(row: dict[str, Any], reason: str, detail: str) -> None:
+    row["status"], row["reason"], row["place"] = "quarantined", reason, None
+    row["detail"] = "; ".join(filter(None, (detail, row["detail"] if reason != "duplicate_conflict" else "")))

@@ -1,0 +1,208 @@
+"""Reading a source: opening it, collecting every file of it, and refusing what is too bad to use."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import Any
+
+from models.errors import UserError
+from tasks.data.decoding.parallel import Decoding, decoded
+from tasks.data.formats import reader
+from tasks.data.formats.files.path_resolver import NOT_LISTED
+from tasks.data.formats.folder import UNCLEAR_FOLDER
+from tasks.data.ingest.collector import Collector, unknown_labels
+from tasks.data.ingest.manifest import COUNTED_BAD
+from tasks.data.ingest.settings import IngestSettings, alias_problem
+from tasks.data.ingest.sidecar_images import refuse_masks, way_out
+from tasks.data.source.image_kinds import NOT_READ
+from tasks.data.source.rules import namer
+from tasks.data.source.sample import RawSample
+
+_LEFT_OUT = {"litter": "left by a NAS, a desktop or a tool", "excluded": "left out by ingest.include or ingest.exclude"}
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """An opened source.
+
+    Attributes:
+        module: The reader.
+        root: What it reads.
+        classes: Declared labels in their order, ``None`` when those that are found count.
+        where: The place that error messages name.
+    """
+
+    module: ModuleType
+    root: Path
+    classes: list[str] | None
+    where: str
+
+    def read(self, settings: IngestSettings, seed: int) -> Iterator[RawSample]:
+        """The source's files, images undecoded."""
+        samples: Iterator[RawSample] = self.module.read(self.root, getattr(settings, settings.source), settings, seed)
+        return samples
+
+
+def open_source(settings: IngestSettings) -> Source:
+    """Find the source that the settings name, and its labels.
+
+    Raises:
+        UserError: It is missing or cannot be read, or the aliases do not fit its labels.
+    """
+    module, own = reader(settings.source), getattr(settings, settings.source)
+    root = _root(settings, module)
+    classes = settings.classes or module.default_classes(root, own, settings)
+    if classes is not None and (problem := alias_problem(settings.label_aliases, classes)):
+        from_where = "ingest.classes" if settings.classes else root
+        raise UserError(problem, where="ingest.label_aliases", expected=f"{', '.join(classes)} (from {from_where})")
+    where = f"rendered.set: {own.set}" if module.KIND == "none" else str(root)
+    return Source(module, root, classes, where)
+
+
+def _root(settings: IngestSettings, module: ModuleType) -> Path:
+    if module.KIND == "none":
+        return Path()
+    if settings.path is None:
+        found = f"ingest.source is {settings.source}, but no path is named"
+        raise UserError(found, where="ingest.path", expected=module.LAYOUT)
+    root = settings.path.expanduser()
+    kinds = {"folder": root.is_dir(), "file": root.is_file()}
+    if not (any(kinds.values()) if module.KIND == "either" else kinds[module.KIND]):
+        kind = "file or folder" if module.KIND == "either" else module.KIND
+        raise UserError(f"there is no such {kind}", where="ingest.path", found=root, expected=module.LAYOUT)
+    if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
+        raise UserError("it cannot be read", where="ingest.path", found=root)
+    return root
+
+
+def collect(
+    source: Source,
+    settings: IngestSettings,
+    seed: int,
+    how: Decoding,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> Collector:
+    """Read the whole source and decode its pictures: every input file as a manifest row, nothing decided yet.
+
+    Raises:
+        UserError: The source as a whole cannot be read.
+    """
+    group_of = namer(settings.group, "ingest.group")
+    collector = Collector(
+        source.classes, settings.label_aliases, settings.keep_negatives, group_of, settings.companions
+    )
+    for number, (sample, result) in enumerate(decoded(source.read(settings, seed), how, workers), 1):
+        collector.add(sample, result)
+        if progress and number % 50 == 0:
+            progress(len(collector.rows), None)
+    if progress:
+        progress(len(collector.rows), len(collector.rows))
+    return collector
+
+
+def settle(source: Source, settings: IngestSettings, collector: Collector) -> tuple[Source, list[dict[str, Any]]]:
+    """Decide what only all rows together show: the images that stay, and the source without classes of masks alone."""
+    kept = collector.settle()
+    masks = {label for row in collector.rows if row["reason"] == "mask" for label in row["labels"] or ()}
+    masks -= {label for row in collector.rows if row["reason"] != "mask" for label in row["labels"] or ()}
+    if masks and source.classes is not None and settings.classes is None:
+        source = replace(source, classes=[name for name in source.classes if name not in masks])
+    return source, kept
+
+
+def _remedy(bad: list[dict[str, Any]], settings: IngestSettings, collector: Collector) -> str:
+    """What to do about inputs that cannot be used; if most are images that no list names, there is a setting."""
+    unlisted = sum(row["reason"] == "no_annotation" and row["detail"].startswith(NOT_LISTED) for row in bad)
+    if 2 * unlisted <= len(bad):
+        return _way_out(bad, collector)
+    return (
+        f"{unlisted} images are in no list: set ingest.unlisted=ignore to use listed images only, "
+        f"or ingest.path to the {'table' if settings.source == 'table' else 'JSON'} itself"
+    )
+
+
+def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSettings, source: Source) -> None:
+    """Refuse a source that holds nothing to use, or too much that cannot be used.
+
+    Raises:
+        UserError: No images, too many bad inputs, unknown labels, or no labels at all.
+    """
+    rows = collector.rows
+    if settings.companions == "ask":
+        refuse_masks(collector.companions, rows, source.where)
+    bad = [row for row in rows if row["reason"] in COUNTED_BAD]
+    if collector.unknown:
+        assert source.classes is not None
+        raise UserError(
+            f"{len(collector.unknown)} unknown label(s)",
+            where=source.where,
+            expected=", ".join(source.classes),
+            found="".join(f"\n    {line}" for line in unknown_labels(collector.unknown, source.classes)),
+            hint="correct the annotations, or name the labels in ingest.classes or ingest.label_aliases",
+        )
+    pictures = sum(row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed") for row in rows)
+    if not kept and not pictures and all(row["reason"] == "no_image" for row in bad):
+        negatives = sum(row["reason"] == "negative" for row in rows)
+        found = _others(rows) + (f", {negatives} images without a label" if negatives else "")
+        raise UserError("no images found", where=source.where, expected=source.module.LAYOUT, found=found)
+    unclear = [row["detail"] for row in bad if row["detail"].startswith(UNCLEAR_FOLDER)]
+    if unclear:
+        what, _, hint = unclear[0].partition(": ")
+        raise UserError(what, where=source.where, found=f"{len(unclear)} images", hint=hint.partition("; also")[0])
+    share = len(bad) / (len(bad) + len(kept) + pictures)
+    if share > settings.max_bad_share:
+        first = "".join(f"\n    {row['path']}: {row['reason']} {row['detail']}".rstrip() for row in bad[:8])
+        raise UserError(
+            f"{len(bad)} of {len(bad) + len(kept) + pictures} inputs cannot be used",
+            where=source.where,
+            expected=f"a share of at most ingest.max_bad_share = {settings.max_bad_share:g}",
+            found=f"{share:.3f}, the first:{first}",
+            hint=_remedy(bad, settings, collector),
+        )
+    if pictures:
+        hint = "fedscene data check looks at them; to train, put labels beside them (docs/your-images.md)"
+        raise UserError("the pictures have no labels", where=source.where, found=f"{pictures} pictures", hint=hint)
+    if not any(row["labels"] for row in kept):
+        raise UserError("no image has a label", where=source.where, found=_without_labels(rows, kept))
+
+
+def _without_labels(rows: list[dict[str, Any]], kept: list[dict[str, Any]]) -> str:
+    """How many images have no object, and what became of the others."""
+    reasons = Counter(row["reason"] for row in rows if row["width"] and row["place"] is None and row["reason"])
+    shown = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
+    return f"{len(kept)} images without any object" + (f"; not used: {shown}" if shown else "")
+
+
+def _others(rows: list[dict[str, Any]]) -> str:
+    """How many files there are that are no images, with their suffixes, most frequent first."""
+    reasons = Counter(row["reason"] for row in rows)
+    suffixes = Counter(
+        PurePosixPath(row["path"]).suffix.lower() or "without a suffix" for row in rows if row["reason"] == "other"
+    )
+    shown = ", ".join(f"{count} {suffix}" for suffix, count in suffixes.most_common(6))
+    more = [f"{reasons[name]} {text}" for name, text in _LEFT_OUT.items() if reasons[name]]
+    return f"{len(rows)} other files" + (f" ({'; '.join([*filter(None, [shown]), *more])})" if shown or more else "")
+
+
+def _way_out(bad: list[dict[str, Any]], collector: Collector) -> str:
+    """What to do about the inputs that cannot be used."""
+    general = "mend or remove the files, or raise ingest.max_bad_share"
+    paths = {row["path"] for row in bad}
+    twice = [pair for pair in collector.companions if pair.row["path"] in paths]
+    for pairs, what in (
+        ([p for p in twice if p.mask], "masks of photographs"),
+        (twice, "second copies of photographs"),
+    ):
+        if pairs:
+            return f"{len(pairs)} of them look like {what}: {way_out(pairs, collector.rows)}; or {general}"
+    unread = [row for row in bad if NOT_READ in row["detail"]]
+    if not unread:
+        return general
+    suffixes = Counter(PurePosixPath(row["path"]).suffix.lower() or "no suffix" for row in unread)
+    shown = ", ".join(f"{count} {suffix}" for suffix, count in suffixes.most_common(6))
+    return f"{shown} of a format that is not read ({unread[0]['detail']}); or {general}"

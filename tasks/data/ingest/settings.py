@@ -1,0 +1,99 @@
+"""Settings of an ingest: the common ones, and one block for each format."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, create_model, field_validator, model_validator
+
+from models.base_settings import Section
+from tasks.data.formats import FORMATS, reader
+from tasks.data.source.decode import DEFAULT_BACKGROUND, DEFAULT_MAX_PIXELS, DEFAULT_MIN_SIDE, Limits
+from tasks.data.source.pixels import Gray16
+from tasks.data.source.settings import SourceSettings
+from tasks.data.split import SplitSettings
+from tasks.data.text.read_text import normal
+
+Channel = Annotated[int, Field(ge=0, le=255)]
+
+# One block per format, each the reader module's own ``Settings``.
+_Formats: type[Section] = create_model(  # type: ignore[call-overload]
+    "_Formats",
+    __base__=Section,
+    **{name: (reader(name).Settings, Field(default_factory=reader(name).Settings)) for name in FORMATS},
+)
+
+
+class IngestSettings(SourceSettings, _Formats):
+    """Where images come from and how they become a data set."""
+
+    companions: Literal["ask", "drop", "keep"] = Field(
+        "ask",
+        description="Masks beside photographs of their name (a.png beside a.jpg, a_mask.png, masks/a.png). ask: refuse "
+        "and say how to leave them out; drop: leave them out; keep: train on them, in the split of their photograph.",
+    )
+    label_aliases: dict[str, str] = Field(
+        {}, description="Label as found -> declared label, for misspelt annotations; each use is counted."
+    )
+    near_duplicates: int | None = Field(
+        None,
+        ge=0,
+        le=10,
+        description="Pictures whose 64-bit perceptual hashes differ in so few bits stay in one split; null: off.",
+    )
+    keep_negatives: bool = Field(True, description="Keep images that are annotated as holding no label.")
+    max_bad_share: float = Field(
+        0.02, ge=0, le=1, description="Largest share of unusable inputs (an image with its annotation is one)."
+    )
+    min_side: int = Field(DEFAULT_MIN_SIDE, ge=1, description="Shortest side in pixels of an image that is used.")
+    max_pixels: int = Field(
+        DEFAULT_MAX_PIXELS, ge=1, le=2 * DEFAULT_MAX_PIXELS, description="Most pixels of an image that is decoded."
+    )
+    background: tuple[Channel, Channel, Channel] = Field(
+        DEFAULT_BACKGROUND, description="RGB colour behind transparent parts."
+    )
+    gray16: Gray16 = Field(
+        "full",
+        description="Which 16-bit grey is white. full: 65535, and what would be nearly black is refused; bits: the "
+        "largest of the fewest bits (8, 10, 12, 14) that hold the picture; stretch: its own largest, its smallest is "
+        "black.",
+    )
+    split: SplitSettings = Field(SplitSettings.model_validate({}), description="Train, validation and test.")
+
+    @property
+    def limits(self) -> Limits:
+        """What decides whether and how an image is decoded."""
+        # Pillow's documentation calls a threefold reserve before resampling practically indistinguishable from none.
+        return Limits(self.max_pixels, self.min_side, self.background, enough=3 * self.image_size, gray16=self.gray16)
+
+    @field_validator("source")
+    @classmethod
+    def _known_source(cls, value: str) -> str:
+        if value not in FORMATS:
+            raise ValueError(f"no such format; there are {', '.join(FORMATS)}")
+        return value
+
+    @field_validator("label_aliases")
+    @classmethod
+    def _normals(cls, value: dict[str, str]) -> dict[str, str]:
+        return {normal(found): normal(meant) for found, meant in value.items()}
+
+    @model_validator(mode="after")
+    def _aliases_point_to_labels(self) -> Self:
+        chains = sorted(set(self.label_aliases) & set(self.label_aliases.values()))
+        if chains:
+            raise ValueError(f"label_aliases: {', '.join(chains)} is both an alias and what an alias points to")
+        if self.classes is not None:
+            problem = alias_problem(self.label_aliases, self.classes)
+            if problem:
+                raise ValueError(problem)
+        return self
+
+
+def alias_problem(aliases: dict[str, str], classes: list[str]) -> str | None:
+    """What is wrong with an alias table beside declared labels, or ``None``."""
+    lost = sorted(f"{found} -> {meant}" for found, meant in aliases.items() if meant not in classes)
+    if lost:
+        shown = ", ".join(lost[:8]) + (f" and {len(lost) - 8} more" if len(lost) > 8 else "")
+        heading = "; if it is the heading of a file, write found,meant" if len(lost) == 1 and len(aliases) > 1 else ""
+        return f"label_aliases must point to a declared label: {shown}{heading}"
+    hidden = sorted(set(aliases) & set(classes))
+    return f"label_aliases: {', '.join(hidden)} is a declared label itself" if hidden else None

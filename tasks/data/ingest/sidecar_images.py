@@ -1,0 +1,280 @@
+"""Pictures that stand beside a photograph under its name: masks, and the same photograph saved again.
+
+``a.png`` beside ``a.jpg``, ``a_mask.png``, ``masks/a.png``, ``ground_truth/crack/a_mask.png``: by its name such a file
+is a candidate, and only then its colours count. A mask has few where its photograph has many. Trained as photographs,
+masks make every score look better than it is.
+"""
+
+import json
+import os
+import re
+import shlex
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from models.errors import UserError
+from tasks.data.formats.files.tree import ROLE_FOLDERS, split_of
+from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.text.patterns import literal, matcher
+
+Row = dict[str, Any]
+Companions = Literal["ask", "drop", "keep"]
+
+# Words of names of masks, in folders and files; the second set only beside one of the first.
+_MASK = frozenset(
+    {
+        "mask",
+        "masks",
+        "msk",
+        "gt",
+        "gts",
+        "groundtruth",
+        "seg",
+        "segs",
+        "segm",
+        "segmentation",
+        "segmentations",
+        "label",
+    }
+    | {"labels", "labelids", "annotation", "annotations", "anno", "annot", "matte", "mattes", "trimap", "trimaps"}
+    | {
+        "alpha",
+        "binary",
+        "bin",
+        "saliency",
+        "instance",
+        "instances",
+        "semantic",
+        "panoptic",
+        "truth",
+        "contour",
+        "edge",
+    }
+)
+_BESIDE_MASK = frozenset({"ground", "class", "object", "ids", "fine", "coarse", "color", "colour", "png", "bw"})
+_PHOTO = frozenset(
+    {"image", "images", "img", "imgs", "im", "photo", "photos", "rgb", "sat", "left", "img8bit", "original", "orig"}
+    | {"jpegimages", "input", "inputs", "jpg", "jpeg"}
+)
+_WORDS = re.compile(r"[^\W_]+")
+_SHOWN = 5
+_REFUSED_PICTURES = frozenset({"flat", "bad_mode"})  # what masks of 16 or 32 bits end as
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A picture and the photograph that it stands beside.
+
+    Attributes:
+        row: The picture.
+        photograph: Of the same name.
+        mask: Whether it is a mask; else it is the same photograph once more, by its name.
+    """
+
+    row: Row
+    photograph: Row
+    mask: bool
+
+
+def companions(rows: Sequence[Row]) -> list[Pair]:
+    """Every picture that stands beside a photograph.
+
+    Args:
+        rows: Manifest rows with ``path``, ``width``, ``reason`` and ``few``.
+    """
+    files = [row for row in rows if _suffix(row["path"]) in SUFFIXES and (row["width"] or row["reason"] == "bad_mode")]
+    pairs: dict[str, Pair] = {}
+    doubtful: list[Pair] = []
+    sure = 0
+    for row, photograph in (*_same_stem(files), *_mask_names(files), *_longer_names(files)):
+        if row["path"] in pairs:
+            continue
+        found = _judged(row, photograph)
+        if found is not None and found.mask and found.row["few"] == "nearly":
+            doubtful.append(found)
+        elif found is not None:
+            pairs[found.row["path"]] = found
+            sure += found.mask
+    # Nearly few colours (a mask saved as JPEG, a dark photograph) mean a mask where most candidates have them.
+    named = len(doubtful) + len(pairs)
+    for found in doubtful:
+        if 2 * (len(doubtful) + sure) >= named:
+            pairs.setdefault(found.row["path"], found)
+        elif _place(found.row["path"]) == _place(found.photograph["path"]):
+            pairs.setdefault(found.row["path"], Pair(found.row, found.photograph, mask=False))
+    return list(pairs.values())
+
+
+def links(pairs: Sequence[Pair], kept: Sequence[Row]) -> list[tuple[int, int]]:
+    """The pairs among the rows that stay, as pairs of their numbers."""
+    number = {row["path"]: place for place, row in enumerate(kept)}
+    both = [(number.get(pair.photograph["path"]), number.get(pair.row["path"])) for pair in pairs]
+    return [(one, other) for one, other in both if one is not None and other is not None]
+
+
+def refuse_masks(pairs: Sequence[Pair], rows: Sequence[Row], where: str) -> None:
+    """Ask what shall become of masks that would be trained on.
+
+    Raises:
+        UserError: There are some.
+    """
+    masks = [pair for pair in pairs if pair.mask and pair.row["labels"] is not None]
+    if not masks:
+        return
+    shown = "".join(f"\n    {pair.row['path']} beside {pair.photograph['path']}" for pair in masks[:_SHOWN])
+    raise UserError(
+        f"{len(masks)} pictures look like masks of others: of the same name, with few colours where these have many",
+        where=where,
+        expected="photographs only",
+        found=f"the first:{shown}",
+        hint=way_out(masks, rows),
+    )
+
+
+def way_out(masks: Sequence[Pair], rows: Sequence[Row]) -> str:
+    """The setting that leaves the masks out, and those that decide otherwise."""
+    patterns = exact_patterns([pair.row["path"] for pair in masks], [row["path"] for row in rows if row["width"]])
+    listed = shlex.quote(f"ingest.exclude={json.dumps(patterns, ensure_ascii=False)}")
+    out = f"--set {listed}" if patterns else "--set ingest.companions=drop" if masks[0].mask else "ingest.exclude"
+    keep = "--set ingest.companions=keep trains on them too, in the split of their photograph"
+    asked = any(pair.mask and pair.row["labels"] is not None for pair in masks)
+    return f"{out} leaves them out" + (f"; {keep}" if asked else "")
+
+
+def exact_patterns(masks: Sequence[str], pictures: Sequence[str]) -> list[str]:
+    """Up to four patterns that fit all the masks and no other picture; none where there are no such.
+
+    Args:
+        masks: Their paths.
+        pictures: The paths of all pictures.
+    """
+    others = set(pictures) - set(masks)
+    left, chosen = list(masks), list[str]()
+    fit: dict[str, bool] = {}
+    while left and len(chosen) < 4:
+        counts = Counter(pattern for mask in left for pattern in _patterns(mask))
+        best = next((p for p, _ in counts.most_common() if fit.setdefault(p, not any(map(matcher([p]), others)))), None)
+        if best is None:
+            return []
+        chosen.append(best)
+        left = [mask for mask in left if not matcher([best])(mask)]
+    return [] if left else chosen
+
+
+def _patterns(path: str) -> Iterator[str]:
+    """Patterns that fit a mask, the most telling ones first."""
+    *folders, name = path.split("/")
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122
+    for found in reversed(list(_WORDS.finditer(stem))):
+        if found.group().lower() not in _MASK | _BESIDE_MASK:
+            if found.end() < len(stem):
+                yield f"*{literal(stem[found.end() :])}{literal(suffix)}"
+            break
+    yield from (literal(folder) for folder in folders if _is_mask_name(folder))
+    cuts = [cut.span() for cut in re.finditer(r"[_ -]+", stem) if cut.start() > 0 and cut.end() < len(stem)]
+    if cuts:
+        yield f"*{literal(stem[cuts[-1][0] :])}{literal(suffix)}"
+        yield f"{literal(stem[: cuts[0][1]])}*{literal(suffix)}"
+    yield f"*{literal(suffix)}"
+    yield f"{literal('/'.join(folders))}/*{literal(suffix)}" if folders else literal(name)
+    yield literal(path)
+
+
+def _judged(row: Row, photograph: Row) -> Pair | None:
+    """The two as a pair, the mask being the one with few colours; ``None`` when they are only called alike."""
+    beside = _place(row["path"]) == _place(photograph["path"])
+    for one, other in ((row, photograph), (photograph, row)):
+        few = one["few"] or ("exact" if one["reason"] in _REFUSED_PICTURES else "")
+        named = _is_mask_name(one["path"]) or not _is_mask_name(other["path"])
+        if other["few"] != "exact" and (few == "exact" or (few == "nearly" and not other["few"])) and named:
+            return Pair(one, other, mask=True)
+    return Pair(row, photograph, mask=False) if beside else None
+
+
+def _same_stem(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """Pictures of one folder and one stem with another suffix: each with the first of them that has most colours."""
+    by_place: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        by_place[_place(row["path"])].append(row)
+    for some in by_place.values():
+        if len(some) > 1:
+            first = min(some, key=lambda row: ("", "nearly", "exact").index(row["few"]))
+            yield from ((row, first) for row in some if row is not first)
+
+
+def _mask_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """Pictures whose name or folder says that they are masks, each with the photograph that they are of."""
+    named = [row for row in rows if _is_mask_name(row["path"])]
+    if not named:
+        return
+    by_key: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        by_key[_key(row["path"])].append(row)
+    for row in named:
+        candidates = [other for other in by_key[_key(row["path"])] if not _is_mask_name(other["path"])]
+        if candidates:
+            folder, split = _place(row["path"])[0], split_of(row["path"])
+            yield (
+                row,
+                max(
+                    candidates,
+                    key=lambda one: (
+                        _place(one["path"])[0] == folder,
+                        split_of(one["path"]) == split,
+                        one["few"] == "",
+                    ),
+                ),
+            )
+
+
+def _longer_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """Pictures of few colours called as a photograph and more (``a_m.png``), if nearly all called so have few."""
+    by_place = {_place(row["path"]): row for row in rows}
+    found: dict[tuple[str, str], list[tuple[Row, Row]]] = defaultdict(list)
+    for (folder, stem), row in by_place.items():
+        for cut in re.finditer(r"[_. -]+", stem):
+            for own, more in ((stem[: cut.start()], stem[cut.start() :]), (stem[cut.end() :], stem[: cut.end()])):
+                if own and (folder, own) in by_place:
+                    found[folder and "*", more].append((row, by_place[folder, own]))
+    for some in found.values():
+        masks = [(row, photograph) for row, photograph in some if row["few"] == "exact" and not photograph["few"]]
+        if len(masks) > 1 and len(masks) >= 0.8 * len(some):
+            yield from masks
+
+
+def _suffix(path: str) -> str:
+    return os.path.splitext(path)[1].lower()  # noqa: PTH122
+
+
+def _place(path: str) -> tuple[str, str]:
+    """The folder, and the stem without a false second suffix (``a.jpg.png``), to compare."""
+    folder, _, name = unicodedata.normalize("NFC", path).casefold().rpartition("/")
+    stem, _ = os.path.splitext(name)  # noqa: PTH122
+    return folder, os.path.splitext(stem)[0] if _suffix(stem) in SUFFIXES else stem  # noqa: PTH122
+
+
+@lru_cache(maxsize=65536)
+def _words(text: str) -> tuple[str, ...]:
+    """The words of a name in lower case, also where only a capital letter parts them (``SegmentationClass``)."""
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", unicodedata.normalize("NFC", text))
+    return tuple(found.group().lower() for found in _WORDS.finditer(parted))
+
+
+def _is_mask_name(path: str) -> bool:
+    """Whether a word of a path, without its suffix, is one for masks."""
+    return not _MASK.isdisjoint(_words(os.path.splitext(path)[0]))  # noqa: PTH122
+
+
+def _key(path: str) -> tuple[str, ...]:
+    """What a photograph and its masks have in common: the words of the path but those of masks, photographs, splits."""
+    mask = _is_mask_name(path)
+    passed = _PHOTO | _MASK | _BESIDE_MASK if mask else _PHOTO
+    *folders, name = path.split("/")
+    telling = [folder for folder in folders if folder.lower() not in ROLE_FOLDERS and split_of(f"{folder}/x") is None]
+    words = [word for folder in telling for word in _words(folder) if word not in passed]
+    stem = _place(name)[1] if not mask else os.path.splitext(name)[0]  # noqa: PTH122
+    return (*words, "/", *(word for word in _words(stem) if word not in passed))

@@ -1,0 +1,217 @@
+"""Which files a source consists of and what is in them: to know later whether a data set is still that of its source.
+
+``source.parquet`` of a data set holds a name and a content for every file that the source had: the sha256, or what
+stands for it. Nothing in it depends on the machine. Files whose size and times are those of an earlier look are not
+read again; that memory lies beside the runs, and losing it costs time only.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from models.base_settings import Section
+from models.errors import UserError
+from tasks.data.dataset import SUMMARY, read_json, read_table
+from tasks.data.formats import reader
+from tasks.data.formats.files.tree import scan
+from tasks.data.ingest.file_hashes import Memory, Status, hashed, status_of
+from tasks.data.ingest.settings import IngestSettings
+from tasks.data.source.rules import NameRule
+
+FILE = "source.parquet"
+_HINT = "make the data again (fedscene data ingest)"
+_FOLDER, _MISSING, _BYTES = "folder", "missing", " bytes"  # in place of a sha256
+
+
+@dataclass(frozen=True)
+class Look:
+    """A source as it lies there now; nothing was opened.
+
+    Attributes:
+        where: Its absolute path, "" for one that is drawn.
+        whole: Whether every file counts; else only those that the one file names.
+        files: Name relative to the source -> status; what readers leave out is left out here too.
+        extras: What else decides: declared folders, and files outside that settings name.
+    """
+
+    where: str
+    whole: bool = True
+    files: Mapping[str, Status] = field(default_factory=dict)
+    extras: Mapping[str, Status | str] = field(default_factory=dict)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether a program makes the pictures, so that settings, seed and code say all."""
+        return not self.where
+
+    @property
+    def gone(self) -> bool:
+        """Whether there is nothing: a disk that is not plugged in, an empty mount point."""
+        return bool(self.where) and not self.files
+
+
+def look_at(settings: IngestSettings) -> Look:
+    """Lists the source that the settings name; an unreadable or missing one has no files."""
+    module = reader(settings.source)
+    if module.KIND == "none":
+        return Look("")
+    root = source_path(settings)
+    if root is None:
+        return Look("ingest.path, which is not set")
+    try:
+        if not root.exists():
+            return Look(str(root))
+        folder = root if root.is_dir() else getattr(module, "tree_root", lambda file: file.parent)(root)
+        tree = scan(folder, settings.model_copy(update={"site": NameRule.model_validate({})}))
+    except OSError:
+        return Look(str(root))
+    entries = {entry.name: entry.path for entry in (*tree.images, *tree.annotations, *tree.others, *tree.copies)}
+    if root.is_file():
+        entries[root.relative_to(folder).as_posix()] = root
+    files = {name: found for name, path in entries.items() if (found := status_of(path)) is not None}
+    return Look(str(root), root.is_dir(), files, _extras(settings, module, root))
+
+
+def source_path(settings: IngestSettings) -> Path | None:
+    """The source's absolute path; ``None`` when none is named."""
+    if settings.path is None:
+        return None
+    return Path(os.path.abspath(settings.path.expanduser()))  # noqa: PTH100  keeps links
+
+
+def _extras(settings: IngestSettings, module: Any, root: Path) -> dict[str, Status | str]:
+    """Files outside the tree that settings name, and the class folders, of which some may be empty."""
+    own = getattr(settings, settings.source)
+    found: dict[str, Status | str] = {}
+    sections = {"ingest.site": settings.site, "ingest.group": settings.group, f"ingest.{settings.source}": own}
+    for key, section in sections.items():
+        for name, path in _paths(section):
+            found[f"{key}.{name}"] = status_of(path.expanduser()) or _MISSING
+    if settings.source == "folder":
+        with contextlib.suppress(UserError):  # an ingest says so
+            found |= {f"{name}/": _FOLDER for name in module.default_classes(root, own, settings) or ()}
+    return found
+
+
+def _paths(section: Section) -> Iterable[tuple[str, Path]]:
+    return ((name, value) for name, value in section if isinstance(value, Path))
+
+
+def contents_read(look: Look, rows: Iterable[Mapping[str, Any]], memory: Memory) -> dict[str, str]:
+    """Name -> content, right after a reader has gone through the source.
+
+    Args:
+        look: The source before it was read.
+        rows: What was read (``Collector.rows``); their hashes are used.
+        memory: Is told the hashes.
+    """
+    if look.drawn:
+        return {}
+    by_path = {row["path"]: row for row in rows}
+    stems = None if look.whole else _stems([*by_path, PurePosixPath(look.where).name])
+    found: dict[str, str] = {}
+    unknown: dict[str, Status] = {name: status for name, status in look.extras.items() if isinstance(status, Status)}
+    for name, status in look.files.items():
+        row = by_path.get(name)
+        if stems is not None and _stem(name) not in stems:
+            continue
+        if row is not None and row["sha256"]:
+            found[name] = row["sha256"]
+            memory.put(status, row["sha256"])
+        elif row is not None and row["status"] == "ignored":
+            found[name] = f"{status.size}{_BYTES}"  # the reader leaves it unread, as it may be huge
+        else:
+            unknown[name] = status
+    found |= hashed(unknown, memory) | {name: text for name, text in look.extras.items() if isinstance(text, str)}
+    if not look.whole:
+        found |= {path: _MISSING for path, row in by_path.items() if row["reason"] == "no_image" and path not in found}
+    return found
+
+
+def contents_now(look: Look, recorded: Mapping[str, str], memory: Memory) -> dict[str, str]:
+    """Name -> content as it is now, in the terms of an earlier record; only unknown files are read."""
+    stems = None if look.whole else _stems(recorded)
+    chosen = {name: status for name, status in look.files.items() if stems is None or _stem(name) in stems}
+    unread = {name for name in chosen if recorded.get(name, "").endswith(_BYTES)}
+    chosen |= {name: status for name, status in look.extras.items() if isinstance(status, Status)}
+    found = hashed({name: status for name, status in chosen.items() if name not in unread}, memory)
+    found |= {name: f"{chosen[name].size}{_BYTES}" for name in unread}
+    found |= {name: text for name, text in look.extras.items() if isinstance(text, str)}
+    return found | {name: text for name, text in recorded.items() if text == _MISSING and name not in found}
+
+
+def _stem(name: str) -> str:
+    return PurePosixPath(name).stem.casefold()
+
+
+def _stems(names: Iterable[str]) -> set[str]:
+    return {_stem(name) for name in names}
+
+
+def contents_digest(contents: Mapping[str, str]) -> str:
+    """sha256 over names and contents."""
+    return hashlib.sha256(json.dumps(sorted(contents.items())).encode()).hexdigest()
+
+
+def write_contents(contents: Mapping[str, str], path: Path) -> None:
+    """Write ``source.parquet``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = sorted(contents)
+    pq.write_table(pa.table({"name": names, "content": [contents[name] for name in names]}), path)
+
+
+def change_since(dataset: Path, look: Look, memory: Memory) -> str:
+    """What is different from when a data set was made, in one line; "" when nothing is.
+
+    Args:
+        dataset: The data set's folder.
+        look: Its source now, which is neither drawn nor gone.
+        memory: Hashes known; those of what was read for this are added and kept.
+
+    Raises:
+        UserError: A file of the data set is missing or damaged.
+    """
+    expected = read_json(dataset / SUMMARY, _HINT).get("source_digest")
+    if expected is None:
+        return "what it was made from was not recorded then"
+    table = read_table(dataset / FILE, ("name", "content"), _HINT)
+    recorded = dict(zip(table["name"], table["content"], strict=True))
+    if contents_digest(recorded) != expected:
+        raise UserError(
+            "a file of the data is damaged", where=dataset / FILE, expected=f"the digest {expected}", hint=_HINT
+        )
+    now = contents_now(look, recorded, memory)
+    memory.save()
+    return difference(recorded, now)
+
+
+def difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """``10 moved (a/1.jpg -> b/1.jpg, ...), 5 removed (a/7.jpg, ...)``; "" when nothing differs."""
+    there = {name for name, text in old.items() if text != _MISSING}
+    now = {name for name, text in new.items() if text != _MISSING}
+    removed, added = sorted(there - now), sorted(now - there)
+    by_content = defaultdict(list)
+    for name in reversed(added):
+        by_content[new[name]].append(name)
+    moved = [(name, by_content[old[name]].pop()) for name in removed if len(old[name]) == 64 and by_content[old[name]]]
+    gone, come = {name for name, _ in moved}, {name for _, name in moved}
+    parts = {
+        "moved": [f"{before} -> {after}" for before, after in moved],
+        "removed": [name for name in removed if name not in gone],
+        "new": [name for name in added if name not in come],
+        "changed": sorted(name for name in there & now if old[name] != new[name]),
+    }
+    return ", ".join(f"{len(names)} {what} ({_shown(names)})" for what, names in parts.items() if names)
+
+
+def _shown(names: list[str]) -> str:
+    first = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in names[0][:200])
+    return first + (", ..." if len(names) > 1 else "")

@@ -1,0 +1,75 @@
+"""Which sites take part in training, and which are only tested on."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tasks.core.names import visible_name
+
+if TYPE_CHECKING:
+    from tasks.data.clients import Clients
+    from tasks.data.dataset import Dataset
+
+TRAINED_ON = "train_images"  # a site's images that clients train on, in the table of sites
+_SHOWN = 8
+
+
+def site_counts(dataset: "Dataset", clients: "Clients") -> dict[str, int]:
+    """Site -> how many of its images some client trains on, labelled or not, or the server holds. Sites sorted."""
+    rows = [clients.server, *(held.chosen("train") for held in clients.held.values())]
+    sites, counts = np.unique(dataset.sites[np.concatenate(rows)], return_counts=True)
+    found = dict(zip(sites.tolist(), counts.tolist(), strict=True))
+    return {site: found.get(site, 0) for site in sorted(set(dataset.sites.tolist()))}
+
+
+def untrained_sites(dataset: "Dataset", clients: "Clients") -> dict[str, int]:
+    """Site -> number of its images, for the sites of which no client trains on any image."""
+    return {
+        site: int((dataset.sites == site).sum()) for site, count in site_counts(dataset, clients).items() if not count
+    }
+
+
+def site_means(per_site: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The mean macro-AP over the sites that train and over those that do not, where there are both kinds.
+
+    Args:
+        per_site: Site -> its metrics and ``train_images``.
+
+    Returns:
+        ``site_mean/trained/macro_ap``, ``site_mean/never_trained/macro_ap``, and ``.../sites``, the number of sites
+        that have a value; nothing where all sites train, or none.
+    """
+    kinds = {"trained": True, "never_trained": False}
+    split = {
+        kind: [
+            row["macro_ap"]
+            for row in per_site.values()
+            if bool(row[TRAINED_ON]) == trains and math.isfinite(row["macro_ap"])
+        ]
+        for kind, trains in kinds.items()
+    }
+    if not all(split.values()):
+        return {}
+    out: dict[str, float] = {}
+    for kind, values in split.items():
+        out |= {f"site_mean/{kind}/macro_ap": float(np.mean(values)), f"site_mean/{kind}/sites": float(len(values))}
+    return out
+
+
+def absent_sites_line(sites: Sequence[str], of: int) -> str:
+    """One sentence on the sites that take no part; "" without any.
+
+    Args:
+        sites: Their names.
+        of: Number of all sites.
+    """
+    if not sites:
+        return ""
+    more = f" and {len(sites) - _SHOWN} more" if len(sites) > _SHOWN else ""
+    names = ", ".join(map(visible_name, sites[:_SHOWN])) + more
+    return (
+        f"{len(sites)} of {of} sites take no part in training (no training images, or too few) and are only tested on: "
+        f"{names}. Their figures show how the model does at a site it has never seen"
+    )

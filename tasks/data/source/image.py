@@ -1,0 +1,97 @@
+"""Where pixels come from: small records that travel to a decoding process and are loaded there."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from tasks.data.source.decode import Decoded, DecodeError, Limits, decode, decode_bytes
+
+
+class Picture(Protocol):
+    """An image that can be loaded. Instances are small and can be pickled within this program."""
+
+    def stamp(self) -> str:
+        """What the pixels depend on; an equal stamp means that an earlier result can be used again."""
+
+    def load(self, limits: Limits) -> Decoded:
+        """The upright RGB pixels.
+
+        Raises:
+            DecodeError: It cannot be used, and why.
+        """
+
+
+@dataclass(frozen=True)
+class FilePicture:
+    """An image file."""
+
+    path: Path
+
+    def stamp(self) -> str:
+        """Path, size and time of the last change."""
+        try:
+            status = self.path.stat()
+        except OSError as error:
+            return f"{self.path}|{error.errno}"
+        return f"{self.path}|{status.st_size}|{status.st_mtime_ns}"
+
+    def load(self, limits: Limits) -> Decoded:
+        """The decoded file."""
+        return decode(self.path, limits)
+
+
+@dataclass(frozen=True)
+class BytesPicture:
+    """An image file that is a cell of a table.
+
+    Attributes:
+        data: The file's bytes.
+        suffix: That of its name, "" when it has none.
+    """
+
+    data: bytes = field(repr=False)
+    suffix: str = ""
+
+    @property
+    def weight(self) -> int:
+        """Bytes that wait in memory until it is decoded."""
+        return len(self.data)
+
+    def stamp(self) -> str:
+        """The bytes' hash."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    def load(self, limits: Limits) -> Decoded:
+        """The decoded bytes."""
+        if len(self.data) > limits.max_bytes:
+            raise DecodeError("too_large", f"{len(self.data)} bytes, allowed {limits.max_bytes}", self.stamp())
+        return decode_bytes(self.data, self.suffix, limits)
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayPicture:
+    """Pixels that a container format holds already decoded: uint8 [H, W] grey or [H, W, 3] RGB."""
+
+    pixels: np.ndarray
+
+    def stamp(self) -> str:
+        """The pixels' hash."""
+        return self._hash()
+
+    def load(self, limits: Limits) -> Decoded:
+        """The pixels as RGB; the hash is that of the pixels."""
+        pixels = self.pixels
+        shape = pixels.shape
+        good = pixels.dtype == np.uint8 and (pixels.ndim == 2 or (pixels.ndim == 3 and shape[2] == 3))
+        if not good:
+            raise DecodeError("bad_mode", f"an array {pixels.dtype} {list(shape)}", self._hash())
+        limits.check(shape[1], shape[0], self._hash())
+        rgb = np.repeat(pixels[:, :, None], 3, axis=2) if pixels.ndim == 2 else pixels
+        return Decoded(rgb, shape[1], shape[0], self._hash())
+
+    def _hash(self) -> str:
+        head = f"{self.pixels.dtype}{list(self.pixels.shape)}".encode()
+        return hashlib.sha256(head + self.pixels.tobytes()).hexdigest()

@@ -1,0 +1,154 @@
+"""Rules that name an image's site, or the group that must not be divided, by where the image lies."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from models.base_settings import Section
+from models.errors import UserError
+from tasks.data.text.csv_text import csv_rows
+from tasks.data.text.equivalent_names import near_parts
+from tasks.data.text.read_text import normal, read_text, valid_encoding
+
+#: The name of what a rule does not name; images without a site are quarantined.
+NO_NAME = ""
+_EMPTY = frozenset({"nan", "<na>", "#n/a", "null", "nat"})
+Namer = Callable[[str, Mapping[str, str]], str]
+
+
+class NameRule(Section):
+    """How a name is found for an image."""
+
+    rule: Literal["none", "folder", "pattern", "column", "table"] = Field(
+        "none",
+        description="none: what the format itself says; folder: a folder level; pattern: a regular expression on the "
+        "path; column: a column of the format's own table; table: a CSV of path and name.",
+    )
+    level: int = Field(1, ge=1, description="rule folder: 1 is the first folder below ingest.path.")
+    pattern: str | None = Field(
+        None, description="rule pattern: its first group is the name; searched in the path relative to ingest.path."
+    )
+    column: str | None = Field(None, description="rule column: the column's name.")
+    table: Path | None = Field(
+        None, description="rule table: a CSV with columns path and name; path may be the bare file name."
+    )
+
+    encoding: str | None = Field(
+        None, description="rule table: its encoding when it is not UTF-8, as gb18030 or cp1252; null: what reads best."
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        return None if value is None else valid_encoding(value)
+
+    @model_validator(mode="after")
+    def _has_what_its_rule_needs(self) -> Self:
+        if self.rule in ("pattern", "column", "table") and not getattr(self, self.rule):
+            raise ValueError(f"the rule {self.rule} needs {self.rule}")
+        if self.pattern is not None:
+            try:
+                groups = re.compile(self.pattern).groups
+            except re.error as error:
+                raise ValueError(f"pattern is no regular expression: {error}") from error
+            if groups < 1:
+                raise ValueError("pattern needs a group in parentheses: what it matches is the name")
+        return self
+
+
+def namer(rule: NameRule, where: str, default: str = NO_NAME) -> Namer:
+    """The rule as a function of (path relative to the root, the image's row in a table) -> name.
+
+    Args:
+        rule: The settings.
+        where: The settings' key, for messages.
+        default: What the rule ``none`` gives.
+
+    Raises:
+        UserError: The table of the rule ``table`` cannot be read. The function itself raises when the rule
+            ``column`` meets a row without that column.
+    """
+    if rule.rule == "folder":
+        return lambda path, _: _folder(path, rule.level)
+    if rule.rule == "pattern":
+        assert rule.pattern is not None
+        compiled = re.compile(rule.pattern)
+        return lambda path, _: _matched(compiled, path)
+    if rule.rule == "column":
+        assert rule.column is not None
+        column = rule.column
+        return lambda path, fields: _field(column, path, fields, f"{where}.column")
+    if rule.rule == "table":
+        assert rule.table is not None
+        table = _Table(_table(rule.table.expanduser(), where, rule.encoding))
+        return lambda path, _: table.name_of(path)
+    return lambda _path, _fields: default
+
+
+def _folder(path: str, level: int) -> str:
+    folders = PurePosixPath(path).parts[:-1]
+    return normal(folders[level - 1]) if len(folders) >= level else NO_NAME
+
+
+def _matched(compiled: re.Pattern[str], path: str) -> str:
+    found = compiled.search(path)
+    return normal(found.group(1) or "") if found else NO_NAME
+
+
+def _field(column: str, path: str, fields: Mapping[str, str], where: str) -> str:
+    if column not in fields:
+        found = ", ".join(fields) or "this format has no table"
+        raise UserError("there is no such column", where=where, expected=column, found=f"{found} (at {path})")
+    return _named(fields[column])
+
+
+class _Table:
+    """Names by path or bare file name, as written or nearly so."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._near: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+        for path, name in names.items():
+            parts = near_parts(path)
+            self._near[parts[-1]].append((parts, name))
+
+    def name_of(self, path: str) -> str:
+        """The name of a file; of a path that is nearly listed, when all such entries agree."""
+        path = normal(path)
+        found = self._names.get(path) or self._names.get(PurePosixPath(path).name)
+        if found is None:
+            parts = near_parts(path)
+            some = [(one, name) for one, name in self._near.get(parts[-1], ()) if _one_ends_with_other(one, parts)]
+            found = some[0][1] if len({name for _, name in some}) == 1 else NO_NAME
+        return found
+
+
+def _one_ends_with_other(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    length = min(len(one), len(other))
+    return one[-length:] == other[-length:]
+
+
+def _table(path: Path, where: str, encoding: str | None) -> dict[str, str]:
+    """The names in the rule's CSV, by path."""
+    rows = csv_rows(read_text(path, f"{where}.table", encoding, f"{where}.encoding"), path)
+    head = [cell.casefold() for cell in rows[0][1]] if rows else []
+    if "path" not in head or "name" not in head:
+        raise UserError("the table lacks a column", where=path, expected="columns path, name", found=", ".join(head))
+    key, value = head.index("path"), head.index("name")
+    names: dict[str, str] = {}
+    for number, row in rows[1:]:
+        if len(row) <= max(key, value):
+            raise UserError("a row is too short", where=f"{path}, line {number}", found=",".join(row))
+        name = names.setdefault(row[key].replace("\\", "/"), _named(row[value]))
+        if name != _named(row[value]):
+            raise UserError("a path stands twice, with two names", where=f"{path}, line {number}", found=row[key])
+    return names
+
+
+def _named(cell: str) -> str:
+    """A cell's name; what a program writes for an empty cell names nothing."""
+    return NO_NAME if cell.strip().casefold() in _EMPTY else normal(cell)

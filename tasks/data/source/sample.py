@@ -1,0 +1,69 @@
+"""What every reader yields: one record per input file, image or not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.data.source.image import Picture
+
+STATUSES = ("ok", "fixed", "quarantined", "ignored")
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The boxes of an annotation, of which only oddities are noted: the labels are those of the whole image.
+
+    Attributes:
+        sides: ``(xmin, ymin, xmax, ymax)`` of every box, NaN where a side is missing or no number.
+        relative: Whether the sides are shares of width and height (YOLO), not pixels.
+        declared: Width and height in pixels as the annotation says, ``None`` when it does not.
+    """
+
+    sides: tuple[tuple[float, float, float, float], ...] = ()
+    relative: bool = False
+    declared: tuple[float, float] | None = None
+
+    def odd(self, width: float, height: float) -> int:
+        """How many boxes are inverted, of zero area, incomplete or outside an image of this size."""
+        slack = 1e-3 if self.relative else 0.0  # rounded decimals, not a wrong box
+        right, bottom = (1.0 + slack, 1.0 + slack) if self.relative else (width, height)
+        # NaN fails every comparison, so an incomplete box counts.
+        return sum(not (-slack <= x1 < x2 <= right and -slack <= y1 < y2 <= bottom) for x1, y1, x2, y2 in self.sides)
+
+
+@dataclass(frozen=True)
+class RawSample:
+    """One input file as a reader found it. The image itself is decoded later, elsewhere and in parallel.
+
+    Attributes:
+        path: Path of the input relative to the source's root, POSIX separators.
+        site: Who owns it.
+        labels: Image-level labels as written in the annotation; ``None`` means unlabelled, ``()`` a negative.
+        status: One of ``STATUSES``; only ``ok`` and ``fixed`` samples enter the data set.
+        reason: Code from the closed list ``tasks.data.ingest.manifest.REASONS``; ``""`` for plain ``ok``.
+        picture: How to get the pixels; ``None`` for what is no image. A quarantined row may have one too: it is
+            decoded for its size and hash.
+        sha256: Hash of the file's bytes, for files without a ``picture``.
+        split: ``train``, ``val`` or ``test`` when the source says so, else ``None``.
+        group: Images of one group (one source photograph) are never divided between splits; ``""``: by itself.
+        detail: One line for a person: what exactly was wrong.
+        boxes: Boxes that the annotation gives, compared with the decoded size.
+        fields: Columns of the image's row in a table, for the rules that name sites and groups by column.
+        beside: Rows of the annotation files that belong to this image alone; they follow it in the manifest, and
+            oddities of their boxes are noted there. Without any, those of ``boxes`` are noted on this row.
+    """
+
+    path: str
+    site: str
+    labels: tuple[str, ...] | None
+    status: str = "ok"
+    reason: str = ""
+    picture: "Picture | None" = None
+    sha256: str = ""
+    split: str | None = None
+    group: str = ""
+    detail: str = ""
+    boxes: Boxes = field(default_factory=Boxes)
+    fields: Mapping[str, str] = field(default_factory=dict)
+    beside: tuple["RawSample", ...] = ()

@@ -1,0 +1,75 @@
+"""Settings that every reader may ask for: where images are, which of them are read, how they are named."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from models.base_settings import Section
+from tasks.data.source.rules import NameRule
+from tasks.data.text.patterns import problem_of as pattern_problem
+from tasks.data.text.read_text import normal, valid_encoding
+
+
+class SourceSettings(Section):
+    """What is read, and how sites, groups and labels are named."""
+
+    source: str = Field("rendered", description="Kind of source: one of the blocks below, whose settings then count.")
+    path: Path | None = Field(None, description="Folder or file to read; needed by every source but rendered.")
+    include: list[str] | None = Field(
+        None, description="Patterns of the images that are read, as `*.jpg` or `photos/**`; null: all."
+    )
+    exclude: list[str] = Field(
+        [], description="Patterns of files and folders that are left out, as `*_mask.png` or `masks`."
+    )
+    image_size: int = Field(64, ge=32, description="Side in pixels of the stored images; sides are squashed to it.")
+    classes: list[str] | None = Field(
+        None, description="The labels in their order; null: those that the source declares, else all that are found."
+    )
+    encoding: str | None = Field(
+        None,
+        description="Encoding of annotations, tables and lists that are not UTF-8, as gb18030 or cp1252; null: what "
+        "they declare or read best in, and a question where that is unclear.",
+    )
+    site: NameRule = Field(NameRule.model_validate({}), description="How an image's site is named.")
+    group: NameRule = Field(
+        NameRule.model_validate({}),
+        description="How images of one source photograph are named; a group is never divided between splits.",
+    )
+    unlisted: Literal["refuse", "ignore"] = Field(
+        "refuse",
+        description="Images of a folder that its table, COCO JSON or FLAIR JSON does not list: they count as unusable, "
+        "or are left out. With the table or JSON itself as ingest.path, only what it lists is looked at.",
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        return None if value is None else valid_encoding(value)
+
+    @field_validator("classes")
+    @classmethod
+    def _different_labels(cls, value: list[str] | None) -> list[str] | None:
+        if value is None:
+            return None
+        names = [normal(name) for name in value]
+        repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+        if not names or not all(names) or repeated:
+            raise ValueError(
+                f"needs one or more different, non-empty labels; repeated: {', '.join(repeated) or 'none'}"
+            )
+        return names
+
+    @field_validator("include", "exclude", mode="before")
+    @classmethod
+    def _one_pattern(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _patterns(cls, value: list[str] | None) -> list[str] | None:
+        problems = [problem for pattern in value or () if (problem := pattern_problem(pattern))]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return value

@@ -1,0 +1,100 @@
+"""The values of ``heterogeneity.statistics`` in rows of text, for the terminal and for Markdown."""
+
+from typing import Any
+
+from tasks.core.names import visible_name
+from tasks.data.statistics.heterogeneity import distance_by_chance
+from tasks.plotting.markdown import markdown_table, safe_cell
+
+HEADS = (
+    "images",
+    "no label",
+    "labels per image",
+    "effective classes",
+    "labels absent",
+    "label distance",
+    "pair distance",
+    "by chance",
+    "pairs left out",
+)
+_NONE = "-"
+_NOTE = """\
+Distances are to all images together, 0 = the same. Effective classes: exp of the entropy of the label counts.
+Label distance: Jensen-Shannon, base 2, images without a label as a category. Pair distance (co-occurrence): weighted
+root mean square difference of the phi coefficients of label pairs; by chance is about what as many images chosen at
+random would have. A pair is left out where a label is on none or on all of the images."""
+
+
+def difference_rows(figures: dict[str, Any]) -> list[list[str]]:
+    """A row per client: its name and the columns of ``HEADS``."""
+    everyone = sum(entry["images"] for entry in figures["clients"].values())
+    return [_row(client, entry, everyone) for client, entry in figures["clients"].items()]
+
+
+def means(figures: dict[str, Any], what: str) -> list[list[str]]:
+    """What concerns all clients together, name and value."""
+    return [
+        ["mean label distance (Jensen-Shannon)", _shown(figures["mean_js_distance"])],
+        ["mean pair distance (co-occurrence)", _shown(figures["mean_cooccurrence_distance"])],
+        [f"effective number of {what}s by size", f"{figures['effective_clients']:.1f}"],
+    ]
+
+
+def as_markdown(figures: dict[str, Any], classes: list[str], what: str = "client", note: str = "") -> str:
+    """All figures as Markdown: a row per client, its images with each label, and the label pairs that stand out.
+
+    ``note`` is a sentence on who is not among them.
+    """
+    counts = [
+        [visible_name(client), *(str(entry["labels"][name]) for name in classes)]
+        for client, entry in figures["clients"].items()
+    ]
+    parts = [
+        f"# How the {what}s differ",
+        *([f"**Note:** {safe_cell(note)}."] if note else []),
+        markdown_table(["all", "value"], means(figures, what)),
+        markdown_table([what, *HEADS], difference_rows(figures)),
+        _NOTE,
+        "## Images with each label",
+        markdown_table([what, *map(visible_name, classes)], counts),
+        "## Labels that come together",
+        _pairs(figures["cooccurrence"], classes),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(client: str, entry: dict[str, Any], everyone: int) -> list[str]:
+    distance, left_out = entry["cooccurrence_distance"], entry["undefined_pairs"]
+    return [
+        visible_name(client),
+        str(entry["images"]),
+        str(entry["negatives"]),
+        f"{entry['cardinality']:.2f}",
+        f"{entry['effective_classes']:.1f}",
+        str(len(entry["labels_without_positives"])),
+        _shown(entry["js_distance"]),
+        _shown(distance),
+        _shown(None if distance is None else distance_by_chance(entry["images"], everyone)),
+        _NONE if left_out is None else str(left_out),
+    ]
+
+
+def _shown(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.3f}"
+
+
+def _pairs(matrix: list[list[float | None]] | None, classes: list[str], most: int = 20) -> str:
+    """The pairs whose phi over all images is farthest from 0."""
+    if matrix is None:
+        return "No image has two labels."
+    known = [
+        (value, classes[i], classes[j])
+        for j in range(len(classes))
+        for i, value in enumerate(row[j] for row in matrix[:j])
+        if value is not None
+    ]
+    known.sort(key=lambda pair: (-abs(pair[0]), pair[1:]))
+    table = markdown_table(
+        ["label", "label", "phi"], [[visible_name(a), visible_name(b), f"{value:+.3f}"] for value, a, b in known[:most]]
+    )
+    return f"{min(most, len(known))} of {len(known)} pairs, farthest from independent first.\n\n{table}"

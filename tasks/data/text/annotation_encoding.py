@@ -1,0 +1,86 @@
+"""One encoding for all annotation files of a source: a name must not read in two ways."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from models.errors import UserError
+from tasks.data.text.plausibility import CANDIDATES, pieces, readings, words_of
+from tasks.data.text.read_text import PLAUSIBLE, Encodings, TextError, best_encoding, certain_text, declared_text
+
+
+def shared_encodings(files: Iterable[Path], told: str | None = None) -> Encodings:
+    """Decide the encoding of a source's annotation files together: one name must not read in two ways.
+
+    Files whose encoding is certain, or declared and plausible, lend their words; the rest is read as one text. What is
+    no text in any encoding is left for its own row to say.
+
+    Raises:
+        UserError: It is unclear, or the files are in several encodings.
+    """
+    if told is not None:
+        return Encodings(told)
+    words: set[str] = set()
+    unsure: dict[Path, tuple[bytes, ...]] = {}
+    for path in files:
+        try:
+            data = path.read_bytes()
+        except OSError:
+            continue  # the file's own row will say so
+        if data.isascii() or not (some := pieces(data)):
+            continue
+        found = certain_text(data) or declared_text(data, some, Encodings())
+        if found is not None:
+            words.update(words_of(found[0]))
+        else:
+            unsure[path] = some
+    # A damaged file has no say in how the others are read.
+    unsure = {path: some for path, some in unsure.items() if _is_text(some)} or unsure
+    together = tuple(dict.fromkeys(piece for some in unsure.values() for piece in some))
+    known = Encodings(known=frozenset(words))
+    if not together:
+        return known
+    first, *others = unsure
+    where = f"{first}" + (f" and {len(others)} more files" if others else "")
+    try:
+        best = best_encoding(together, known, where, ask=True, part=bool(others))
+    except TextError:
+        return known  # the rows of the files will say so
+    except UserError:
+        _refuse_several(unsure, known, None)
+        raise
+    _refuse_several(unsure, known, best)
+    return replace(known, shared=best)
+
+
+@lru_cache(1024)
+def _is_text(some: tuple[bytes, ...]) -> bool:
+    found = readings(some, CANDIDATES)
+    return bool(found) and found[0].score >= PLAUSIBLE
+
+
+def _refuse_several(unsure: dict[Path, tuple[bytes, ...]], known: Encodings, best: str | None) -> None:
+    """Refuse files of which each by itself is clear, but in another encoding than ``best`` or one another."""
+    first: dict[str, Path] = {}
+    seen: set[tuple[bytes, ...]] = set()
+    for path, some in unsure.items():
+        if some in seen:
+            continue
+        seen.add(some)
+        try:
+            own = best_encoding(some, known, path, ask=True)
+        except (TextError, UserError):
+            continue
+        if best is None or own == best or _texts(some, own) != _texts(some, best):
+            first.setdefault(own, path)
+    if len(first) > 1:
+        raise UserError(
+            "the annotation files seem to be in several encodings",
+            found="".join(f"\n    {path} in {name}" for name, path in list(first.items())[:4]),
+            hint=f"save them as UTF-8, let each XML declare its own, or set {known.key} if all are in one",
+        )
+
+
+def _texts(some: Sequence[bytes], encoding: str) -> list[str]:
+    return [piece.decode(encoding, "replace") for piece in some]

@@ -1,0 +1,45 @@
+"""CSV text as programs write it: which sign divides its cells, and a first line that only says so."""
+
+import csv
+import io
+import re
+
+from models.errors import UserError
+from tasks.data.text.read_text import normal
+
+_DELIMITERS = ",;\t|"
+_EXCEL = re.compile(r"\s*\"?sep=(.)\"?[,;\t|]*\s*", re.IGNORECASE)  # a first line that tells Excel the delimiter
+
+
+def dialect(text: str) -> tuple[str, int]:
+    """The delimiter, and how many lines stand before the first row: 1 for Excel's ``sep=;``, else 0."""
+    first = text[:65536].partition("\n")[0].partition("\r")[0]
+    told = _EXCEL.fullmatch(first)
+    if told:
+        return told.group(1), 1
+    return max(_DELIMITERS, key=first.count), 0
+
+
+def stream(text: str, skipped: int) -> io.StringIO:
+    """The text from its first row on."""
+    made = io.StringIO(text, newline="")
+    for _ in range(skipped):
+        made.readline()
+    return made
+
+
+def csv_rows(text: str, where: object) -> list[tuple[int, list[str]]]:
+    """The rows of a small table with their line, blank ones left out, cells without blanks around them.
+
+    Raises:
+        UserError: It is no CSV.
+    """
+    delimiter, skipped = dialect(text)
+    reader = csv.reader(stream(text, skipped), delimiter=delimiter)
+    try:
+        rows = [(reader.line_num + skipped, [normal(cell) for cell in row]) for row in reader]
+    except csv.Error as error:
+        raise UserError(
+            "the file is no CSV", where=f"{where}, line {reader.line_num + skipped}", found=error
+        ) from error
+    return [(line, row) for line, row in rows if any(row)]

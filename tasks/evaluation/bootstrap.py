@@ -1,0 +1,95 @@
+"""Intervals of test metrics from resampled images (percentile bootstrap; Efron and Tibshirani 1993, chapter 13)."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tasks.core.evaluation_settings import EvaluationSettings
+
+INTERVAL = "interval/"  # begins the names of a metric's bounds: interval/<metric>/low and /high
+RESAMPLES = 200
+LEVEL = 0.95
+MOST_CELLS = 100_000  # images x classes: beyond it an interval costs seconds, and is narrow
+
+
+def intervals(
+    scores: np.ndarray, targets: np.ndarray, settings: EvaluationSettings, rng: np.random.Generator
+) -> dict[str, float]:
+    """The central 95 % of macro-AP, micro-AP and CF1 over resampled images: what another test set could have said.
+
+    It says nothing of another training: two seeds differ by more.
+
+    Args:
+        scores: Probabilities [N, C].
+        targets: 0/1 [N, C].
+        settings: Threshold, and what becomes of classes without positives.
+        rng: Draws the resamples.
+
+    Returns:
+        ``<metric>/low`` and ``<metric>/high``; nothing for fewer than two images, for scores that are NaN, or beyond
+        ``MOST_CELLS``.
+    """
+    n = len(targets)
+    if n < 2 or scores.size > MOST_CELLS or np.isnan(scores).any():
+        return {}
+    counts = rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)
+    found = _resampled(scores, targets.astype(bool), counts, settings)
+    bounds: dict[str, float] = {}
+    for name, values in found.items():
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            low, high = np.quantile(finite, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+            bounds |= {f"{name}/low": float(low), f"{name}/high": float(high)}
+    return bounds
+
+
+def _resampled(
+    scores: np.ndarray, true: np.ndarray, counts: np.ndarray, settings: EvaluationSettings
+) -> Mapping[str, np.ndarray]:
+    """Macro-AP, micro-AP and CF1 of every resample, [B] each; ``counts`` [B, N] says how often an image is in it."""
+    classes = true.shape[1]
+    ap = np.stack([weighted_ap(scores[:, c], true[:, c], counts) for c in range(classes)], axis=1)
+    predicted = scores >= settings.threshold
+    hits, said, positives = counts @ (predicted & true), counts @ predicted, counts @ true
+    there = positives > 0
+    used_ap = there if settings.zero_support != "zero" else np.ones_like(there)
+    used_f1 = there if settings.zero_support == "exclude" else np.ones_like(there)
+    precision, recall = _mean(_ratio(hits, said), used_f1), _mean(_ratio(hits, positives), used_f1)
+    image = np.repeat(np.arange(len(true)), classes)
+    micro = [weighted_ap(scores.ravel(), true.ravel(), row[None, image])[0] for row in counts]
+    return {
+        "macro_ap": _mean(np.nan_to_num(ap), used_ap),
+        "micro_ap": np.array(micro),
+        "cf1": np.where(used_f1.any(axis=1), _ratio(2 * precision * recall, precision + recall), np.nan),
+    }
+
+
+def weighted_ap(scores: np.ndarray, true: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Step-wise average precision under several weightings of the same scores.
+
+    Args:
+        scores: [n]; equal ones are one step.
+        true: Bool [n].
+        weights: [B, n], not negative.
+
+    Returns:
+        [B]; NaN where the positives weigh nothing.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
+    sorted_weights = weights[:, order]
+    hits = np.cumsum(sorted_weights * true[order], axis=1)[:, ends]
+    said = np.cumsum(sorted_weights, axis=1)[:, ends]
+    gained = np.diff(hits, axis=1, prepend=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((gained * _ratio(hits, said)).sum(axis=1) / hits[:, -1])
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.asarray(np.divide(part, whole, out=np.zeros_like(part, float), where=whole > 0))
+
+
+def _mean(values: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """Row means of the used entries, NaN where none is."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((values * used).sum(axis=1) / used.sum(axis=1))

@@ -1,0 +1,80 @@
+"""What scores are worth: each beside its chance level and its interval, and said so where it is not above chance."""
+
+import math
+from collections.abc import Mapping
+
+from tasks.evaluation.bootstrap import INTERVAL
+from tasks.evaluation.chance import CHANCE, LOWER_IS_BETTER
+
+TITLES = {
+    "macro_ap": "macro AP",
+    "micro_ap": "micro AP",
+    "cf1": "CF1",
+    "mean_f1": "mean F1",
+    "micro_f1": "micro F1",
+    "accuracy": "accuracy",
+    "loss": "loss",
+}
+FEW_IMAGES = 50  # below it one image more or less moves a score by two points and more
+NEAR = 0.02  # a score this close to chance, where there is no interval
+HEADS = ("metric", "value", "95 % interval", "without seeing images", "")
+
+
+def score_rows(metrics: Mapping[str, float]) -> list[list[str]]:
+    """A row of text per metric that has a chance level: title, value, interval, chance level, remark."""
+    return [
+        [
+            title,
+            _shown(metrics[name]),
+            _interval(metrics, name),
+            _shown(metrics[CHANCE + name]),
+            _REMARKS[_standing(metrics, name)],
+        ]
+        for name, title in TITLES.items()
+        if name in metrics and CHANCE + name in metrics
+    ]
+
+
+def warnings(metrics: Mapping[str, float]) -> list[str]:
+    """Sentences on scores that are not above chance, and on sets of images too small to judge by."""
+    lines = []
+    for name, title in TITLES.items():
+        if name == "loss" or name not in metrics or CHANCE + name not in metrics:
+            continue
+        standing = _standing(metrics, name)
+        if standing in ("below", "near"):
+            verb = "is below" if standing == "below" else "is no clear gain over"
+            lines.append(
+                f"{title} {_shown(metrics[name])} {verb} {_shown(metrics[CHANCE + name])}, "
+                "which a predictor reaches that never looks at the image"
+            )
+    sizes = (("images", "test", "figures of single rounds"), ("val_images", "validation", "rounds"))
+    for key, title, what in sizes:
+        if key in metrics and metrics[key] < FEW_IMAGES:
+            lines.append(f"{metrics[key]:.0f} {title} images are too few to tell {what} apart")
+    return lines
+
+
+_REMARKS = {"above": "", "near": "near chance", "below": "below chance", "unknown": ""}
+
+
+def _standing(metrics: Mapping[str, float], name: str) -> str:
+    """Whether a score is above its chance level, near it (within the interval, or within ``NEAR``), or below it."""
+    value, chance = metrics[name], metrics[CHANCE + name]
+    if not (math.isfinite(value) and math.isfinite(chance)):
+        return "unknown"
+    if name in LOWER_IS_BETTER:
+        value, chance = -value, -chance
+    if value < chance:
+        return "below"
+    low = metrics.get(f"{INTERVAL}{name}/low")
+    return "near" if chance >= (value - NEAR if low is None else low) else "above"
+
+
+def _interval(metrics: Mapping[str, float], name: str) -> str:
+    bounds = [metrics.get(f"{INTERVAL}{name}/{end}") for end in ("low", "high")]
+    return "-" if None in bounds else f"{_shown(bounds[0])} to {_shown(bounds[1])}"
+
+
+def _shown(value: float | None) -> str:
+    return f"{value:.3f}" if value is not None and math.isfinite(value) else "-"

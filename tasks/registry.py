@@ -1,0 +1,184 @@
+"""Every task of FedScene with its policy: name, retries, time-out, tags.
+
+The functions are plain and can be called without an engine. With ``federation.engine: prefect`` they run as
+Prefect tasks made here; this is the only module under ``tasks`` that imports Prefect, and only when asked.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, wraps
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from models.errors import UserError
+from tasks.client.train import TrainingStopped
+from tasks.core.names import visible_lines
+
+if TYPE_CHECKING:
+    from prefect import Task
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How one task runs.
+
+    Attributes:
+        function: ``module:function`` of the plain function.
+        about: What it does, one line; shown in the Prefect UI.
+        retries: How often it is tried again after a failure that may pass.
+        delays: Seconds before each retry.
+        tags: Prefect tags. ``gpu`` takes a slot of the server's limit of that name where one is set
+            (``prefect concurrency-limit create gpu 1``).
+    """
+
+    function: str
+    about: str
+    retries: int = 0
+    delays: tuple[float, ...] = ()
+    tags: tuple[str, ...] = ()
+
+    def load(self) -> Callable[..., Any]:
+        """The plain function."""
+        module, _, name = self.function.partition(":")
+        function: Callable[..., Any] = getattr(import_module(module), name)
+        return function
+
+
+CATALOGUE: dict[str, Policy] = {
+    "initialise-model": Policy("tasks.server.initial_model:initial_model", "Draw or load the first global model."),
+    "train-clients": Policy(
+        "tasks.client.chunk:train_clients",
+        "Local training of a chunk of clients, each on its own images.",
+        retries=2,
+        delays=(1.0, 5.0),
+        tags=("gpu",),
+    ),
+    "score-clients": Policy(
+        "tasks.evaluation.client_losses:score_clients",
+        "Score a model at every client, on its own images.",
+        retries=1,
+        delays=(1.0,),
+        tags=("gpu",),
+    ),
+    "check-updates": Policy("tasks.server.validate_updates:check_updates", "Check what clients sent before it counts."),
+    "cluster-models": Policy("tasks.server.clustering:cluster_models", "Group clients whose models changed alike."),
+    "aggregate": Policy("tasks.server.aggregation:aggregate", "Combine models into one.", retries=1, delays=(1.0,)),
+    "average-with-duals": Policy(
+        "tasks.server.fedhybrid:average_with_duals",
+        "FedHybrid: the clients' mean, moved by the mean of their dual variables.",
+        retries=1,
+        delays=(1.0,),
+    ),
+    "average-with-scenes": Policy(
+        "tasks.server.xuesgcn:average_with_scenes",
+        "XueSGCN: the clients' mean, and each one's label counts mixed with those of similar scenes.",
+        retries=1,
+        delays=(1.0,),
+    ),
+    "find-held-out": Policy("tasks.server.fedcor:held_out", "Find out whether every client holds val images."),
+    "note-losses": Policy("tasks.server.fedcor:note_losses", "Keep the clients' losses and how they changed."),
+    "learn-correlations": Policy("tasks.server.fedcor:learn", "Train FedCor's process on the losses' changes."),
+    "choose-clients": Policy("tasks.server.fedcor:choose", "FedCor's greedy choice of clients."),
+    "nova-average": Policy(
+        "tasks.server.fednova:nova_average", "FedNova's average of changes per step.", retries=1, delays=(1.0,)
+    ),
+    "control-step": Policy(
+        "tasks.server.scaffold:control_step", "SCAFFOLD's model and control variate.", retries=1, delays=(1.0,)
+    ),
+    "evaluate": Policy(
+        "tasks.evaluation.evaluate:evaluate_model",
+        "Score a model on the pooled test set.",
+        retries=1,
+        delays=(1.0,),
+        tags=("gpu",),
+    ),
+    "save-round": Policy(
+        "tasks.core.finished_rounds:save_round", "Put the finished round in its place.", retries=1, delays=(1.0,)
+    ),
+    "track-round": Policy(
+        "tasks.tracking.mlflow_runs:log_round", "Log a finished round to MLflow.", retries=2, delays=(1.0, 5.0)
+    ),
+    "dvc-stage": Policy("tasks.versioning.dvc:repro", "Bring one DVC stage up to date."),
+    "dvc-record": Policy("tasks.versioning.dvc:commit", "Record the outputs of stages in dvc.lock."),
+    "sample-pictures": Policy(
+        "tasks.report.sample_predictions:sample_pictures", "Score the pictures that the report shows."
+    ),
+    "report": Policy("tasks.report.sample_predictions:report_with_pictures", "Tables and pictures of a run."),
+}
+
+
+def worth_retrying(error: BaseException) -> bool:
+    """Whether trying again can help: never for what a user must mend, nor after Ctrl-C."""
+    return isinstance(error, Exception) and not isinstance(error, UserError | TrainingStopped)
+
+
+def _no_timeout_note(record: logging.LogRecord) -> bool:
+    """Leaves out the remark, made for every task, that a time-out cannot interrupt a blocking call in a thread.
+
+    Clients keep their own time between steps (``TrainingError``); Prefect's bound is the second one.
+    """
+    return "running in a worker thread" not in record.getMessage()
+
+
+_refused: deque[str] = deque(maxlen=100)
+
+
+def refused_state(error: UserError, data: object = None) -> Any:
+    """A failed Prefect state instead of an exception: no traceback in front of the message, and the message once."""
+    from prefect.states import Failed
+
+    message = visible_lines(error)
+    _refused.append(repr(message))
+    for name in ("prefect.task_runs", "prefect.flow_runs"):
+        logging.getLogger(name).addFilter(_no_refusal)
+    return Failed(message=message, data=data)
+
+
+def _no_refusal(record: logging.LogRecord) -> bool:
+    """Leaves out Prefect's own lines about a refusal, which the command line or the flow tells in its own words."""
+    text = record.getMessage()
+    return not any(said in text for said in _refused)
+
+
+@cache
+def prefect_task(name: str) -> "Task":
+    """The Prefect task of that name.
+
+    Results are not persisted or cached by Prefect: every function finds its own finished output.
+    """
+    from prefect import task
+    from prefect.cache_policies import NO_CACHE
+
+    logging.getLogger("prefect.task_runs").addFilter(_no_timeout_note)
+    policy = CATALOGUE[name]
+    function = policy.load()
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:
+            return refused_state(error, error)
+
+    def retry_condition(_task: Any, _run: Any, state: Any) -> bool:
+        error = state.result(raise_on_failure=False)
+        return worth_retrying(error) if isinstance(error, BaseException) else True
+
+    options: dict[str, Any] = {}
+    if policy.retries:
+        options = {
+            "retries": policy.retries,
+            "retry_delay_seconds": list(policy.delays),
+            "retry_condition_fn": retry_condition,
+        }
+    made: Task = task(
+        name=name,
+        description=policy.about,
+        tags=set(policy.tags),
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        **options,
+    )(run)
+    return made

@@ -1,0 +1,83 @@
+"""Test pictures with the final model's scores, kept in the run so that a report can be made without the network."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from models.errors import UserError
+from tasks.core.records import ModelRef
+from tasks.core.store import Store
+from tasks.data.run_data import load_run_data
+from tasks.report.report import MOST_PICTURES, Pictures, ReportSettings, build_report
+
+if TYPE_CHECKING:
+    from tasks.core.context import RunContext
+
+FILE = "pictures.safetensors"
+
+
+def sample_pictures(context: "RunContext", ref: ModelRef) -> ModelRef:
+    """Scores test pictures drawn by the run's seed, as many as a report may show.
+
+    Args:
+        context: The run.
+        ref: The model that scores them.
+
+    Returns:
+        Reference of ``images`` uint8 [n, 3, S, S], ``truths`` [n, C] and ``scores`` [n, C].
+    """
+    import numpy as np
+    import torch
+
+    from tasks.core.network import build_network, scores
+    from tasks.core.randomness import numpy_generator
+
+    store, (dataset, _) = context.open_store(), load_run_data(context)
+    rows = dataset.indices("test")
+    rows = numpy_generator(context.seed, "report pictures").permutation(rows)[:MOST_PICTURES]
+    images = np.ascontiguousarray(dataset.images[rows])
+    logits = scores(context, build_network(context, store, ref), images)
+    return store.put_state(
+        FILE,
+        {
+            "images": torch.from_numpy(images),
+            "truths": torch.from_numpy(dataset.targets[rows]),
+            "scores": torch.from_numpy(logits).sigmoid(),
+        },
+    )
+
+
+def load_pictures(run_root: Path) -> Pictures | None:
+    """The pictures of a run; ``None`` when the run has none yet."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    store = Store(run_root)
+    if not store.exists(FILE):
+        return None
+    try:
+        with store.local(FILE) as path:
+            arrays = load(path.read_bytes())
+        found = Pictures(arrays["images"], arrays["truths"], arrays["scores"])
+        _check_shapes(found)
+    except (SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:  # what its reader raises
+        wrong = f"{type(error).__name__}: {error}"[:300]
+        raise UserError(
+            "a file of the run is damaged", where=store.path(FILE), found=wrong, hint="remove it"
+        ) from error
+    return found
+
+
+def _check_shapes(found: Pictures) -> None:
+    """Raises a ValueError where the arrays are not those of one set of pictures."""
+    images, truths, scores = found.images.shape, found.truths.shape, found.scores.shape
+    if len(images) != 4 or images[1] != 3 or len(truths) != 2 or truths != scores or images[0] != truths[0]:
+        raise ValueError(f"images {images}, truths {truths} and scores {scores} do not belong together")
+    if found.images.dtype.kind != "u" or found.scores.dtype.kind != "f":
+        raise ValueError(f"images are {found.images.dtype}, scores {found.scores.dtype}")
+
+
+def report_with_pictures(
+    run_root: Path, out: Path, settings: ReportSettings | None = None, rounds: int | None = None
+) -> dict[str, Any]:
+    """The run's report (``tasks.report.report.build_report``) with the pictures that the run has."""
+    return build_report(run_root, out, settings, load_pictures(run_root), rounds)

@@ -1,0 +1,97 @@
+"""What a client sends is data from outside: it is checked here, once, before it counts."""
+
+import math
+from typing import TYPE_CHECKING
+
+from models.errors import UserError
+from tasks.core.names import visible
+from tasks.core.records import Dropped, ModelRef, Update
+from tasks.core.store import Store, state_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+    from tasks.core.context import RunContext
+
+NEVER_NEGATIVE = (".running_var", "co_occurrence", "scene_counts")  # BatchNorm's variances, XueSGCN's counts
+
+
+def faults(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]") -> list[str]:
+    """What is wrong with an update's tensors, compared with the model that was sent out.
+
+    Args:
+        state: The update's tensors.
+        template: The start model's tensors.
+
+    Returns:
+        One sentence per fault: missing or extra names, shapes, dtypes, values that are not finite. Empty if fine.
+    """
+    import torch
+
+    found = [f"tensor {name} is missing" for name in sorted(template.keys() - state.keys())]
+    found += [
+        f"tensor {visible(name)[:80]} is not part of the model" for name in sorted(state.keys() - template.keys())
+    ]
+    for name in sorted(template.keys() & state.keys()):
+        want, got = template[name], state[name]
+        if want.shape != got.shape:
+            found.append(f"tensor {name} has shape {tuple(got.shape)}, expected {tuple(want.shape)}")
+        elif want.dtype != got.dtype:
+            found.append(f"tensor {name} has dtype {got.dtype}, expected {want.dtype}")
+        elif got.is_floating_point() and not bool(torch.isfinite(got).all()):
+            found.append(f"tensor {name} holds values that are not finite")
+        elif name.endswith(NEVER_NEGATIVE) and bool((got < 0).any()):
+            found.append(f"tensor {name} holds negative {'variances' if name.endswith('_var') else 'counts'}")
+    return found
+
+
+def update_faults(store: Store, update: Update, template: "Mapping[str, Tensor]", size: int | None = None) -> list[str]:
+    """Everything wrong with one update: its record first, then its tensors."""
+    found = []
+    if not isinstance(update.samples, int) or update.samples <= 0:
+        found.append(f"it says it was trained on {update.samples!r} images")
+    elif size is not None and update.samples != size:
+        found.append(f"it says it was trained on {update.samples} images, the partition says {size}")
+    if math.isinf(update.mean("classification")):  # NaN is no report: eq 15 then falls back to sizes
+        found.append("its reported loss is infinite")
+    try:
+        state = store.get_state(update.model, verify=False)
+    except UserError as error:
+        return [*found, error.what]
+    if state_digest(state) != update.model.digest:
+        found.append("its tensors do not match the digest it was sent with")
+    return found + faults(state, template)
+
+
+def check_updates(
+    context: "RunContext",
+    updates: "Sequence[Update]",
+    start: ModelRef,
+    stage: int,
+    sizes: "Mapping[str, int] | None" = None,
+) -> tuple[list[Update], list[Dropped]]:
+    """Splits updates into those that count and those that do not, with the reason.
+
+    Args:
+        context: The run.
+        updates: As the clients sent them.
+        start: A model that the server sent out; its tensors are the template.
+        stage: The stage, for the record.
+        sizes: Client id -> number of training images, as the server knows them; ``None``: not known.
+
+    Returns:
+        The good updates in client-id order, and the dropped clients.
+    """
+    store = context.open_store()
+    template = store.get_state(start)
+    good, dropped = [], []
+    for update in sorted(updates, key=lambda u: u.client):
+        wrong = update_faults(store, update, template, sizes.get(update.client) if sizes else None)
+        if wrong:
+            more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
+            dropped.append(Dropped(update.client, stage, "; ".join(wrong[:3]) + more))
+        else:
+            good.append(update)
+    return good, dropped

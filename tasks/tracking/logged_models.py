@@ -1,0 +1,146 @@
+"""Networks as MLflow models: each round at most once, however often a finished run is started again."""
+
+import logging
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.tracking import settings as own
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from mlflow.entities import LoggedModel, Run
+    from mlflow.models import Model
+    from mlflow.tracking import MlflowClient
+
+    # Makes a network in eval mode, an example of its input [N,3,S,S], and what its user must know (labels, size)
+    ModuleFactory = Callable[[], tuple[torch.nn.Module, np.ndarray, Mapping[str, Any]]]
+
+log = logging.getLogger(__name__)
+
+
+def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[int, ModuleFactory]]") -> dict[str, str]:
+    """Logs networks that are not logged yet, and says in the run's tags where each is.
+
+    A model that a kill left half logged is deleted and logged again.
+
+    Args:
+        client: MLflow's client.
+        run: The run as it is now.
+        models: Name (``last``, ``best``) -> (round, factory).
+
+    Returns:
+        Name -> ``models:/<id>``; names whose network cannot be exported are left out, the tag
+        ``fedscene.model_error.<name>`` says why.
+    """
+    run_id, tags = run.info.run_id, run.data.tags
+    ready = _ready(client, run)
+    linked = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
+    failed: dict[int, str] = {}
+    done: dict[str, str] = {}
+    for name, (number, factory) in models.items():
+        error_tag = f"{own.MODEL_ERROR_TAG}.{name}"
+        why = failed.get(number) or tags.get(error_tag, "")
+        if number not in ready and not why.startswith(f"round {number}: "):
+            try:
+                ready[number] = _log_model(client, run, name, number, factory)
+                why = ""
+            except _NoExport as error:
+                log.warning("MLflow: the network of round %d cannot be exported: %s", number, error)
+                why = failed[number] = f"round {number}: {error}"[: own.TAG_LENGTH]
+        if number not in ready:
+            if tags.get(error_tag) != why:
+                client.set_tag(run_id, error_tag, why)
+            continue
+        model = ready[number]
+        if model.model_id not in linked:
+            _link(client, run_id, model.model_id, number)
+            linked.add(model.model_id)
+        done[name] = str(model.model_uri)
+        if tags.get(f"{own.MODEL_TAG}.{name}") != done[name]:
+            client.set_tag(run_id, f"{own.MODEL_TAG}.{name}", done[name])
+        if error_tag in tags:
+            client.delete_tag(run_id, error_tag)
+    return done
+
+
+def _ready(client: "MlflowClient", run: "Run") -> "dict[int, LoggedModel]":
+    """Round -> its model; deletes those that were left half logged."""
+    ready: dict[int, LoggedModel] = {}
+    token: str | None = None
+    while True:
+        page = client.search_logged_models(
+            [run.info.experiment_id], f"source_run_id = '{run.info.run_id}'", page_token=token
+        )
+        for model in page:
+            if str(model.status) in ("READY", "LoggedModelStatus.READY") and model.tags.get("round", "").isdigit():
+                number = int(model.tags["round"])
+                if number not in ready or model.model_uri in run.data.tags.values():
+                    ready[number] = model
+            elif "round" in model.tags:
+                client.delete_logged_model(model.model_id)
+        token = page.token
+        if not token:
+            return ready
+
+
+class _NoExport(Exception):  # noqa: N818 - never leaves this module
+    """A network cannot be exported."""
+
+
+def _log_model(client: "MlflowClient", run: "Run", name: str, number: int, factory: "ModuleFactory") -> "LoggedModel":
+    """Exports and logs one network.
+
+    Raises:
+        _NoExport: If it cannot be exported; nothing is left in MLflow.
+    """
+    from mlflow.exceptions import MlflowException
+    from mlflow.models import Model
+
+    run_id = run.info.run_id
+    module, example, metadata = factory()
+    tags = {"round": str(number)}
+    model = client.create_logged_model(run.info.experiment_id, name=name, source_run_id=run_id, tags=tags)
+    with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
+        about = Model(model_id=model.model_id, run_id=run_id, metadata=dict(metadata))
+        try:
+            _export(module, example, Path(folder) / name, about)
+        except (RuntimeError, ValueError, TypeError, AttributeError, MlflowException) as error:
+            # What torch.export refuses comes as any of these; a finished training must not fail for it
+            client.delete_logged_model(model.model_id)
+            raise _NoExport(f"{type(error).__name__}: {error}") from error
+        client.log_model_artifacts(model.model_id, str(Path(folder) / name))
+    return client.finalize_logged_model(model.model_id, "READY")
+
+
+def _link(client: "MlflowClient", run_id: str, model_id: str, number: int) -> None:
+    from mlflow.entities import LoggedModelOutput
+
+    client.log_outputs(run_id, [LoggedModelOutput(model_id, step=number)])
+
+
+def _export(module: "torch.nn.Module", example: "np.ndarray", folder: Path, about: "Model") -> None:
+    import mlflow.pytorch
+    import numpy as np
+    import torch
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import Schema, TensorSpec
+
+    if len(example) == 1:  # torch.export takes a batch of one for a constant
+        example = np.concatenate([example, example])
+    module = module.cpu().eval()  # an exported graph cannot be moved to another device
+    with torch.no_grad():
+        output = module(torch.from_numpy(example)).numpy()
+    specs = [Schema([TensorSpec(array.dtype, (-1, *array.shape[1:]))]) for array in (example, output)]
+    mlflow.pytorch.save_model(
+        module,
+        str(folder),
+        signature=ModelSignature(inputs=specs[0], outputs=specs[1]),
+        input_example=example,
+        # Given, as MLflow takes 15-20 s to find them out; without the local part (+cu130) that no index has
+        pip_requirements=[f"torch=={torch.__version__.split('+')[0]}", f"numpy=={np.__version__}"],
+        serialization_format="pt2",
+        mlflow_model=about,
+    )

@@ -1,0 +1,284 @@
+"""MLflow: one run per federation, step = round. With ``tracking_*.py`` the only modules that import MLflow.
+
+Everything is derived from finished round folders and from what MLflow really holds, so that whatever a crash or an
+outage left out can be logged later and nothing is logged twice. One process writes to a run at a time. The functions
+assume that tracking is enabled; whoever calls them looks at ``TrackingSettings.enabled``.
+"""
+
+import hashlib
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from models.errors import UserError
+from tasks.core.records import RoundRecord
+from tasks.core.round_summary import ROUND_MARKER, load_records, round_metrics
+from tasks.tracking import settings as own
+from tasks.tracking.client import client_of, user_errors
+from tasks.tracking.database import database_of
+from tasks.tracking.logged_rounds import delete_weights, holds, logged_rounds, steps_of
+from tasks.tracking.settings import TrackingSettings, resolve_uri
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+    from tasks.tracking.logged_models import ModuleFactory
+
+log = logging.getLogger(__name__)
+
+METRICS_PER_BATCH, PARAMS_PER_BATCH = 1000, 100  # MLflow's limits
+
+
+def open_run(
+    settings: TrackingSettings,
+    runs_root: Path,
+    run_name: str,
+    params: Mapping[str, Any],
+    tags: Mapping[str, str],
+    rounds: int | None = None,
+    complete: bool = False,
+) -> str:
+    """The MLflow run of our run ``tags["fedscene.run_id"]``: the one that has this tag, else a new one.
+
+    Args:
+        settings: Where to.
+        runs_root: Database and artifacts are there unless ``uri`` says otherwise.
+        run_name: Name of a new run.
+        params: Flat settings. MLflow never changes a param: on resume a differing value goes to the
+            tag ``fedscene.changed_params``. A value over 6,000 signs is cut and named in ``fedscene.cut_params``.
+        tags: Data version, commit, seed and what else may change; overwritten on resume.
+        rounds: Rounds that are asked for. If the run's has more, the result after these is a run of its own in
+            MLflow, with the tag ``fedscene.rounds``: a step that is logged cannot be taken back.
+        complete: All rounds are finished, so that a run which MLflow has as finished stays as it is.
+
+    Returns the MLflow run id.
+
+    Raises:
+        UserError: If the store fails, or the experiment was deleted.
+    """
+    our_id = tags[own.RUN_TAG]
+    assert "'" not in our_id, "it becomes part of a query"
+    uri = resolve_uri(settings, runs_root)
+    with user_errors(uri, own.OTHERWISE), database_of(uri):
+        client = client_of(uri)
+        experiment = _experiment(client, settings.experiment, own.artifact_location(uri, runs_root))
+        found, shorter = _find(client, experiment, our_id, rounds)
+        if found is None:
+            first = {own.RUN_TAG: our_id} | ({own.ROUNDS_TAG: str(rounds)} if shorter else {})
+            name = f"{run_name}-{rounds}-rounds" if shorter else run_name
+            found = client.create_run(experiment, run_name=name, tags=first)
+        elif complete and found.info.status == "FINISHED":
+            tags = {key: value for key, value in tags.items() if key not in found.data.tags}
+        else:
+            client.update_run(found.info.run_id, status="RUNNING")
+        _log_params(client, found, params, tags)
+        return str(found.info.run_id)
+
+
+def _find(client: "MlflowClient", experiment: str, our_id: str, rounds: int | None) -> "tuple[Run | None, bool]":
+    """Our run's run in MLflow; the second value says that it is, or would be, the one of fewer rounds."""
+    runs = client.search_runs([experiment], f"tags.`{own.RUN_TAG}` = '{our_id}'", max_results=1000)
+    whole = next((run for run in runs if own.ROUNDS_TAG not in run.data.tags), None)
+    if whole is None or rounds is None or max(logged_rounds(client, whole), default=0) <= rounds:
+        return whole, False
+    return next((run for run in runs if run.data.tags.get(own.ROUNDS_TAG) == str(rounds)), None), True
+
+
+def _log_params(client: "MlflowClient", run: "Run", params: Mapping[str, Any], tags: Mapping[str, str]) -> None:
+    from mlflow.entities import Param, RunTag
+
+    values, tags = own.plan_params(params, run.data.params, tags)
+    changed = [RunTag(key, value) for key, value in tags.items() if run.data.tags.get(key) != value]
+    if changed:
+        client.log_batch(run.info.run_id, tags=changed)
+    new = [Param(key, value) for key, value in values.items()]
+    for start in range(0, len(new), PARAMS_PER_BATCH):
+        client.log_batch(run.info.run_id, params=new[start : start + PARAMS_PER_BATCH])
+
+
+def log_round(
+    settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, record: RoundRecord, round_dir: Path
+) -> bool:
+    """Logs one finished round: its metrics in one batch, then its files, then the tags that say it is logged.
+
+    Which rounds are logged is a set, so an earlier one can be logged after a later one. A kill between the three is
+    repaired by calling again: metrics that are already there at this step are not sent a second time (MLflow would
+    keep both points). A round that was scored only after it was logged has its scores added.
+    Weights of rounds beyond ``keep_rounds`` are deleted, their ``round.json`` stays. Where the artifact store
+    cannot delete, they stay too and the tag ``fedscene.not_pruned`` says so.
+
+    Returns whether anything was new.
+
+    Raises:
+        UserError: If the store or the round's folder fails.
+    """
+    uri = resolve_uri(settings, runs_root)
+    with user_errors(uri):
+        client = client_of(uri)
+        run = client.get_run(mlflow_run_id)
+        if holds(client, run)(record):
+            return False
+        _log_round(client, uri, settings, run, record, round_dir)
+    return True
+
+
+def _log_round(
+    client: "MlflowClient",
+    uri: str,
+    settings: TrackingSettings,
+    run: "Run",
+    record: RoundRecord,
+    round_dir: Path,
+) -> None:
+    from mlflow.entities import RunTag
+
+    run_id, tags = run.info.run_id, run.data.tags
+    all_logged = sorted(logged_rounds(client, run) | {record.round})
+    _log_metrics(client, run_id, record, int((round_dir / "round.json").stat().st_mtime * 1000))
+    new = {own.LAST_TAG: str(all_logged[-1]), **own.best_tags(tags, record)}
+    kept = {int(new[own.BEST_TAG]), *all_logged[-settings.keep_rounds :]}
+    weights = ["model.safetensors", *sorted(path.name for path in round_dir.glob("prototype-*.safetensors"))]
+    for name in ["round.json", *(weights if settings.log_models and record.round in kept else [])]:
+        client.log_artifact(run_id, str(round_dir / name), f"rounds/{record.round:04d}")
+    # Only these can have fallen out of what is kept; the tag is written last, so a kill before it repeats this
+    fallen = {*all_logged[: -settings.keep_rounds][-1:], record.round, int(tags.get(own.BEST_TAG, 0))}
+    for number in sorted(fallen - kept):
+        if number >= 1 and not delete_weights(client, run, uri, f"rounds/{number:04d}"):
+            new["fedscene.not_pruned"] = "the artifact store cannot delete; remove old rounds there"
+    new[own.LOGGED_TAG] = own.ranges(all_logged)
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in new.items()])
+
+
+def log_missing(
+    settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, run_root: Path, rounds: int | None = None
+) -> list[int]:
+    """Logs every finished round of ``run_root``, up to ``rounds``, that is not in MLflow yet, in order.
+
+    Returns their numbers. A round that is there without its scores (it was scored later) counts as missing.
+
+    Raises:
+        UserError: If the store or a round's folder fails.
+    """
+    uri = resolve_uri(settings, runs_root)
+    new = []
+    with user_errors(uri):
+        client = client_of(uri)
+        run = client.get_run(mlflow_run_id)
+        held = holds(client, run)
+        for record in [record for record in load_records(run_root, rounds) if not held(record)]:
+            folder = run_root / "rounds" / f"{record.round:04d}"
+            _log_round(client, uri, settings, run, record, folder)
+            new.append(record.round)
+            run = client.get_run(mlflow_run_id)
+    return new
+
+
+def _log_metrics(client: "MlflowClient", run_id: str, record: RoundRecord, timestamp: int) -> None:
+    """The round's numbers that MLflow does not hold at its step."""
+    from mlflow.entities import Metric
+
+    metrics = round_metrics(record)
+    if record.round in steps_of(client, run_id, ROUND_MARKER):  # killed after a batch, or scored later
+        metrics = {key: value for key, value in metrics.items() if record.round not in steps_of(client, run_id, key)}
+    points = [Metric(key, value, timestamp, record.round) for key, value in metrics.items()]
+    for start in range(0, len(points), METRICS_PER_BATCH):
+        client.log_batch(run_id, metrics=points[start : start + METRICS_PER_BATCH])
+
+
+def finish_run(
+    settings: TrackingSettings,
+    runs_root: Path,
+    mlflow_run_id: str,
+    status: str,
+    artifacts: Sequence[Path] = (),
+    models: "Mapping[str, tuple[int, ModuleFactory]] | None" = None,
+) -> dict[str, str]:
+    """Puts report and plots under ``report/``, logs the networks as MLflow models, and closes the run.
+
+    What is there already is not sent again, so that finishing a finished run changes nothing.
+    A model is an exported graph (``pt2``): it loads without our code and without pickle, takes any batch size and
+    the dtype of its example (also with MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false). One that cannot be exported is
+    named in the tag ``fedscene.model_error.<name>``; its weights are in the round's folder all the same.
+    ``status`` FINISHED, FAILED or KILLED; ``artifacts`` files and folders, a folder's content keeps its names;
+    ``models`` name (``last``, ``best``) -> (round, factory), of which nothing is logged when ``log_models`` is off.
+
+    Returns name -> model URI ``models:/<id>``, also in the tag ``fedscene.model.<name>``; a UserError if the store
+    fails or an artifact is missing, after the run was closed where it can be.
+    """
+    from tasks.tracking.logged_models import log_models
+
+    assert status in ("FINISHED", "FAILED", "KILLED"), status
+    uri = resolve_uri(settings, runs_root)
+    with user_errors(uri):
+        client = client_of(uri)
+        run = client.get_run(mlflow_run_id)
+        try:
+            _log_artifacts(client, run, artifacts)
+            return log_models(client, run, models) if models and settings.log_models else {}
+        finally:
+            if run.info.status != status:
+                client.set_terminated(mlflow_run_id, status)
+
+
+def _log_artifacts(client: "MlflowClient", run: "Run", artifacts: Sequence[Path]) -> None:
+    """Files and folders to ``report/``, unless they are what was logged last."""
+    if not artifacts:
+        return
+    total = hashlib.sha256()
+    for path in artifacts:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() or not path.is_dir():
+                name = file.relative_to(path if path.is_dir() else path.parent).as_posix()
+                total.update(f"{name}|".encode())
+                total.update(file.read_bytes())
+    if run.data.tags.get(own.REPORT_TAG) == total.hexdigest():
+        return
+    for path in artifacts:
+        put = client.log_artifacts if path.is_dir() else client.log_artifact
+        put(run.info.run_id, str(path), "report")
+    client.set_tag(run.info.run_id, own.REPORT_TAG, total.hexdigest())
+
+
+def log_table(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, metrics: Mapping[str, float]) -> None:
+    """A table's numbers into its run; those that have not changed are not repeated. UserError if the store fails."""
+    uri = resolve_uri(settings, runs_root)
+    with user_errors(uri):
+        client = client_of(uri)
+        old = client.get_run(mlflow_run_id).data.metrics
+        for key, value in sorted(metrics.items()):
+            both_nan = math.isnan(value) and math.isnan(old.get(key, 0.0))
+            if old.get(key) != value and not both_nan:
+                client.log_metric(mlflow_run_id, key, value)
+
+
+def find_data_version(settings: TrackingSettings, runs_root: Path, run_id: str) -> str:
+    """The version of the data that a run (MLflow's id or ours) was trained on; a UserError if no run has one."""
+    uri = resolve_uri(settings, runs_root)
+    with user_errors(uri, hint=None):
+        client, query = client_of(uri), f"tags.`{own.RUN_TAG}` = '{run_id}'"
+        experiment = client.get_experiment_by_name(settings.experiment) if "'" not in run_id else None  # no id of ours
+        found = client.search_runs([experiment.experiment_id], query, max_results=1) if experiment else []
+        tags = (found[0] if found else client.get_run(run_id)).data.tags
+    if own.DATA_TAG not in tags:
+        where, hint = f"run {run_id}", "it was started outside a DVC repository"
+        raise UserError("The run names no data version", where=where, expected=f"a tag {own.DATA_TAG}", hint=hint)
+    return str(tags[own.DATA_TAG])
+
+
+def _experiment(client: "MlflowClient", name: str, location: str | None) -> str:
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name, artifact_location=location, tags=own.EXPERIMENT_TAGS))
+        except MlflowException:
+            if (found := client.get_experiment_by_name(name)) is None:  # else another client was faster
+                raise
+    if found.lifecycle_stage != "active":
+        hint = f"mlflow experiments restore --experiment-id {found.experiment_id}, or another name"
+        raise UserError("The MLflow experiment was deleted", where=f"tracking.experiment: {name}", hint=hint)
+    return str(found.experiment_id)

@@ -1,0 +1,273 @@
+"""DVC: run a stage, record outputs, name the version of the data. Nothing else calls the program.
+
+DVC is called as a program: its Python API is not a stable one. One call at a time per repository, as DVC gives
+up after three seconds when another call holds its lock.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from models.errors import UserError
+from models.files import edit_text
+from tasks.versioning.git import run_git
+from tasks.versioning.repository import check_repository
+from tasks.versioning.yaml_keys import set_key
+
+DATA_STAGES = ("ingest", "partition")
+LOCK_WAIT_S = 120.0
+KEPT_LINES = 15  # of a failed call's output, in the error
+
+
+def repro(
+    root: Path,
+    stage: str,
+    single: bool = True,
+    echo: Callable[[str], None] | None = None,
+    wait: float = LOCK_WAIT_S,
+    force: bool = False,
+) -> bool:
+    """Runs a stage if its dependencies, parameters or outputs changed: ``dvc repro``.
+
+    Args:
+        root: The repository's root, where ``dvc.yaml`` is.
+        stage: The stage's name.
+        single: Only this stage; otherwise also what it depends on.
+        echo: Called with every line that DVC and the stage print, as it comes.
+        wait: Seconds to wait for another DVC call of this repository.
+        force: Whether it runs although DVC sees no change, as of a source outside the repository.
+
+    Returns:
+        Whether what ``dvc.lock`` records of the pipeline changed: the stage ran, or its outputs came from DVC's cache.
+
+    Raises:
+        UserError: If the folder is no DVC repository, the stage fails, or another call does not end in time.
+    """
+    before = _locked_stages(root)
+    options = [*(["--single-item"] if single else []), *(["--force"] if force else [])]
+    run_dvc(root, ["repro", *options, stage], echo, wait)
+    return _locked_stages(root) != before
+
+
+def commit(root: Path, stages: Sequence[str], wait: float = LOCK_WAIT_S) -> None:
+    """Records the present dependencies, parameters and outputs of stages, so that ``dvc repro`` has nothing to do.
+
+    Raises:
+        UserError: As in ``repro``.
+    """
+    run_dvc(root, ["commit", "--force", *stages], None, wait)
+
+
+def data_version(root: Path, stages: Sequence[str] = DATA_STAGES) -> str | None:
+    """One name for the data that the stages put out: 32 hex digits over the paths and md5 sums in ``dvc.lock``.
+
+    Returns None when there is no ``dvc.lock`` or it knows not all the stages: the data have no version then.
+
+    Raises:
+        UserError: If ``dvc.lock`` cannot be read.
+    """
+    return version_of(_locked_stages(root), stages)
+
+
+def version_of(locked: Mapping[str, Any], stages: Sequence[str] = DATA_STAGES) -> str | None:
+    """``data_version`` of the stages that a ``dvc.lock`` holds, as ``parse_lock`` gives them."""
+    if not stages or not all(stage in locked for stage in stages):
+        return None
+    outs = [(out["path"], str(out.get("md5"))) for stage in stages for out in locked[stage].get("outs", [])]
+    return hashlib.sha256(json.dumps(sorted(outs)).encode()).hexdigest()[:32]
+
+
+def git_commit(root: Path) -> str | None:
+    """The commit that is checked out; None outside git, without git, or before the first commit."""
+    return run_git(root, "rev-parse", "--verify", "--quiet", "HEAD")
+
+
+def git_dirty(root: Path) -> bool | None:
+    """Whether files that git tracks differ from the commit; None outside git.
+
+    Files that git does not know are left out: the pipeline's own outputs are such files until they are committed.
+    """
+    status = run_git(root, "status", "--porcelain", "--untracked-files=no")
+    return None if status is None else bool(status)
+
+
+def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -> bool:
+    """Sets dotted keys in a YAML file, as ``dvc exp run -S`` does; comments, order and quotes stay.
+
+    Args:
+        path: The file, ``params.yaml``.
+        changes: Dotted key -> plain value, as ``{"train.lr": 0.05}``.
+        create: Whether a key that is not there is added; otherwise it is an error, as it may be a slip.
+
+    Returns:
+        Whether the file changed.
+
+    Raises:
+        UserError: If the file is missing or no YAML mapping, or a key is not in it.
+    """
+    if not path.is_file():
+        raise UserError("The file of parameters is missing", where=path)
+    old = path.read_text(encoding="utf-8")
+    new = edited_params(old, changes, path, create)
+    edit_text(path, new)
+    return new != old
+
+
+def edited_params(old: str, changes: Mapping[str, Any], path: Path, create: bool = False) -> str:
+    """The text that ``write_params`` makes of a text; the path is for its errors."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.comments import CommentedMap
+    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.util import load_yaml_guess_indent
+
+    editor = YAML()
+    editor.preserve_quotes = True
+    # Written as null, as it was: the round trip would leave the place empty and every such line changed
+    editor.representer.add_representer(
+        type(None), lambda maker, _: maker.represent_scalar("tag:yaml.org,2002:null", "null")
+    )
+    editor.width = 10_000  # or long lines would be folded
+    try:
+        tree, indent, offset = load_yaml_guess_indent(old, yaml=editor)
+    except YAMLError as error:
+        raise UserError("The file of parameters is no YAML", where=path, found=str(error)) from error
+    tree = CommentedMap() if tree is None else tree
+    for key, value in changes.items():
+        set_key(tree, key, value, path, create)
+    step = re.search(r"^( +)[^\s#-]", old, re.MULTILINE)
+    editor.indent(mapping=len(step[1]) if step else 2, sequence=indent or 2, offset=offset or 0)
+    text = io.StringIO()
+    editor.dump(tree, text)
+    return text.getvalue()
+
+
+def nested_changes(present: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value that makes ``present`` hold ``wanted``; a mapping with keys to lose is set as a whole."""
+    out: dict[str, Any] = {}
+    for key, value in wanted.items():
+        old = present.get(key)
+        if isinstance(value, dict) and isinstance(old, dict) and value and set(old) <= set(value):
+            out |= nested_changes(old, value, f"{prefix}{key}.")
+        elif key not in present or old != value:
+            out[f"{prefix}{key}"] = value
+    return out
+
+
+def _locked_stages(root: Path) -> dict[str, Any]:
+    path = root / "dvc.lock"
+    return parse_lock(path.read_bytes(), path) if path.is_file() else {}
+
+
+def parse_lock(content: bytes, where: object) -> dict[str, Any]:
+    """Stage name -> what a ``dvc.lock`` records of it.
+
+    Raises:
+        UserError: If it is no lock file.
+    """
+    try:
+        return dict((yaml.safe_load(content.decode()) or {}).get("stages") or {})
+    except (yaml.YAMLError, AttributeError, ValueError) as error:
+        raise UserError("dvc.lock cannot be read", where=where, found=error, hint="git checkout dvc.lock") from error
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, with DVC's own calls home off and this interpreter's programs first on the path."""
+    own = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, "PATH": own, "DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def run_dvc(
+    root: Path,
+    arguments: Sequence[str],
+    echo: Callable[[str], None] | None = None,
+    wait: float = LOCK_WAIT_S,
+) -> list[str]:
+    """Runs ``dvc`` with these arguments and returns the lines that it printed.
+
+    Args:
+        root: The repository's root.
+        arguments: Command and options.
+        echo: Called with every line, as it comes.
+        wait: Seconds to wait for another DVC call of this repository.
+
+    Raises:
+        UserError: If the folder is no DVC repository, the call fails, or another one does not end in time.
+    """
+    check_repository(root)
+    command = [sys.executable, "-m", "dvc", *arguments]
+    lines: list[str] = []
+    with _one_at_a_time(root, " ".join(arguments), wait):
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        with process:
+            try:
+                for line in process.stdout or ():
+                    lines.append(line.rstrip())
+                    if echo:
+                        echo(line.rstrip())
+            except BaseException:
+                # An interrupt must not leave DVC, or the stage that it started, running without us
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+                raise
+    if process.returncode:
+        raise _failure(root, arguments, process.returncode, lines)
+    return lines
+
+
+def _failure(root: Path, arguments: Sequence[str], code: int, lines: Sequence[str]) -> UserError:
+    """What a stage itself refused, where it said so as our commands do; else the end of what DVC printed."""
+    told = UserError.from_lines(lines) if arguments[0] == "repro" else None
+    if told is not None:
+        named = re.search(r"failed to reproduce '([^']+)'", "\n".join(lines))
+        what = f"DVC's stage {named[1] if named else arguments[-1]}: {told.what}"
+        return UserError(what, where=told.where, expected=told.expected, found=told.found, hint=told.hint)
+    return UserError(
+        f"dvc {' '.join(arguments)} failed",
+        where=root.resolve(),
+        found="\n    ".join([f"exit code {code}", *lines[-KEPT_LINES:]]),
+    )
+
+
+@contextlib.contextmanager
+def _one_at_a_time(root: Path, what: str, wait: float) -> Iterator[None]:
+    folder = root / ".dvc" / "tmp"
+    folder.mkdir(parents=True, exist_ok=True)
+    lock, holder = FileLock(folder / "fedscene.lock", timeout=wait), folder / "fedscene.holder"
+    try:
+        lock.acquire()
+    except Timeout as error:
+        found = holder.read_text(encoding="utf-8") if holder.is_file() else "unknown"
+        raise UserError(
+            f"Another DVC call is still running after {wait:g} s",
+            where=folder.resolve(),
+            found=found,
+            hint="wait for it, or end that process",
+        ) from error
+    try:
+        holder.write_text(f"process {os.getpid()}: dvc {what}", encoding="utf-8")
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
