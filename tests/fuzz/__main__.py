@@ -5,9 +5,9 @@ import sys
 import warnings
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # as pytest has it
+sys.path[0] = str(Path(__file__).resolve().parents[2])  # as pytest has it
 
-from fuzz.frame import Case, Summary, kinds, run  # noqa: E402
+from tests.fuzz.frame import Case, Summary, kinds, run  # noqa: E402
 
 
 def main() -> int:

@@ -13,13 +13,13 @@ from typing import Any
 from unittest import mock
 
 import torch
-from fabricated import CLASSES, fabricated_record
 
 from models.errors import UserError
 from tasks.core.finished_rounds import finished_rounds, prune
 from tasks.core.round_summary import load_records, round_metrics
 from tasks.core.store import Store
 from tasks.report import report
+from tests.support.fabricated import CLASSES, fabricated_record
 
 from .frame import Case, drawn
 

@@ -193,7 +193,7 @@ def _sound(use: str) -> tuple[str, ...]:
             yaml.safe_dump(some, sort_keys=False, allow_unicode=True) for some in (short, {"ingest": demo["ingest"]})
         )
     if use == "preset":
-        folder = resources.files("flows") / "presets"
+        folder = resources.files("flows.settings") / "presets"
         return tuple((folder / f"{name}.yaml").read_text(encoding="utf-8") for name in presets())
     if use == "set":
         return ("ingest.classes=[crack, oil]\ntrain.lr=0.01", "ingest.label_aliases={a: b}", "seed=7\nmodel.name=ctran")

@@ -26,8 +26,8 @@ _EXPECTED = 0.5  # what it adds when all words are expected
 _STRETCH = re.compile(rb"[0-9@-\xff]+")
 _WORD = re.compile(r"(?:(?<![A-Za-z'’])[A-Za-z'’]*)?[^\x00-\x7f][^\x00-\x40\x5b-\x60\x7b-\x7f]*")
 # Signs that stand at the edge of words and numbers in any language.
-_PLAIN_SIGNS = frozenset("°µ±²³×€©®–—…“”„’Øø")
-_SIGNS = _PLAIN_SIGNS | frozenset("°µ±²³×÷€£©®™«»„“”‘’‚‹›–—…·•¡¿№ºª½¼¾、。，；：！？（）《》【】「」・～　")
+_PLAIN_SIGNS = frozenset("°µ±²³×€§©®–—…“”„’Øø")
+_SIGNS = _PLAIN_SIGNS | frozenset("°µ±²³×÷€£§©®™«»„“”‘’‚‹›–—…·•¡¿№ºª½¼¾、。，；：！？（）《》【】「」・～　")
 _OPENING, _CLOSING = frozenset("„“‘«‹”»¿¡（《【「№"), frozenset("“”’»›®™²³°º…）》】」")
 # Letters beyond ASCII of the languages that a code page serves; after the bar those that are rare in it.
 _ALPHABETS = {

@@ -1,0 +1,225 @@
+"""Tables that are run: what is missing, what is kept, what is written."""
+
+import json
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli.main import app
+from flows.papers.replicate.report import measured, row_metrics, spread
+from flows.papers.replicate.run import make_plan, replicate, state
+from flows.papers.replicate.tables import Job, load_table
+from flows.papers.replicate.write import page, write_table
+from flows.run.code_version import code_version
+from models.errors import UserError
+from tasks.core.records import RoundRecord, StageLog
+from tests.flows.papers.test_replicate_tables import TABLE, written
+from tests.support.fabricated import fabricated_record
+
+ROWS = TABLE["rows"] | {"Broken": {"presets": ["no-such-preset"], "note": "It cannot run."}}
+OFF = ["tracking.enabled=false"]
+runner = CliRunner()
+
+
+class Quietly:
+    def __init__(self):
+        self.done = []
+
+    def row_begins(self, number, total, job): ...
+
+    def row_done(self, job, run, failed):
+        self.done.append((job.row, failed is None))
+
+    def counted(self, done, total): ...
+
+    def stage(self, round_, name, clients): ...
+
+    def clients_done(self, count): ...
+
+    def round_done(self, record, found=False): ...
+
+    def note(self, text): ...
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A table of three rows, one of which cannot run, made once: folder of the table, report, folder of the runs."""
+    root = tmp_path_factory.mktemp("replicate")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDSCENE_RUNS", str(root / "runs"))
+        patch.chdir(root)
+        name = written(root, rows=ROWS, main=["FMMAN"])
+        plan, progress = make_plan(load_table(name), "small", None, (), OFF), Quietly()
+        report = replicate(plan, root / "out", progress)
+    assert progress.done == [("FedAvg", True), ("FMMAN", True), ("Broken", False)]
+    return root, name, report
+
+
+@pytest.fixture
+def there(made, monkeypatch):
+    monkeypatch.setenv("FEDSCENE_RUNS", str(made[0] / "runs"))
+    monkeypatch.chdir(made[0])
+    return made
+
+
+def test_json_holds_every_run_at_equal_rounds_and_equal_epochs(made):
+    root = made[0]
+    held = json.loads((root / "out" / "table.json").read_text())
+    assert [row["name"] for row in held["rows"]] == ["FedAvg", "FMMAN", "Broken"]
+    single, double, broken = held["rows"]
+    run = single["runs"][0]
+    assert (run["at"]["rounds"]["round"], run["at"]["epochs"]["round"]) == (2, 4)
+    assert double["runs"][0]["at"]["epochs"] is None and double["paper"] == [50, 40, 30, 20]
+    record = RoundRecord.of(json.loads((root / "runs" / run["run_id"] / "rounds/0004/round.json").read_text()))
+    assert run["at"]["epochs"]["metrics"]["macro_ap"] == record.metrics["macro_ap"]
+    assert run["digest"] == record.model.digest and set(run["per_class"]) == set(held["data"]["classes"])
+    assert run["bytes_down"] == 2 * run["at"]["rounds"]["bytes_down"] > 0 < run["seconds"]
+    assert broken["runs"] == [] and "no such preset" in broken["failed"]
+    assert held["data"]["images"]["train"] > 0 and held["settings"]["train.lr"] == 0.01
+    assert "ingest.path" not in held["settings"]  # a folder of this machine
+    # Rounds between the two points are not scored
+    between = json.loads((root / "runs" / run["run_id"] / "rounds/0003/round.json").read_text())
+    assert between["metrics"] == {}
+
+
+def test_page_shows_ours_beside_the_papers_and_says_what_it_is_not(made):
+    root, _, report = made
+    text = (root / "out" / "table.md").read_text()
+    ours = 100 * report["rows"][1]["runs"][0]["at"]["rounds"]["metrics"]["macro_ap"]
+    line = next(line for line in text.splitlines() if line.startswith("| FMMAN "))
+    assert [cell.strip() for cell in line.split("|")][2:5] == [f"{ours:.2f}", f"{ours:.2f}", "50.00"]
+    assert "Broken (failed)" in text and "no such preset" in text and "Broken: It cannot run." in text
+    assert "Small." in text and "drawn pictures" in text
+    assert report["code"] == code_version() and f"| code | {report['code']} |" in text
+    assert {path.name for path in (root / "out").iterdir()} == {
+        "table.md",
+        "table.json",
+        "precision-recall.png",
+        "class-f1.png",
+    }
+
+
+def test_finished_runs_are_never_done_again(there, monkeypatch):
+    root, name, report = there
+    import flows.federate
+
+    def must_not_run(*_, **__):
+        raise AssertionError("a finished run was started again")
+
+    monkeypatch.setattr(flows.federate, "federate", must_not_run)
+    again = replicate(make_plan(load_table(name), "small", None, (), OFF), root / "again", Quietly())
+    assert [row["runs"] for row in again["rows"]] == [row["runs"] for row in report["rows"]]
+    # Rows that are not selected are shown as far as they are finished
+    part = replicate(make_plan(load_table(name), "small", None, ["FedAvg"], OFF), root / "part", Quietly())
+    assert [len(row["runs"]) for row in part["rows"]] == [1, 1, 0] and part["rows"][2]["failed"] is None
+
+
+def test_state_says_what_would_run_and_writes_nothing(there):
+    root, name, _ = there
+    before = sorted(path.name for path in (root / "runs").iterdir())
+    entries = state(make_plan(load_table(name), "small", None, ["FMMAN"], OFF, [5, 6]))
+    assert [(entry["row"], entry["seed"], entry["rounds"], entry["of"]) for entry in entries[:4]] == [
+        ("FedAvg", 5, 4, 4),
+        ("FedAvg", 6, 0, 4),
+        ("FMMAN", 5, 2, 2),
+        ("FMMAN", 6, 0, 2),
+    ]
+    assert [entry["selected"] for entry in entries] == [False, False, True, True, False, False]
+    assert "no such preset" in entries[4]["failed"]
+    assert sorted(path.name for path in (root / "runs").iterdir()) == before
+
+
+def test_command_line(there):
+    root, name, _ = there
+    listed = json.loads(runner.invoke(app, ["replicate", "--list", "--json"]).stdout)
+    assert "FMMAN_without_mask" in listed["fmman-table5"]["rows"]
+    arguments = ["replicate", name, "--set", OFF[0], "--out", str(root / "cli")]
+    assert "nothing, it is finished" in runner.invoke(app, [*arguments, "--dry-run"]).stdout
+    done = runner.invoke(app, [*arguments, "--json"])
+    assert done.exit_code == 1 and "failed, the table says why: Broken" in done.stderr
+    assert json.loads(done.stdout)["rows"][0]["runs"][0]["seed"] == 5
+    good = runner.invoke(app, [*arguments, "--rows", "FedAvg, FMMAN"])
+    assert good.exit_code == 0 and "table.md" in good.stdout
+    for wrong in (["--rows", "Nobody"], ["--seeds", "1,x"], ["--seeds", "1,1"], ["--scale", "huge"]):
+        assert runner.invoke(app, [*arguments, *wrong]).exit_code == 2
+    assert runner.invoke(app, ["replicate", "no-such-table"]).exit_code == 2
+
+
+def test_a_row_may_not_change_the_images(there):
+    root, _, _ = there
+    rows = TABLE["rows"] | {"Other": {"settings": {"ingest": {"image_size": 48}}}}
+    name = written(root, rows=rows)
+    plan = make_plan(load_table(name), "small", None)
+    assert [job.row for job in plan.jobs if job.error] == ["Other"] and "may not change" in str(plan.jobs[2].error)
+    with pytest.raises(UserError, match="no such row"):
+        make_plan(load_table(name), "small", None, ["Nobody"])
+
+
+def _run(*values):
+    """Runs of seeds 0, 1, ... whose macro-AP is given, as pairs at equal rounds and equal epochs."""
+    return [
+        {"at": {key: {"metrics": {"macro_ap": value}} for key, value in zip(("rounds", "epochs"), pair, strict=True)}}
+        for pair in values
+    ]
+
+
+def test_spread_is_mean_and_sample_deviation():
+    row = {"name": "A", "runs": _run((0.1, 0.4), (0.3, 0.4))}
+    # (0.1 + 0.3) / 2 = 0.2; deviations -0.1 and 0.1, squares sum to 0.02, over n - 1 = 1
+    mean, deviation = spread(row, "rounds", "macro_ap")
+    assert math.isclose(mean, 0.2) and math.isclose(deviation, math.sqrt(0.02))
+    assert spread(row, "epochs", "macro_ap") == (0.4, 0.0)
+    assert spread({"runs": _run((0.5, 0.5))}, "rounds", "macro_ap") == (0.5, None)
+    two_stage = {"runs": [{"at": {"rounds": {"metrics": {"macro_ap": 0.7}}, "epochs": None}}]}
+    assert spread(two_stage, "epochs", "macro_ap") == (0.7, None)
+    assert math.isnan(spread({"runs": []}, "rounds", "macro_ap")[0])
+
+
+def test_costs_are_the_sums_of_all_rounds_up_to_the_point():
+    records = [fabricated_record(number) for number in (1, 2, 3, 4)]
+    for record in records:
+        record.stages[:] = [StageLog("a", 1.0, 10, 30, 5), StageLog("b", 2.0, 100, 100, 50)]
+    found = measured(Job("A", 3, None, 2, 4), "run", records)
+    first, last = found["at"]["rounds"], found["at"]["epochs"]
+    assert (first["bytes_down"], first["bytes_up"], first["seconds"]) == (220, 110, 6)
+    assert (last["bytes_down"], last["bytes_up"], last["seconds"]) == (440, 220, 12)
+    assert found["bytes_down"] == 440 and found["seed"] == 3
+    records[1].metrics.clear()
+    with pytest.raises(UserError, match="round 2 was not scored"):
+        measured(Job("A", 3, None, 2, 4), "run", records)
+
+
+def test_text_of_a_table_file_stays_text(made, tmp_path):
+    report = json.loads(json.dumps(made[2]))
+    report["rows"][0]["name"] = "a|b"
+    report["rows"][0]["runs"][0]["at"]["rounds"]["metrics"]["macro_ap"] = math.nan
+    assert "| a\\|b |" in page(report, {})
+    write_table(report, tmp_path)
+    held = json.loads((tmp_path / "table.json").read_text())
+    assert held["rows"][0]["runs"][0]["at"]["rounds"]["metrics"]["macro_ap"] is None
+
+
+@pytest.mark.integration
+def test_rows_are_children_of_one_run_in_mlflow(there):
+    from mlflow.tracking import MlflowClient
+
+    from tasks.tracking import mlflow_runs
+    from tasks.tracking.settings import resolve_uri
+
+    root, _, _ = there
+    name = written(root, rows=ROWS)
+    plan = make_plan(load_table(name), "small", None, ["FMMAN"], ["tracking.log_models=false"], [8])
+    report = replicate(plan, root / "tracked", Quietly())
+    client = MlflowClient(resolve_uri(plan.data_settings.tracking, root / "runs"))
+    parent = client.get_run(report["mlflow_run_id"])
+    child = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
+    assert [entry.data.tags["fedscene.row"] for entry in child] == ["FMMAN"]
+    wanted = row_metrics(report)
+    assert wanted["FMMAN/rounds/macro_ap"] == spread(report["rows"][1], "rounds", "macro_ap")[0]
+    assert parent.info.status == "FINISHED" and parent.data.metrics == wanted
+    assert {file.path for file in client.list_artifacts(parent.info.run_id, "report")} >= {"report/table.md"}
+    mlflow_runs.log_table(plan.data_settings.tracking, root / "runs", parent.info.run_id, wanted | {"new": 1.0})
+    assert len(client.get_metric_history(parent.info.run_id, "FMMAN/rounds/macro_ap")) == 1
+    assert client.get_run(parent.info.run_id).data.metrics["new"] == 1.0
+    assert replicate(plan, root / "tracked", Quietly())["mlflow_run_id"] == parent.info.run_id

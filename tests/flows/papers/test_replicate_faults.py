@@ -1,0 +1,125 @@
+"""What a table's user can get wrong, and what may not end a table."""
+
+import shutil
+
+import pytest
+
+from flows.cli.replicate import numbers
+from flows.papers.replicate.run import make_plan, replicate, require_writable
+from flows.papers.replicate.tables import jobs, load_table
+from flows.papers.replicate.write import main_table, page, write_table
+from models.errors import UserError
+from tests.flows.papers.test_replicate import Quietly
+from tests.flows.papers.test_replicate_tables import FOLDER, written
+
+OFF = ["tracking.enabled=false"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rows": {"A": "x"}}, "rows of a table cannot be read"),
+        ({"rows": {"A": [1]}}, "rows of a table cannot be read"),
+        ({"common": "nowhere.yaml"}, "common file is not there"),
+        ({"common": None}, "common file is not there"),
+        ({"scales": {"small": {"rounds": 2, "seeds": [7, 7]}}}, "each counts once"),
+    ],
+)
+def test_faults_of_a_file_are_named(tmp_path, changes, said):
+    with pytest.raises(UserError, match=said):
+        load_table(written(tmp_path, **changes))
+
+
+def test_rows_of_a_common_file_must_be_mappings(tmp_path):
+    (tmp_path / "mine-rows.yaml").write_text("rows: [A]\n")
+    with pytest.raises(UserError, match="rows of a table cannot be read"):
+        load_table(written(tmp_path, common="mine-rows.yaml"))
+
+
+def test_a_copied_table_finds_the_shipped_common_file(tmp_path):
+    shutil.copy(FOLDER / "fmman-table6.yaml", tmp_path / "copy.yaml")
+    copied, shipped = load_table(str(tmp_path / "copy.yaml")), load_table("fmman-table6")
+    assert copied.rows == shipped.rows and copied.scales == shipped.scales
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"settings": {"seed": 99}}, "neither seed nor federation.rounds"),
+        ({"at": {"small": {"federation": {"rounds": 5}}}}, "neither seed nor federation.rounds"),
+        ({"settings": {"evaluation": {"every": 3}}}, "would not be scored"),
+        ({"settings": {"method": {"name": "scaffold"}}}, "plain SGD"),
+    ],
+)
+def test_a_row_that_cannot_be_run_as_written_says_so_beforehand(tmp_path, row, said):
+    (job,) = jobs(load_table(written(tmp_path, rows={"A": row}, paper={})), "small", None)
+    assert job.settings is None and said in str(job.error)
+
+
+def test_overrides_that_make_no_sense(tmp_path):
+    table = load_table(written(tmp_path))
+    with pytest.raises(UserError, match="not one seed"):
+        jobs(table, "small", None, ["seed.x=3"])
+    assert all(job.error for job in jobs(table, "small", None, ["federation=5"]))
+    for text in ("7,07", "", "1,x", "-3"):
+        with pytest.raises(UserError, match="not seeds"):
+            numbers(text)
+    assert numbers("7, 8") == [7, 8] and numbers(None) is None
+
+
+def test_images_of_ones_own_take_the_place_of_the_packs(tmp_path):
+    with pytest.raises(UserError, match="needs images that are not shipped"):
+        make_plan(load_table("fmman-table1"), "small", None)
+    plan = make_plan(load_table("fmman-table1"), "small", None, (), [f"ingest.path={tmp_path}"])
+    assert plan.data_settings.ingest.path == tmp_path
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    plan, progress = make_plan(load_table(written(tmp_path)), "small", None, (), OFF), Quietly()
+    with pytest.raises(UserError, match="cannot write there"):
+        replicate(plan, tmp_path / "file", progress)
+    assert progress.done == [] and not (tmp_path / "runs").exists()
+    require_writable(tmp_path / "new" / "folder")
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+
+def test_an_unexpected_error_marks_its_row_and_the_table_goes_on(tmp_path, monkeypatch):
+    from flows import federate
+
+    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    real = federate.federate
+
+    def sometimes(settings, *args, **kwargs):
+        if settings.method.name == "fedavg":
+            raise ArithmeticError("no such number")
+        return real(settings, *args, **kwargs)
+
+    monkeypatch.setattr(federate, "federate", sometimes)
+    plan, progress = make_plan(load_table(written(tmp_path)), "small", None, (), OFF), Quietly()
+    report = replicate(plan, tmp_path / "out", progress)
+    assert progress.done == [("FedAvg", False), ("FMMAN", True)]
+    assert report["rows"][0]["failed"] == "ArithmeticError: no such number" and report["rows"][1]["runs"]
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert "FedAvg (failed)" in text and "ArithmeticError" in text
+    assert all((tmp_path / "out" / name).is_file() for name in ("precision-recall.png", "class-f1.png"))
+    assert text.count("](") == 2  # the two pictures, which are there
+
+    # Another number of seeds in one row is said, a picture that is not there is not shown, and neither is "paper".
+    more = report | {"seeds": [5, 6], "rows": [row | {"paper": None} for row in report["rows"]]}
+    heads, rows = main_table(more)
+    assert "paper" not in heads and rows[1][0] == "FMMAN (1 of 2 seeds)"
+    assert "](" not in page(more, {})
+    write_table(more, tmp_path / "elsewhere")
+    assert "](" not in (tmp_path / "elsewhere" / "table.md").read_text()
+
+
+def test_the_example_in_the_docs_is_a_table(tmp_path):
+    text = (FOLDER.parents[2] / "docs" / "replicate.md").read_text().split("```yaml\n")[1].split("```")[0]
+    (tmp_path / "example.yaml").write_text(text)
+    found = jobs(load_table(str(tmp_path / "example.yaml")), "small", None)
+    assert [job.row for job in found] == ["FedAvg"] * 3 + ["MOON"] * 3 + ["FMMAN"] * 3
+    assert not any(job.error for job in found) and {job.epochs for job in found} == {4, None}

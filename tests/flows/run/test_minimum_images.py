@@ -1,0 +1,45 @@
+"""Too few images for the clients are refused before anything is decoded; the preset for photographs fits small sets."""
+
+import pytest
+
+from flows.run.data import prepare_data
+from flows.settings.schema import load_settings
+from models.errors import UserError
+from tests.support.odd_files import picture, tree
+
+XML = "<annotation><object><name>{}</name></object></annotation>"
+
+
+def voc(root, images):
+    """A VOC tree: one image in three shows a switch, the others a lamp."""
+    files = {f"JPEGImages/{n}.png": picture(n) for n in range(images)}
+    files |= {f"Annotations/{n}.xml": XML.format("lamp" if n % 3 else "switch").encode() for n in range(images)}
+    return tree(root, files)
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_too_few_images_are_refused_before_any_is_decoded(tmp_path, monkeypatch):
+    root = voc(tmp_path / "in", 30)
+    overrides = [f"ingest.path={root}", "partition.min_size=16"]
+    settings = load_settings(None, ("photos",), overrides)
+    monkeypatch.setattr("tasks.data.ingest.ingest.collect", lambda *_, **__: pytest.fail("decoding has begun"))
+    with pytest.raises(UserError, match="too few images for so many clients") as caught:
+        prepare_data(settings)
+    assert "80 training images: 5 clients" in str(caught.value) and "30 images listed" in str(caught.value)
+    assert "--set partition.min_size=4" in str(caught.value)
+    assert not list(tmp_path.glob("runs/data/*/dataset"))
+
+
+def test_the_preset_for_photographs_takes_a_small_set_and_so_does_its_hint(tmp_path):
+    """109 photographs, 76 of them for training, were too few for five clients of 16."""
+    root = voc(tmp_path / "in", 109)
+    data = prepare_data(load_settings(None, ("photos",), [f"ingest.path={root}", "ingest.image_size=32"]))
+    assert (data.clients / "clients.json").exists()
+    few = voc(tmp_path / "few", 30)
+    hinted = [f"ingest.path={few}", "ingest.image_size=32", "partition.min_size=4"]
+    assert prepare_data(load_settings(None, ("photos",), hinted)).dataset.exists()

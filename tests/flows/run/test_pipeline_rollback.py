@@ -1,0 +1,176 @@
+"""What a failed or killed command changed is taken back: settings, ``dvc.lock``, outputs that left the workspace."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows import pipeline
+from flows.engine.engines import DirectEngine
+from flows.settings.schema import as_values, load_settings
+from models.errors import UserError
+from tasks.versioning import dvc
+from tests.support.projects import git
+
+PIPELINE = """\
+stages:
+  ingest:
+    cmd: >-
+      python -c "import yaml, os; path = yaml.safe_load(open('params.yaml'))['ingest']['path'];
+      os.makedirs('data/dataset'); open('data/dataset/all', 'w').write(str(path));
+      open('data/ingest.json', 'w').write(str(len(path or '')));
+      assert path != '/nope', 'error'"
+    params: [ingest]
+    outs: [data/dataset]
+    metrics: [{data/ingest.json: {cache: false}}]
+  partition:
+    cmd: python -c "import shutil; shutil.copytree('data/dataset', 'data/clients'); open('data/clients/sometimes')"
+    deps: [data/dataset, sometimes]
+    outs: [data/clients]
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two stages, made once: ``ingest`` refuses the path /nope, ``partition`` fails without a file ``sometimes``."""
+    root = tmp_path_factory.mktemp("undo") / "repository"
+    (root / "data").mkdir(parents=True)
+    git(root, "init", "-q")
+    subprocess.run(["dvc", "init", "-q"], cwd=root, check=True)
+    pipeline = PIPELINE.replace("; open('data/clients/sometimes')", "")
+    (root / "dvc.yaml").write_text(pipeline)
+    (root / "sometimes").write_text("1")
+    values = as_values(load_settings(None, ["tiny"], ["ingest.path=one"]))
+    (root / "params.yaml").write_text("# mine\n" + yaml.safe_dump(values, sort_keys=False))
+    dvc.repro(root, "partition", single=False)
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "made")
+    return root
+
+
+def everything(root: Path) -> dict[str, str]:
+    files = [path for path in (root / "data").rglob("*") if path.is_file()]
+    return {str(path): path.read_text() for path in (*files, root / "params.yaml", root / "dvc.lock")}
+
+
+class Stages:
+    """The flow ``pipeline`` as a deployment runs it: its data stages under DVC, without server and training."""
+
+    def __init__(self, root: Path, monkeypatch, capsys) -> None:
+        self.root, self.monkeypatch, self.capsys = root, monkeypatch, capsys
+        self.repro = dvc.repro
+        monkeypatch.setattr(pipeline, "PrefectEngine", lambda: DirectEngine(1))
+        for name in ("federate_stage", "report_stage"):
+            monkeypatch.setattr(pipeline, name, lambda *_: None)
+        monkeypatch.setattr(dvc, "commit", lambda *_: None)
+
+    def __call__(self, *overrides: str, stages: bool = True) -> list[str]:
+        """Runs it, or only what is around the stages; returns the lines that it printed."""
+        self.monkeypatch.setattr(dvc, "repro", self.repro if stages else lambda *_: None)
+        try:
+            pipeline.pipeline.fn(str(self.root), list(overrides))
+        except UserError as error:
+            print(error)
+        return self.capsys.readouterr().out.splitlines()
+
+    def kill(self, *overrides: str) -> None:
+        """Runs it in a process of its own that is killed when ``ingest`` has removed its output."""
+        child = os.fork()
+        if not child:
+            self.monkeypatch.setattr(dvc, "repro", _die)
+            with contextlib.suppress(BaseException):
+                pipeline.pipeline.fn(str(self.root), list(overrides))
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def _die(*_) -> None:
+    shutil.rmtree("data/dataset")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture
+def run(made, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    return Stages(made, monkeypatch, capsys)
+
+
+@pytest.mark.integration
+def test_a_failed_override_does_not_stay(run, made):
+    before = everything(made)
+    said = "\n".join(run("ingest.path=/nope"))
+    assert everything(made) == before and git(made, "status", "--porcelain") == ""
+    assert "params.yaml: ingest.path: one -> /nope" in said and "ingest failed" in said
+    assert "taken back: params.yaml, data/dataset" in said
+    # A later stage fails, after ingest has made something new
+    (made / "sometimes").unlink()
+    said = "\n".join(run("ingest.path=two"))
+    assert everything(made) == before and "partition" in said
+    (made / "sometimes").write_text("1")
+    assert run(stages=False) == [] and everything(made) == before  # the next night finds all as it was
+    said = "\n".join(run("ingest.path=two", stages=False))  # one that ends well keeps its settings
+    assert "path: two" in (made / "params.yaml").read_text() and "taken back:" not in said
+    git(made, "checkout", "params.yaml")
+
+
+@pytest.mark.integration
+def test_what_a_user_changed_stays_and_lost_outputs_come_back(run, made):
+    edited = (made / "params.yaml").read_text().replace("path: one", "path: /nope")
+    (made / "params.yaml").write_text(edited)
+    before = everything(made)
+    said = run()
+    git(made, "checkout", "params.yaml")
+    assert everything(made) | {str(made / "params.yaml"): edited} == before
+    assert said[0] == "taken back: data/dataset" and "ingest failed" in "\n".join(said)
+
+
+@pytest.mark.integration
+def test_after_a_kill_the_next_run_takes_back_what_was_left(run, made):
+    before = everything(made)
+    run.kill("ingest.path=/nope")
+    said = run(stages=False)
+    assert everything(made) == before
+    assert "was killed; taken back: params.yaml, data/dataset" in said[0]
+    assert run(stages=False) == []
+
+    run.kill("ingest.path=/nope")  # and edited by hand since: the edit is the user's
+    edited = (made / "params.yaml").read_text() + "# later\n"
+    (made / "params.yaml").write_text(edited)
+    said = run(stages=False)
+    assert "not params.yaml, which was edited since" in said[0]
+    assert (made / "params.yaml").read_text() == edited and (made / "data/dataset/all").exists()
+    git(made, "checkout", "params.yaml")
+
+    run.kill("ingest.path=/nope")  # and committed since: it is wanted
+    git(made, "commit", "-qam", "wanted")
+    assert run(stages=False) == [] and "path: /nope" in (made / "params.yaml").read_text()
+
+
+@pytest.mark.integration
+def test_raw_data_that_a_killed_add_had_moved_aside_come_back(run, made):
+    aside = made / "data/raw/.incoming/.old/photos"
+    aside.mkdir(parents=True)
+    (aside / "1.jpg").write_text("one")
+    assert "data/raw/photos" in "".join(run(stages=False)) and run(stages=False) == []
+    assert (made / "data/raw/photos/1.jpg").read_text() == "one"
+    assert not (made / "data/raw/.incoming").exists()
+
+
+def test_two_at_once_and_a_damaged_note(tmp_path):
+    from tasks.versioning.rollback import JOURNAL, undoable
+
+    (tmp_path / "params.yaml").write_text("seed: 1\n")
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    with undoable(tmp_path, "the first", print) as change:
+        change({"params.yaml": b"seed: 2\n"})
+        with pytest.raises(UserError, match=r"(?s)Another command.*the first"), undoable(tmp_path, "the second", print):
+            pass
+    assert (tmp_path / "params.yaml").read_text() == "seed: 2\n" and not (tmp_path / JOURNAL).exists()
+    (tmp_path / JOURNAL).write_text("{")
+    with pytest.raises(UserError, match=r"(?s)damaged.*rm "), undoable(tmp_path, "the third", print):
+        pass

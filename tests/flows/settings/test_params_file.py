@@ -1,0 +1,69 @@
+"""`fedscene settings --out`: keys that a settings file lacks are added, and what stands in it stays where it is."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.cli.main import app
+from flows.settings.params_file import write_settings
+from flows.settings.schema import Settings, as_values, flat, load_settings
+from tasks.versioning.dvc import write_params
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(*arguments):
+    from typer.testing import CliRunner
+
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def without(text, *lines):
+    for line in lines:
+        assert line in text, line
+        text = text.replace(line, "")
+    return text
+
+
+def test_a_new_method_s_keys_are_added_by_the_command_that_contributing_names(tmp_path):
+    whole = (ROOT / "params.yaml").read_text()
+    file = tmp_path / "params.yaml"
+    file.write_text(without(whole, "  fednova: {}\n", "  scaffold:\n    weighting: uniform\n"))
+    assert "fednova" not in yaml.safe_load(file.read_text())["method"]
+    done = run("settings", "--out", file, "--preset", "demo")
+    assert done.exit_code == 0
+    assert "method.fednova: added" in done.output and "method.scaffold: added" in done.output
+    assert yaml.safe_load(file.read_text()) == yaml.safe_load(whole)
+    lines = file.read_text().splitlines()
+    heading = lines.index("# The local loop, once per client and stage.")
+    assert lines[heading + 1] == "train:"  # the heading of what follows is still above it
+    assert [line for line in lines if line.startswith("#")] == [x for x in whole.splitlines() if x.startswith("#")]
+    again = run("settings", "--out", file, "--preset", "demo")
+    assert again.exit_code == 0 and "added" not in again.output and file.read_text().splitlines() == lines
+
+
+def test_a_short_file_is_completed_and_keeps_its_own_values(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("# my run\ntrain: {lr: 0.004}  # found by trial\n")
+    assert run("settings", "--params", file, "--out", file).exit_code == 0
+    text = file.read_text()
+    assert text.startswith("# my run\ntrain: {lr: 0.004") and "# found by trial" in text
+    written = yaml.safe_load(text)
+    assert flat(as_values(Settings())).keys() == flat(written).keys() and written["train"]["lr"] == 0.004
+
+
+def test_a_changed_value_alone_leaves_a_short_file_short(tmp_path):
+    file = tmp_path / "params.yaml"
+    file.write_text("seed: 3\n")
+    assert write_settings(file, load_settings(file, (), ["train.lr=0.01"])) == ["train.lr: 0.0005 -> 0.01"]
+    assert yaml.safe_load(file.read_text()) == {"seed": 3, "train": {"lr": 0.01}}
+
+
+@pytest.mark.parametrize("last", ["b: 1", "b: 1  # remark", "b: {x: 1}", "b:\n  - 1\n  - 2", "b:\n    c: 1"])
+def test_an_added_key_goes_above_the_next_section_s_heading(tmp_path, last):
+    file = tmp_path / "params.yaml"
+    file.write_text(f"one:\n  {last}\n\n# heading of two\ntwo:\n  x: 1\n# the end\n")
+    write_params(file, {"one.new.deep": 5, "two.y": 6}, create=True)
+    assert "\n  new:\n    deep: 5\n\n# heading of two\ntwo:\n  x: 1\n  y: 6\n# the end\n" in file.read_text()
+    assert file.read_text().startswith(f"one:\n  {last.splitlines()[0]}\n")

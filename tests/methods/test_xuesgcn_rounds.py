@@ -1,0 +1,144 @@
+"""XueSGCN's round: what is sent, averaged, kept and scored; then a real run, resumed."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from flows.federate import federate
+from flows.methods import load_method, xuesgcn
+from flows.run.open import DataPaths
+from flows.settings.schema import load_settings
+from models.errors import UserError
+from tasks.core.records import ModelRef
+from tasks.core.store import Store
+from tests.flows.federation.test_federation import SIZES, START, P, Recorder, bytes_of, federation, ref
+
+OWN = 50  # bytes of a client's scenes
+
+
+class Scenes(Recorder):
+    """The recorder that also answers XueSGCN's server step; its clients may keep tensors themselves."""
+
+    def __init__(self, keeps=False, **options):
+        super().__init__(**options)
+        self.keeps = keeps
+
+    def update(self, job):
+        update = super().update(job)
+        return update if self.keeps else dataclasses.replace(update, state=None)
+
+    def run(self, task, title, context, *args):
+        if task == "average-with-scenes":
+            self.averages.append(args)
+            clients, shared = args[0], args[-1]
+            number = len(self.averages)
+            states = {} if shared else {c: ModelRef(f"{c}/{number}", f"{c}{number}", OWN) for c in clients}
+            return ref("global", number), states
+        return super().run(task, title, context, *args)
+
+
+def round_of(engine, states=None, **changes):
+    settings = xuesgcn.Settings(scene_shared=changes.pop("shared", False))
+    fed = federation(engine, settings, model="xuesgcn", **changes)
+    fed.context.objective = "asl"
+    fed.context.objective_settings = None
+    fed.record.client_states = dict(states or {})
+    return fed
+
+
+def trained(clients):
+    return [ref("trained", client, 1) for client in clients]
+
+
+def test_a_round_sends_the_model_and_each_client_its_own_scenes():
+    fed = round_of(engine := Scenes())
+    model = xuesgcn.run_round(fed, START)
+    assert [(j.client, j.stage, j.start, j.guides, j.state) for j in engine.jobs] == [
+        (client, 1, START, (), None) for client in "abcd"
+    ]
+    none = [None] * 4
+    assert engine.averages == [(list("abcd"), trained("abcd"), list(SIZES.values()), START, none, none, False)]
+    assert model == ref("global", 1) and fed.record.weights == {"a": 0.1, "b": 0.3, "c": 0.2, "d": 0.4}
+    assert fed.record.client_states == fed.overlays == {c: ModelRef(f"{c}/1", f"{c}1", OWN) for c in "abcd"}
+    assert bytes_of(fed, "bytes_down") == {"local training": 4 * P}
+
+    second = round_of(Scenes(), fed.record.client_states, number=2)
+    xuesgcn.run_round(second, model)
+    assert [j.state for j in second.engine.jobs] == list(fed.overlays.values())
+    assert second.engine.averages[0][4] == list(fed.overlays.values())
+    assert bytes_of(second, "bytes_down") == bytes_of(second, "bytes_down_naive") == {"local training": 4 * (P + OWN)}
+    assert bytes_of(second, "bytes_up") == {"local training": 4 * P}
+
+
+def test_who_does_not_take_part_keeps_its_scenes_and_is_scored_with_them():
+    held = {c: ModelRef(f"{c}/0", f"{c}0", OWN) for c in "abc"}
+    fed = round_of(engine := Scenes(silent="b"), held)
+    xuesgcn.run_round(fed, START)
+    assert engine.averages[0][0] == list("acd") and engine.averages[0][4] == [held["a"], held["c"], None]
+    assert fed.overlays["b"] == held["b"] and fed.overlays["d"] == ModelRef("d/1", "d1", OWN)
+    assert fed.record.weights == pytest.approx({"a": 1 / 7, "c": 2 / 7, "d": 4 / 7})
+
+
+def test_what_a_client_keeps_itself_is_told_apart_from_what_it_began_with():
+    held = {c: ModelRef(f"{c}/0", f"{c}0", OWN) for c in "abcd"}
+    fed = round_of(engine := Scenes(keeps=True), held)  # bn_policy local
+    xuesgcn.run_round(fed, START)
+    assert engine.averages[0][4] == list(held.values())
+    assert engine.averages[0][5] == [ref("state", client, 1) for client in "abcd"]
+
+
+def test_shared_scenes_are_those_of_the_global_model():
+    fed = round_of(engine := Scenes(), shared=True)
+    assert xuesgcn.run_round(fed, START) == ref("global", 1)
+    assert engine.averages[0][-1] is True and fed.overlays == {} and fed.record.client_states == {}
+    assert bytes_of(fed, "bytes_down") == {"local training": 4 * P}
+
+
+def test_a_network_without_scenes_is_refused():
+    fed = federation(Scenes(), xuesgcn.Settings(), model="resnet18")
+    with pytest.raises(UserError, match="for networks with scenes"):
+        load_method("xuesgcn").run_round(fed, START)
+
+
+NARROW = (
+    "model.backbone.width=0.125",
+    "model.xuesgcn.attention_width=8",
+    "model.xuesgcn.graph_width=8",
+    "model.xuesgcn.scenes=2",
+    "train.epochs=1",
+    "tracking.enabled=false",
+    "federation.engine=direct",
+)
+
+
+def run(tiny_data, rounds, *more):
+    settings = load_settings(None, ["tiny", "xuesgcn"], (*NARROW, f"federation.rounds={rounds}", *more))
+    return federate(settings, DataPaths(tiny_data.dataset, tiny_data.clients))
+
+
+def test_a_real_run_goes_on_where_it_stopped_and_scores_every_clients_model(tiny_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "first"))
+    whole = run(tiny_data, 2)
+    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "second"))
+    run(tiny_data, 1)
+    resumed = run(tiny_data, 2, "federation.workers=1")
+    assert resumed.digest == whole.digest and resumed.metrics == whole.metrics
+    last, store = whole.records[-1], Store(whole.root)
+    assert last.client_states == resumed.records[-1].client_states and set(last.client_states) == set(tiny_data.ids)
+    model = store.get_state(last.model)
+    assert model["scene_counts"].sum() == 2 * 44  # every training image in both rounds, in the global counts
+    assert (model["co_occurrence"] >= 0).all()
+    own = [store.get_state(ref) for ref in last.client_states.values()]
+    assert [state["model/scene_counts"].sum() for state in own] == [22] * 4
+    assert whole.metrics["images"] > 0 and set(last.per_client) == set(tiny_data.ids)
+    shared = run(tiny_data, 1, "method.xuesgcn.scene_shared=true")
+    assert shared.records[-1].client_states == {} and shared.digest == resumed.records[0].model.digest
+
+
+def test_preset_and_docs_say_where_training_departs_from_the_published_code():
+    root = Path(__file__).parents[2]
+    for file in (root / "flows" / "settings" / "presets" / "xuesgcn.yaml", root / "docs" / "methods.md"):
+        words = " ".join(line.removeprefix("# ") for line in file.read_text().splitlines())
+        for said in ("one AdamW, moments and all", "by 0.9 every 4 epochs", "tenth of the rate", "a fresh "):
+            assert said in words, (file.name, said)

@@ -1,0 +1,55 @@
+"""The documentation's commands parse, its links lead somewhere."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from flows.cli.main import app
+from flows.settings.schema import load_settings
+from tasks.core.context import DATA_CODE, RESULT_CODE
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PRESETS = sorted((ROOT / "flows" / "settings" / "presets").glob("*.yaml"))
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Every ``fedscene`` command of a page's code blocks or a preset's head comment, split as a shell would."""
+    text = page.read_text()
+    if page.suffix == ".yaml":
+        text = "\n".join(line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#"))
+    else:
+        text = "\n".join(re.findall(r"```\n(.*?)```", text, flags=re.DOTALL))
+    lines = text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.strip().startswith("fedscene ")]
+
+
+@pytest.mark.parametrize("page", PAGES + PRESETS, ids=lambda page: page.name)
+def test_every_command_is_understood(page):
+    for words in commands(page):
+        if "..." in words or "METHOD" in words:
+            continue
+        command, rest = get_command(app), words[1:]
+        while rest and rest[0] in getattr(command, "commands", {}):
+            command, rest = command.commands[rest[0]], rest[1:]
+        options = command.make_context(words[0], list(rest)).params
+        sets = [text for text in options.get("set_") or () if text != "method.name=median"]  # CONTRIBUTING's example
+        load_settings(Path(options["params"]) if options.get("params") else None, options.get("preset") or (), sets)
+
+
+def test_dvc_watches_the_code_that_decides_a_result():
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    assert [dep for dep in stages["federate"]["deps"] if not dep.startswith("data/")] == list(RESULT_CODE)
+    assert stages["ingest"]["deps"] == ["data/raw", *DATA_CODE]
+    assert all((ROOT / name).exists() for name in (*RESULT_CODE, *DATA_CODE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target

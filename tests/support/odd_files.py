@@ -1,0 +1,300 @@
+"""The odd image files, cases 1 to 15, and what makes and reads odd trees; test_odd_inputs.py runs all cases."""
+
+import gzip
+import io
+import struct
+import warnings
+import zlib
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+from PIL import Image, ImageCms, ImageFile
+
+from tasks.data.dataset import load_dataset
+from tasks.data.ingest.ingest import IngestSettings, ingest
+from tasks.data.source.decode import DEFAULT_MAX_PIXELS
+from tests.support.format_rows import reasons, rows_of
+from tests.support.voc_trees import encoded, picture, put, voc_xml
+
+RED, BLUE = (255, 0, 0), (0, 0, 255)
+
+#: EXIF orientation -> how the stored pixels become upright, as the EXIF standard words it.
+UPRIGHT = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.transpose(1, 0, 2),
+    6: lambda a: a.transpose(1, 0, 2)[:, ::-1],  # row 0 is the right side: turn clockwise
+    7: lambda a: a.transpose(1, 0, 2)[::-1, ::-1],
+    8: lambda a: a.transpose(1, 0, 2)[::-1],
+}
+
+
+def solid(colour, size=(32, 32), mode="RGB"):
+    return Image.new(mode, size, colour)
+
+
+def turned(image, orientation, kind="PNG"):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return encoded(image, kind, exif=exif)
+
+
+def ycck(cyan, magenta, yellow, black):
+    """A JPEG of one ink colour as Adobe's programs write it: inverted, the first three inks as YCbCr."""
+    y, cb, cr = Image.new("RGB", (1, 1), (cyan, magenta, yellow)).convert("YCbCr").getpixel((0, 0))
+    data = bytearray(encoded(solid((255 - y, 255 - cb, 255 - cr, black), mode="CMYK"), "JPEG"))
+    data[data.index(b"Adobe") + 11] = 2  # the transform flag
+    return bytes(data)
+
+
+def bare_png(width, height):
+    """A sound PNG header without any pixels."""
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def frames(kind, *images):
+    return encoded(images[0], kind, save_all=True, append_images=list(images[1:]))
+
+
+def swapped_profile():
+    """sRGB with red and blue exchanged, so that converting by it would show."""
+    data = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    data = data.replace(b"rXYZ", b"?XYZ", 1).replace(b"bXYZ", b"rXYZ", 1)
+    return data.replace(b"?XYZ", b"bXYZ", 1)
+
+
+def by_profile(data):
+    """The first pixel of a picture, converted by its embedded profile."""
+    image = Image.open(io.BytesIO(data))
+    source = ImageCms.ImageCmsProfile(io.BytesIO(image.info["icc_profile"]))
+    return ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB")).getpixel((0, 0))
+
+
+def tree(root, files):
+    """Write ``{name: bytes or image}``; an image becomes a PNG."""
+    for name, content in files.items():
+        put(root / name, content if isinstance(content, bytes) else encoded(content))
+    return root
+
+
+def pairs(root, annotations, first=0):
+    """A picture of 40 x 30 for each of ``{name: XML bytes}``."""
+    for number, (name, xml) in enumerate(annotations.items(), first):
+        tree(root, {f"{name}.png": picture(number), f"{name}.xml": xml})
+    return root
+
+
+def ingested(root, out, source="folder", **settings):
+    """The data set of a tree: manifest rows by path, stored pixels [S, S, 3] and splits by path, the summary."""
+    chosen = {"image_size": 32, "max_bad_share": 1.0} | settings
+    summary = ingest(IngestSettings.model_validate({"source": source, "path": root} | chosen), out, seed=0)
+    samples = pq.read_table(out / "samples.parquet").to_pylist()
+    data = load_dataset(out)
+    return SimpleNamespace(
+        rows={row["path"]: SimpleNamespace(**row) for row in pq.read_table(out / "manifest.parquet").to_pylist()},
+        pixels={row["source"]: np.moveaxis(data.images[i], 0, 2).astype(int) for i, row in enumerate(samples)},
+        splits={row["source"]: row["split"] for row in samples},
+        labels={row["source"]: list(row["labels"]) for row in samples},
+        sites={row["source"]: row["site"] for row in samples},
+        summary=summary,
+    )
+
+
+def near(pixels, colour, within=6):
+    """Whether every pixel has about this colour (JPEG is lossy)."""
+    return bool((np.abs(pixels - np.array(colour)) <= within).all())
+
+
+OK = ("ok", "")
+JPEG = encoded(picture(0, 64, 64), "JPEG")
+
+
+def bad(reason):
+    return ("quarantined", reason)
+
+
+def fixed(reason):
+    return ("fixed", reason)
+
+
+def case01_exif_orientation(tmp_path):
+    stored = np.asarray(picture(1, 32, 32))
+    root = tree(tmp_path / "all", {f"crack/{o}.png": turned(Image.fromarray(stored), o) for o in UPRIGHT})
+    found = ingested(root, tmp_path / "out")
+    for orientation, upright in UPRIGHT.items():
+        path = f"crack/{orientation}.png"
+        assert (found.pixels[path] == upright(stored)).all(), orientation
+        assert (found.rows[path].status, found.rows[path].reason) == (OK if orientation == 1 else fixed("exif"))
+    root = tree(tmp_path / "voc", {"a.jpg": turned(picture(2, 48, 32), 6, "JPEG")})
+    put(root / "a.xml", voc_xml(["crack"], box=(41, 1, 47, 9), size=(48, 32)))  # fits the stored frame only
+    rows = rows_of("voc", root)
+    assert (rows["a.jpg"].width, rows["a.jpg"].height, rows["a.jpg"].reason) == (32, 48, "exif")
+    assert rows["a.xml"].reason == "annotation"
+    assert "before it was turned upright" in rows["a.xml"].detail
+
+
+def case02_cmyk_and_ycck(tmp_path):
+    inks = {"red": (0, 255, 255, 0), "blue": (255, 255, 0, 0)}
+    root = tree(tmp_path / "in", {f"{n}/1.jpg": encoded(solid(c, mode="CMYK"), "JPEG") for n, c in inks.items()})
+    tree(root, {f"{name}/2.jpg": ycck(*c) for name, c in inks.items()})
+    found = ingested(root, tmp_path / "out")
+    assert set(reasons(found.rows).values()) == {fixed("cmyk")}
+    assert len(found.pixels) == 4
+    for path, pixels in found.pixels.items():
+        assert near(pixels, RED if path.startswith("red") else BLUE), path
+
+
+def case03_sixteen_bit_grey(tmp_path):
+    ramp = np.tile(np.arange(256, dtype=np.uint16) * 257, (256, 1))
+    modes = ("1", "L", "LA", "P", "RGB", "RGBA")
+    files = {f"crack/{mode}.png": picture(1 + i).convert(mode) for i, mode in enumerate(modes)}
+    files |= {f"crack/{mode}.tif": encoded(picture(0).convert(mode), "TIFF") for mode in "FI"}
+    root = tree(tmp_path / "in", files | {"crack/ramp.png": Image.fromarray(ramp)})
+    found = ingested(root, tmp_path / "out", image_size=256)
+    assert (found.pixels["crack/ramp.png"] == np.arange(256)[None, :, None]).all()
+    expected = {f"crack/{mode}.png": OK for mode in modes} | {f"crack/{mode}.tif": bad("bad_mode") for mode in "FI"}
+    assert reasons(found.rows) == expected | {"crack/ramp.png": fixed("gray16")}
+    assert found.summary["reasons"]["gray16"] == 1
+
+
+def case04_transparency(tmp_path):
+    palette = solid(0, mode="P")
+    palette.putpalette([*RED, *BLUE])
+    files = {
+        "crack/palette.png": encoded(palette, transparency=0),
+        "crack/grey.png": solid((200, 0), mode="LA"),
+        "crack/rgba.png": solid((*RED, 0), mode="RGBA"),
+        "crack/key.png": encoded(solid(RED), transparency=RED),
+        "crack/half.png": solid((0, 0, 0, 51), mode="RGBA"),  # one fifth black
+    }
+    root = tree(tmp_path / "in", files)
+    white, own = ingested(root, tmp_path / "white"), ingested(root, tmp_path / "own", background=(10, 200, 30))
+    assert reasons(white.rows) == dict.fromkeys(files, fixed("alpha"))
+    for path in files:
+        fifth = path == "crack/half.png"
+        assert near(white.pixels[path], (204, 204, 204) if fifth else (255, 255, 255), 1), path
+        assert near(own.pixels[path], (8, 160, 24) if fifth else (10, 200, 30), 1), path
+
+
+def case05_truncated(tmp_path):
+    png = encoded(picture(0, 64, 64))
+    root = tree(tmp_path, {"a.jpg": JPEG[: len(JPEG) // 2], "b.png": png[: len(png) // 2], "c.jpg": JPEG[:-100]})
+    with Image.open(root / "a.jpg") as image:
+        image.verify()  # which is why ingestion decodes everything
+    rows = rows_of("images", root)
+    assert set(reasons(rows).values()) == {bad("truncated")}
+    assert (rows["a.jpg"].width, rows["a.jpg"].height) == (64, 64)
+    assert not ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+def case06_empty_or_no_image(tmp_path):
+    root = tree(tmp_path, {"a.jpg": b"", "b.jpg": b"<!doctype html><title>404</title>", "c.jpg": gzip.compress(JPEG)})
+    rows = rows_of("images", root)
+    assert reasons(rows) == {"a.jpg": bad("empty"), "b.jpg": bad("not_an_image"), "c.jpg": bad("not_an_image")}
+
+
+def case07_wrong_extension(tmp_path):
+    files = {"crack/a.jpg": encoded(picture(1, 32, 32)), "crack/b.png": encoded(solid(RED), "JPEG")}
+    found = ingested(tree(tmp_path / "in", files), tmp_path / "out")
+    assert reasons(found.rows) == dict.fromkeys(files, OK)
+    assert [found.rows[path].detail for path in files] == ["PNG content", "JPEG content"]
+    assert (found.pixels["crack/a.jpg"] == np.asarray(picture(1, 32, 32))).all()
+    assert near(found.pixels["crack/b.png"], RED)
+
+
+def case08_unusual_extensions(tmp_path):
+    names = {"a.JPG": "JPEG", "b.JPEG": "JPEG", "c.Bmp": "BMP", "d.jfif": "JPEG", "e.PNG": "PNG", "f.TIFF": "TIFF"}
+    tree(tmp_path / "in", {f"crack/{name}": encoded(picture(i), kind) for i, (name, kind) in enumerate(names.items())})
+    found = ingested(tmp_path / "in", tmp_path / "out")
+    assert reasons(found.rows) == {f"crack/{name}": OK for name in names}
+    assert (found.summary["images"], found.summary["files"]) == (6, 6)  # each once
+
+
+def case09_names_in_other_scripts(tmp_path):
+    site, name = "变电站 一", "红外 图"
+    root = tree(tmp_path / "数据 集", {f"{site}/图 片/{name}.JPG": encoded(picture(0), "JPEG")})
+    put(root / site / "标注" / f"{name}.xml", voc_xml(["表计破损"]))
+    tree(root, {f"{site}/re\u0301seau.png": picture(1)})
+    put(root / site / "r\u00e9seau.xml", voc_xml(["鸟巢"]))  # composed; the picture's name is not
+    found = ingested(root, tmp_path / "输 出", "voc", site={"rule": "folder"})
+    assert found.labels == {f"{site}/图 片/{name}.JPG": ["表计破损"], f"{site}/re\u0301seau.png": ["鸟巢"]}
+    assert set(found.sites.values()) == {site}
+    assert {row.status for row in found.rows.values()} == {"ok"}
+
+
+def case10_huge(tmp_path):
+    root = tree(tmp_path / "in", {"crack/a.png": bare_png(10_000, 10_000), "crack/b.png": bare_png(20_000, 10_000)})
+    tree(root, {"crack/c.png": picture(0, 100, 101), "crack/d.png": picture(1, 100, 100)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        found = ingested(root, tmp_path / "out", max_pixels=10_000)
+    # a and b hold no pixels: only a check of the header can find them too large
+    assert reasons(found.rows) == {f"crack/{name}.png": bad("too_large") for name in "abc"} | {"crack/d.png": OK}
+    assert (found.rows["crack/a.png"].width, found.rows["crack/c.png"].height) == (10_000, 101)
+    assert Image.MAX_IMAGE_PIXELS == DEFAULT_MAX_PIXELS
+
+
+def case11_several_frames(tmp_path):
+    three = (solid(RED), solid(BLUE), solid((0, 255, 0)))
+    moving = {f"crack/{kind}.{kind}": frames(kind, *three) for kind in ("gif", "tiff", "png", "webp")}
+    others = {"crack/phone.jpg": frames("MPO", *three[:2]), "crack/still.gif": encoded(solid(BLUE), "GIF")}
+    found = ingested(tree(tmp_path / "in", moving | others), tmp_path / "out")
+    expected = {"crack/phone.jpg": fixed("mpo"), "crack/still.gif": OK}
+    assert reasons(found.rows) == expected | dict.fromkeys(moving, bad("multi_frame"))
+    assert near(found.pixels["crack/phone.jpg"], RED)
+
+
+def case12_colour_profile(tmp_path):
+    data = encoded(solid(RED), icc_profile=swapped_profile())
+    assert by_profile(data) == BLUE  # it would show
+    files = {"crack/a.png": data, "crack/b.png": encoded(solid((250, 9, 9)), icc_profile=b"no profile at all")}
+    found = ingested(tree(tmp_path / "in", files), tmp_path / "out")
+    assert set(reasons(found.rows).values()) == {OK}
+    assert near(found.pixels["crack/a.png"], RED, 0)
+
+
+def case13_same_picture_twice(tmp_path):
+    root = tmp_path / "in"
+    for i in range(12):
+        label = "crack" if i % 2 else "oil"
+        tree(root, {f"a/{label}/{i}.png": picture(i), f"b/{label}/again{i}.png": picture(i)})
+    tree(root, {"b/oil/own.png": picture(50), "a/oil/mixed.png": picture(51), "b/crack/mixed.png": picture(51)})
+    found = ingested(root, tmp_path / "out", site={"rule": "folder"})
+    firsts = [row for path, row in found.rows.items() if path in found.splits]
+    assert len({row.sha256 for row in firsts}) == len(firsts) == 13
+    assert set(found.splits.values()) == {"train", "val", "test"}
+    assert sum(row.reason == "duplicate" for row in found.rows.values()) == 12
+    assert found.rows["b/oil/again4.png"].detail == "same bytes as a/oil/4.png"
+    assert all(found.rows[path].reason == "duplicate_conflict" for path in ("a/oil/mixed.png", "b/crack/mixed.png"))
+    root = tree(tmp_path / "given", {f"{split}/oil/{n}.png": picture(n) for n, split in enumerate(("train", "test"))})
+    tree(root, {"train/oil/leak.png": picture(1)})  # the bytes of the test image
+    given = ingested(root, tmp_path / "out2", split={"scheme": "given", "val": 0})
+    assert given.splits == {"train/oil/0.png": "train", "test/oil/1.png": "test"}
+
+
+def case14_system_files(tmp_path):
+    hidden = ("crack/Thumbs.db", "crack/.DS_Store", "crack/._a.jpg", ".git/b.png")
+    root = tree(tmp_path / "in", {"crack/a.jpg": JPEG, "crack/a.json": b"{}"} | dict.fromkeys(hidden, b"\0\1"))
+    found = ingested(root, tmp_path / "out", max_bad_share=0)  # ignored is not quarantined
+    expected = {"crack/a.jpg": OK, "crack/a.json": ("ignored", "other")}
+    assert reasons(found.rows) == expected | dict.fromkeys(hidden, ("ignored", "hidden"))
+
+
+def case15_sizes(tmp_path):
+    sizes = {"wide": (300, 17), "tall": (16, 200), "same": (32, 32), "low": (40, 15), "dot": (1, 1)}
+    files = {f"crack/{name}.png": picture(i, *size) for i, (name, size) in enumerate(sizes.items())}
+    root = tree(tmp_path / "in", files)
+    found = ingested(root, tmp_path / "out")
+    small = {"low", "dot"}
+    assert reasons(found.rows) == {f"crack/{name}.png": bad("too_small") if name in small else OK for name in sizes}
+    assert {(row.width, row.height) for row in found.rows.values()} == set(sizes.values())
+    assert {pixels.shape for pixels in found.pixels.values()} == {(32, 32, 3)}
+    assert ingested(root, tmp_path / "out2", min_side=15).rows["crack/low.png"].status == "ok"

@@ -1,0 +1,172 @@
+"""Label-mask training (C-Tran) and FedLGT's guide against loops, on narrow networks (acceptance tests 2, 3, 8)."""
+
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, normalize
+
+from models.build import new_model
+from models.errors import UserError
+from models.registry import NETWORKS, Problem
+from models.settings import ModelSettings
+from models.stochastic import use_generator
+from tasks.client.objectives import Guide, Scene
+from tasks.client.objectives.label_mask import fedlgt, label_mask_training
+from tasks.client.objectives.label_mask.label_states import draw_known_states
+from tasks.client.objectives.label_mask.shared import evaluating
+from tasks.core.store import state_digest
+
+CLASSES = 6
+WITH_STATES = ("fmman", "fedlgt", "ctran")
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def network(seed, name="fedlgt"):
+    settings = ModelSettings(name=name, backbone={"width": 0.125}, fmman={"layers": 1, "heads": 2, "dropout": 0.0})
+    table, words = (normalize(torch.randn(n, 64, generator=generator(n))) for n in (CLASSES, 2))
+    problem = Problem(tuple(f"label {i}" for i in range(CLASSES)), 32, table, words)
+    model = new_model(settings, problem, generator(seed))
+    use_generator(model, generator(seed))
+    return model.eval()
+
+
+def guide(seed, name="fedlgt"):
+    return Guide(network(seed, name).requires_grad_(False))
+
+
+def data(batch=4):
+    images = torch.rand(batch, 3, 32, 32, generator=generator(20))
+    return images, (torch.rand(batch, CLASSES, generator=generator(21)) < 0.5).to(torch.uint8)
+
+
+def step_of(module, model, guides=(), own=None, **settings):
+    return module.make(Scene(model, tuple(guides), own, module.Settings(**settings), generator(5), data()[1]))
+
+
+def restated(model, states):
+    """Binary cross entropy of the unknown labels, label by label: (sum, how many)."""
+    images, targets = data()
+    logits = model.head(model.encode_image(images), states).logits
+    pairs = [(n, c) for n in range(len(images)) for c in range(CLASSES) if states[n, c] == -1]
+    losses = [binary_cross_entropy_with_logits(logits[n, c], targets[n, c].float()) for n, c in pairs]
+    return torch.stack(losses).sum(), len(losses)
+
+
+def guided_states(entry, eps, images=None):
+    """What the guide leaves of the drawn states, image by image and label by label."""
+    states = draw_known_states(data()[1], generator(5), 0.75)
+    p = torch.sigmoid(entry.model(data()[0]))
+    for n in range(len(states) if images is None else images):
+        for c in range(CLASSES):
+            if 0.5 - eps <= p[n, c].item() <= 0.5 + eps:
+                states[n, c] = -1
+    return states
+
+
+@pytest.mark.parametrize("name", WITH_STATES)
+@pytest.mark.parametrize(("reduction", "scale"), [("sum", 1), ("mean", 4)])
+def test_label_mask_training_sums_the_unknown_labels(name, reduction, scale):
+    model = network(1, name)
+    out = step_of(label_mask_training, model, loss_reduction=reduction)(*data())
+    states = draw_known_states(data()[1], generator(5), 0.75)
+    expected, count = restated(model, states)
+    assert out.total.item() == pytest.approx(expected.item() / scale, rel=1e-5)
+    assert out.sums["classification"][0].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert out.sums["classification"][1] == count < 4 * CLASSES
+    assert torch.allclose(out.features, model.head(model.encode_image(data()[0]), states).z, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", WITH_STATES)
+def test_a02_the_guide_masks_what_it_is_unsure_of(name):
+    model, entry = network(1, name), guide(6, name)
+    out = step_of(fedlgt, model, [entry], eps=0.05)(*data())
+    states = guided_states(entry, 0.05)
+    drawn = draw_known_states(data()[1], generator(5), 0.75)
+    assert (states != drawn).any() and (states != -1).any(), "the case shows nothing"
+    expected, count = restated(model, states)
+    assert out.total.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert out.sums["classification"][1] == count
+
+
+def test_fedlgts_code_masks_the_first_image_of_a_batch_only():
+    model, entry = network(1), guide(3)
+    out = step_of(fedlgt, model, [entry], eps=0.2, guide_scope="first")(*data())
+    expected, count = restated(model, guided_states(entry, 0.2, images=1))
+    assert out.total.item() == pytest.approx(expected.item(), rel=1e-5) and out.sums["classification"][1] == count
+    assert count < step_of(fedlgt, model, [entry], eps=0.2)(*data()).sums["classification"][1]
+
+
+def test_the_guide_is_the_own_groups_prototype():
+    model, guides = network(1), [guide(2), guide(3)]
+    alone = [step_of(fedlgt, model, [entry], eps=0.05)(*data()).total for entry in guides]
+    chosen = [step_of(fedlgt, model, guides, own, eps=0.05)(*data()).total for own in (0, 1)]
+    assert alone == chosen and alone[0] != alone[1]
+
+
+def test_a_guide_that_is_sure_of_everything_leaves_label_mask_training():
+    model, entry = network(1), guide(3)
+    entry.model.readout.bias.add_(20.0)
+    assert step_of(fedlgt, model, [entry])(*data()).total == step_of(label_mask_training, model)(*data()).total
+
+
+def test_a03_without_unknown_labels_the_loss_is_zero_and_gradients_are_finite(monkeypatch):
+    monkeypatch.setattr(
+        "tasks.client.objectives.label_mask.label_states.draw_known_states", lambda targets, *_: targets.long()
+    )
+    model = network(1)
+    out = step_of(label_mask_training, model)(*data())
+    out.total.backward()
+    assert out.total == 0.0 and out.sums["classification"][1] == 0.0
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_a08_the_guide_stays_as_it_is_and_batchnorm_sees_each_batch_once():
+    model, entry = network(1).train(), guide(3)
+    before = state_digest(entry.model.state_dict())
+    step_of(fedlgt, model, [entry], eps=0.05)(*data()).total.backward()
+    assert state_digest(entry.model.state_dict()) == before
+    assert {int(v) for n, v in model.state_dict().items() if n.endswith("num_batches_tracked")} == {1}
+
+
+@pytest.mark.parametrize("name", ["fedlgt", "ctran"])
+def test_a_few_steps_lower_the_loss(name):
+    model = network(1, name).train()
+    optimiser, (images, targets) = torch.optim.Adam(model.parameters(), 3e-3), data(8)
+    step = step_of(fedlgt, model, [guide(1, name)], known_share=0.0)  # no known labels: the same task in every step
+    losses = []
+    for _ in range(15):
+        optimiser.zero_grad()
+        loss = step(images, targets)
+        loss.total.backward()
+        optimiser.step()
+        losses.append(loss.total.item())
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_networks_without_states_are_refused():
+    plain = new_model(ModelSettings(name="resnet18", backbone={"width": 0.125}), Problem(("a",), 32), generator())
+    for module in (label_mask_training, fedlgt):
+        name = "fedlgt" if module is fedlgt else "lmt"
+        with pytest.raises(UserError, match=rf"objective {name} needs a network with label states(?s:.)*ctran"):
+            step_of(module, plain, [Guide(plain)])
+
+
+def test_the_networks_name_their_losses():
+    assert [NETWORKS[name].objectives[0] for name in WITH_STATES] == ["fmman", "fedlgt", "lmt"]
+    assert all({"lmt", "fedlgt"} <= set(NETWORKS[name].objectives) for name in WITH_STATES)
+    assert (
+        label_mask_training.guides_needed(label_mask_training.Settings()) == "none"
+        and fedlgt.guides_needed(fedlgt.Settings()) == "own"
+    )
+
+
+def test_evaluating_gives_every_module_its_mode_back():
+    model = network(1).train()
+    model.backbone.bn1.eval()
+    modes = [module.training for module in model.modules()]
+    with pytest.raises(ZeroDivisionError), evaluating(model):
+        assert not any(module.training for module in model.modules())
+        raise ZeroDivisionError
+    assert [module.training for module in model.modules()] == modes

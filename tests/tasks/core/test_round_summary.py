@@ -1,0 +1,110 @@
+"""The numbers that tracking and report take from a round, checked by hand."""
+
+import math
+
+from tasks.core.names import metric_part, metric_parts
+from tasks.core.records import ModelRef, RoundRecord, Update
+from tasks.core.round_summary import (
+    best_round,
+    client_losses,
+    client_quality,
+    last_scored,
+    round_metrics,
+    spread,
+    worst_decile,
+)
+from tasks.tracking.settings import best_tags
+from tests.support.fabricated import fabricated_record
+
+
+def test_worst_decile_by_hand():
+    # 11 values: the worst tenth is ceil(1.1) = 2 of them, 11 and 10
+    assert worst_decile([float(value) for value in range(1, 12)]) == 10.5
+    assert worst_decile([3.0, math.nan]) == 3.0
+    assert math.isnan(worst_decile([]))
+    assert worst_decile([float(value) for value in range(1, 12)], low_is_worst=True) == 1.5
+
+
+def test_spread_by_hand():
+    found = spread([1.0, math.nan, 3.0])
+    assert found == {"mean": 2.0, "std": 1.0, "worst_decile": 3.0, "min": 1.0, "max": 3.0, "count": 2.0}
+    assert spread([1.0, 3.0], low_is_worst=True)["worst_decile"] == 1.0
+    nothing = spread([math.nan])
+    assert nothing.pop("count") == 0 and all(math.isnan(value) for value in nothing.values())
+
+
+def test_rounds_that_were_not_scored_are_passed_over():
+    records = [fabricated_record(number) for number in (1, 2, 3, 4)]
+    records[1].metrics["macro_ap"] = 0.99
+    for record in (records[0], records[2], records[3]):
+        record.metrics, record.per_class, record.per_site = {}, {}, {}
+    assert (best_round(records), last_scored(records).round) == (2, 2)
+    metrics = round_metrics(records[2])
+    assert not any(name.startswith(("macro", "class/", "site/", "client/")) for name in metrics)
+    assert metrics["round"] == 3 and metrics["total/bytes_up"] > 0 and metrics["clients/answered"] == 9
+    tags: dict[str, str] = {}
+    for record in records:
+        tags |= best_tags(tags, record)
+    assert tags["fedscene.best_round"] == "2"
+    unscored = [records[0], records[2]]
+    assert (best_round(unscored), last_scored(unscored).round) == (3, 3)
+
+
+def test_distributions_over_clients_reach_mlflow():
+    record = fabricated_record(1)
+    record.metrics |= {"client/macro_ap/mean": 0.4, "client/macro_ap/worst_decile": 0.1}
+    metrics = round_metrics(record)
+    assert (metrics["client/macro_ap/mean"], metrics["client/macro_ap/worst_decile"]) == (0.4, 0.1)
+
+
+def test_a_clients_quality_is_that_on_its_own_images_where_it_has_any():
+    record = RoundRecord(1, ModelRef("m", "d", 1))
+    record.per_client = {
+        "a": {"macro_ap": 0.5, "pooled_macro_ap": 0.9},
+        "b": {"pooled_macro_ap": 0.7},
+        "c": {"macro_ap": math.nan, "pooled_macro_ap": 0.9},
+    }
+    assert client_quality(record) == {"a": 0.5, "b": 0.7}
+
+
+def test_client_losses_are_means_of_the_last_stage():
+    def update(client: str, sums: dict) -> Update:
+        return Update(client, ModelRef("u", "d", 1), 1, 1, sums, 0.1)
+
+    record = RoundRecord(
+        1,
+        ModelRef("m", "d", 1),
+        updates={
+            1: [update("a", {"classification": (9.0, 1.0)})],
+            3: [update("a", {"classification": (1.0, 2.0)}), update("b", {"classification": (6.0, 4.0)})],
+        },
+    )
+    assert client_losses(record) == {"classification": {"a": 0.5, "b": 1.5}}
+    metrics = round_metrics(record)
+    assert metrics["client_loss/stage3/classification/mean"] == 1.0
+    assert metrics["client_loss/stage3/classification/std"] == 0.5
+    assert metrics["client_loss/stage3/classification/worst_decile"] == 1.5
+    assert metrics["client_loss/stage1/classification/mean"] == 9.0
+
+
+def test_round_metrics_names_sizes_and_totals():
+    metrics = round_metrics(fabricated_record(3))  # client-03 is out, so nine answer and sit in three clusters
+    assert (metrics["clients/participants"], metrics["clients/answered"], metrics["clients/dropped"]) == (10, 9, 1)
+    assert [metrics[f"clusters/{k}/size"] for k in range(3)] == [3, 3, 3]
+    assert metrics["total/bytes_up"] == 2 * 9 * 400_000 == metrics["stage/train/bytes_up"] * 2
+    assert metrics["total/seconds"] == 4 + 5 + 6 + 7
+    assert metrics["round"] == 3
+
+
+def test_names_that_mlflow_refuses_are_changed_and_never_merged():
+    names = ["rust%", "rust?", "rust_", "Rust_", "绝缘子 1", "x" * 300, "x" * 301, "..", ""]
+    record = fabricated_record(1, classes=names)
+    metrics = round_metrics(record)
+    parts = metric_parts(names)
+    for name in names:  # a key is its name's own, whatever comes before it and which others there are
+        found = {
+            key.rsplit("/", 1)[1]: value for key, value in metrics.items() if key.startswith(f"class/{parts[name]}/")
+        }
+        assert found == record.per_class[name]
+        assert round_metrics(fabricated_record(1, classes=[name]))[f"class/{metric_part(name)}/support"] >= 0
+    assert parts["绝缘子 1"] == "绝缘子 1" and max(map(len, metrics)) <= 250
