@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from tasks.client.objectives.label_mask.fmman import Settings
 from tasks.client.objectives.label_mask.label_states import (
     draw_known_states,
     mask_uncertain,
