@@ -1,11 +1,11 @@
 """Ingest against a bare Pillow loop: images a second, as a ratio measured in one run.
 
     python benchmarks/ingest.py --images 2000 --side 640
-    python benchmarks/ingest.py --images 100000 --side 64 --keep pictures
+    python benchmarks/ingest.py --images 100000 --side 64 --keep images
 
 The bare loop opens, decodes (at full size) and resizes every file with Pillow, in as many processes as the ingest, and
 keeps nothing. The ingest also hashes files, checks them, finds duplicates, splits, and writes the data set. Which of
-the two runs first alternates; the pictures are drawn (set ``scrap``) and saved as JPEG, quality 85.
+the two runs first alternates; the images are drawn (set ``scrap``) and saved as JPEG, quality 85.
 """
 
 import argparse
@@ -26,19 +26,19 @@ from PIL import Image
 def draw_site(folder: Path, number: int, images: int, side: int) -> None:
     """Draws a part of the images, a folder per class; 64-pixel drawings are enlarged to ``side``, with noise."""
     from tasks.data.synthetic import scrap
-    from tasks.data.synthetic.settings import RenderedSettings
+    from tasks.data.synthetic.settings import SyntheticSettings
 
-    settings, site = RenderedSettings(set="scrap", images=10**6, sites=8), f"site-{number + 1}"
+    settings, site = SyntheticSettings(set="scrap", images=10**6, sites=8), f"site-{number + 1}"
     labels = scrap.draw_labels(settings, 1, site, images).argmax(axis=1)
     rng = np.random.default_rng(number)
     for i, label in enumerate(labels):
-        picture = Image.fromarray(scrap.draw(settings, 1, site, i, 64))
+        image = Image.fromarray(scrap.draw(settings, 1, site, i, 64))
         if side != 64:
-            large = np.asarray(picture.resize((side, side * 3 // 4)), dtype=np.int16)
-            picture = Image.fromarray((large + rng.integers(-12, 13, large.shape)).clip(0, 255).astype(np.uint8))
+            large = np.asarray(image.resize((side, side * 3 // 4)), dtype=np.int16)
+            image = Image.fromarray((large + rng.integers(-12, 13, large.shape)).clip(0, 255).astype(np.uint8))
         path = folder / scrap.CLASSES[label] / f"{number}-{i:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture.save(path, quality=85)
+        image.save(path, quality=85)
 
 
 def bare(paths: list[str], size: int) -> int:
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="draw into this folder and leave it; use what is there")
     options = parser.parse_args()
     workers = len(os.sched_getaffinity(0))
-    folder = (options.keep or Path(tempfile.mkdtemp())) / "pictures"
+    folder = (options.keep or Path(tempfile.mkdtemp())) / "images"
     if not folder.is_dir():
         parts = [options.images // 8 + (i < options.images % 8) for i in range(8)]
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:

@@ -99,7 +99,7 @@ def federate(
         def work() -> Summary:
             return _federate(settings, run, engine, out, tags or {}, progress)
 
-        if settings.federation.engine == "direct":
+        if settings.federation.engine == "local":
             with stopping_on_interrupt():
                 return work()
         title = f"{settings.federation.rounds} rounds of {settings.method.name} with {settings.model.name}"
@@ -121,7 +121,7 @@ def _federate(
         records = _rounds(settings, run, engine, tracker, progress, records)
         report = run.root / "report"
         progress.stage(0, "report", 0)
-        engine.run("sample-pictures", "score pictures for the report", run.context, records[-1].model)
+        engine.run("sample-predictions", "score images for the report", run.context, records[-1].model)
         engine.run("report", "report", run.root, report, settings.report)
         finished = True
     finally:
@@ -186,7 +186,7 @@ def _scored_end(settings: Settings, run: Run, engine: Engine, progress: Progress
         return record
     progress.stage(record.round, "evaluate", 0)
     store = run.context.open_store()
-    gone = [ref.uri for ref in record.overlays.values() if not store.holds(ref)]
+    gone = [ref.uri for ref in record.personal_states.values() if not store.holds(ref)]
     if gone:
         raise UserError(
             f"round {record.round} was not scored when it was made, and the clients' own models of it are gone",
@@ -217,7 +217,7 @@ def one_round(
     """
     fed.record.model = run_round(fed, start)
     fed.record.server_state = fed.server_state
-    fed.record.overlays = dict(fed.overlays)
+    fed.record.personal_states = dict(fed.personal_states)
     if fed.number % fed.context.evaluation.every == 0 or fed.number == rounds:
         fed.progress.stage(fed.number, "evaluate", 0)
         score(fed.engine, fed.context, fed.record, fed.clients)
@@ -228,6 +228,6 @@ def one_round(
 def score(engine: Engine, context: RunContext, record: RoundRecord, clients: Mapping[str, int]) -> None:
     """Evaluates a round's global model, or the clients' own ones, and puts the result into its record."""
     title = f"round {record.round}: evaluate global model"
-    result = engine.run("evaluate", title, context, record.model, record.overlays, clients)
+    result = engine.run("evaluate", title, context, record.model, record.personal_states, clients)
     record.metrics, record.per_class = result["metrics"], result.get("per_class", {})
     record.per_site, record.per_client = result.get("per_site", {}), result.get("per_client", {})

@@ -59,10 +59,10 @@ def write_report(
     """A run's report, by the run's own settings unless others are given; returns the rounds that it is about."""
     from tasks.core.round_summary import load_records
     from tasks.report.report import rounds_asked
-    from tasks.report.sample_predictions import report_with_pictures
+    from tasks.report.sample_predictions import report_with_predictions
 
     rounds = rounds or rounds_asked(root)
     into_run = out.resolve().is_relative_to(root.resolve())
     with locked(root, "wait for it, or write elsewhere: --out FOLDER") if into_run else contextlib.nullcontext():
-        report_with_pictures(root, out, settings or read_run(root).report, rounds)
+        report_with_predictions(root, out, settings or read_run(root).report, rounds)
         return load_records(root, rounds)

@@ -6,17 +6,17 @@ import torch
 from torch import nn
 
 from models.classifiers.backbones import Backbone, load_backbone_weights
-from models.initializers import StartValues, he_fan_out, uniform_fan_in
-from models.registry import NETWORKS, Problem
+from models.initializers import Initializers, he_fan_out, uniform_fan_in
+from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 from models.timm_settings import FAMILIES
 
-DEFAULT = StartValues(conv=he_fan_out, linear=uniform_fan_in)
+DEFAULT = Initializers(conv=he_fan_out, linear=uniform_fan_in)
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d)
 NORM = (*BATCH_NORM, nn.LayerNorm, nn.GroupNorm)
 
 
-def build_model(settings: ModelSettings, problem: Problem) -> nn.Module:
+def build_model(settings: ModelSettings, problem: ModelSpec) -> nn.Module:
     """Build the network that ``settings.name`` names, on the CPU.
 
     Its weights are PyTorch's own start values from the global generator: call ``initialise``,
@@ -39,7 +39,7 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
     - linear layers: weight and bias uniform within 1 / sqrt(fan_in) (C-Tran);
     - BatchNorm, LayerNorm and GroupNorm: weight 1, bias 0; running mean 0, variance 1, counter 0;
     - modules with parameters of their own bring ``initialise_parameters(generator)``;
-    - a module with an attribute ``start_values`` (``models.initializers.StartValues``) has other rules for itself and
+    - a module with an attribute ``initializers`` (``models.initializers.Initializers``) has other rules for itself and
       all modules within: timm's networks, attention's queries, keys and values, XueSGCN's graph convolutions.
 
     Constants outside the state dict (label table, ImageNet's mean) stay as they are. A parameter or a buffer of the
@@ -53,17 +53,17 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
     assert not left, f"no start values for {sorted(left)}"
 
 
-def _initialise_within(module: nn.Module, prefix: str, rules: StartValues, generator: torch.Generator) -> set[str]:
+def _initialise_within(module: nn.Module, prefix: str, rules: Initializers, generator: torch.Generator) -> set[str]:
     """Set the module and all within it by ``rules``; the names of the tensors that got values."""
-    own = getattr(module, "start_values", rules)
-    assert isinstance(own, StartValues), f"start_values of {prefix or 'the model'} is no set of rules"
+    own = getattr(module, "initializers", rules)
+    assert isinstance(own, Initializers), f"initializers of {prefix or 'the model'} is no set of rules"
     done = {prefix + name for name in _initialise_module(module, own, generator)}
     for name, child in module.named_children():
         done |= _initialise_within(child, f"{prefix}{name}.", own, generator)
     return done
 
 
-def _initialise_module(module: nn.Module, rules: StartValues, generator: torch.Generator) -> set[str]:
+def _initialise_module(module: nn.Module, rules: Initializers, generator: torch.Generator) -> set[str]:
     """Set the module's own parameters and buffers; the names of those that a rule is known for."""
     own_rule = getattr(module, "initialise_parameters", None)
     if isinstance(module, nn.Conv2d):
@@ -100,7 +100,7 @@ def check_weights(settings: ModelSettings, image_size: int) -> None:
     if not settings.weight_files:
         return
     plain = settings.name if settings.name in FAMILIES else "resnet18"
-    model = build_model(settings.model_copy(update={"name": plain}), Problem(("any",), image_size))
+    model = build_model(settings.model_copy(update={"name": plain}), ModelSpec(("any",), image_size))
     _load(model, settings)
 
 
@@ -111,7 +111,7 @@ def _load(model: nn.Module, settings: ModelSettings) -> None:
         load_backbone_weights(backbone, path)
 
 
-def new_model(settings: ModelSettings, problem: Problem, generator: torch.Generator) -> nn.Module:
+def new_model(settings: ModelSettings, problem: ModelSpec, generator: torch.Generator) -> nn.Module:
     """Build, initialise and, where the settings name a file for it, load the backbone: the round-0 model.
 
     Raises:

@@ -7,7 +7,7 @@ _LONGEST, _MOST = 600, 40  # letters of a line, and lines: a message fits a scre
 
 
 def shortened(value: object) -> str:
-    """A value as a message shows it: a cell of a table may hold a picture, a list thousands of names."""
+    """A value as a message shows it: a cell of a table may hold a image, a list thousands of names."""
     lines = str(value).split("\n")
     kept = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ... ({len(line)} letters)" for line in lines[:_MOST]]
     return "\n".join(kept + [f"    ... and {len(lines) - _MOST} lines more"] * (len(lines) > _MOST))

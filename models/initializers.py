@@ -18,7 +18,7 @@ TRUNCATED_AT_TWO = 0.87962566103423978  # deviation of a standard normal that is
 
 
 @dataclass(frozen=True)
-class StartValues:
+class Initializers:
     """The rules of one network or of a part of it.
 
     Attributes:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ModelSpec:
     """What a network is built for, besides its settings.
 
     Attributes:
@@ -55,7 +55,7 @@ NETWORKS: dict[str, Network] = {
     "fmman": Network(
         module="models.label_aware.fmman",
         title="Multi-stage attention network (Zhong, Jiang et al., J. Low Power Electron. Appl. 2025, 15(3), 46)",
-        objectives=("fmman", "fedlgt", "lmt", "bce"),
+        objectives=("fmman", "fedlgt", "label_mask_training", "bce"),
         cluster_prefix=FIRST_LAYER,
         needs_labels=True,
         needs_state_words=True,
@@ -63,7 +63,7 @@ NETWORKS: dict[str, Network] = {
     "fedlgt": Network(
         module="models.label_aware.fedlgt",
         title="FedLGT's label transformer with frozen embeddings (Liu et al., AAAI 2024)",
-        objectives=("fedlgt", "lmt", "fmman", "bce"),
+        objectives=("fedlgt", "label_mask_training", "fmman", "bce"),
         cluster_prefix=FIRST_LAYER,
         needs_labels=True,
         needs_state_words=True,
@@ -71,7 +71,7 @@ NETWORKS: dict[str, Network] = {
     "ctran": Network(
         module="models.label_aware.ctran",
         title="C-Tran, label and state embeddings learnt (Lanchantin et al., CVPR 2021)",
-        objectives=("lmt", "fedlgt", "bce"),
+        objectives=("label_mask_training", "fedlgt", "bce"),
         cluster_prefix=FIRST_LAYER,
     ),
     "resnet18": Network(

@@ -48,9 +48,9 @@ class BackboneSettings(Section):
 class LabelSettings(Section):
     """Where the frozen label embeddings come from."""
 
-    source: Literal["lexical", "clip", "file"] = Field(
-        default="lexical",
-        description="lexical: from the letters of the label names, no download, no meaning beyond the spelling; "
+    source: Literal["hash", "clip", "file"] = Field(
+        default="hash",
+        description="hash: from the letters of the label names, no download, no meaning beyond the spelling; "
         "clip: CLIP's text encoder, as the papers do (needs clip_checkpoint); file: your own vectors.",
     )
     prompt: str = Field(

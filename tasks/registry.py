@@ -46,7 +46,7 @@ class Policy:
         return function
 
 
-CATALOGUE: dict[str, Policy] = {
+TASKS: dict[str, Policy] = {
     "initialise-model": Policy("tasks.server.initial_model:initial_model", "Draw or load the first global model."),
     "train-clients": Policy(
         "tasks.client.chunk:train_clients",
@@ -102,10 +102,10 @@ CATALOGUE: dict[str, Policy] = {
     ),
     "dvc-stage": Policy("tasks.versioning.dvc:repro", "Bring one DVC stage up to date."),
     "dvc-record": Policy("tasks.versioning.dvc:commit", "Record the outputs of stages in dvc.lock."),
-    "sample-pictures": Policy(
-        "tasks.report.sample_predictions:sample_pictures", "Score the pictures that the report shows."
+    "sample-predictions": Policy(
+        "tasks.report.sample_predictions:sample_predictions", "Score the images that the report shows."
     ),
-    "report": Policy("tasks.report.sample_predictions:report_with_pictures", "Tables and pictures of a run."),
+    "report": Policy("tasks.report.sample_predictions:report_with_predictions", "Tables and images of a run."),
 }
 
 
@@ -152,7 +152,7 @@ def prefect_task(name: str) -> "Task":
     from prefect.cache_policies import NO_CACHE
 
     logging.getLogger("prefect.task_runs").addFilter(_no_timeout_note)
-    policy = CATALOGUE[name]
+    policy = TASKS[name]
     function = policy.load()
 
     @wraps(function)

@@ -37,7 +37,7 @@ def tiny_data(tmp_path_factory) -> TinyData:
     from tasks.data.partition import PartitionSettings, partition
 
     root = tmp_path_factory.mktemp("tiny")
-    ingest(IngestSettings(image_size=32, rendered={"images": 64, "sites": 3}), root / "dataset", seed=1)
+    ingest(IngestSettings(image_size=32, synthetic={"images": 64, "sites": 3}), root / "dataset", seed=1)
     partition(root / "dataset", PartitionSettings(scheme="iid", clients=4, min_size=4), root / "clients", seed=1)
     classes = tuple(load_dataset(root / "dataset").classes)
     return TinyData(root / "dataset", root / "clients", classes, tuple(load_clients(root / "clients").ids))

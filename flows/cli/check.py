@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tasks.data.ingest.settings import IngestSettings
 
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "soft_wrap": True}
-_MOST_ROWS = 15  # of a table in the terminal; audit.md has more
+_MAX_ROWS = 15  # of a table in the terminal; audit.md has more
 _TOLD = {"voc", "coco", "yolo", "table", "flair", "folder"}  # formats that settings of their own speak for
 _FILE_FIELDS = ("path", "status", "reason", "labels", "width", "height")
 
@@ -182,9 +182,9 @@ def _print_table(table: "Section", out: "Console") -> None:
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     for head in table.heads:
         drawn.add_column(Text(head), overflow="fold")
-    for row in table.rows[:_MOST_ROWS]:
+    for row in table.rows[:_MAX_ROWS]:
         drawn.add_row(*map(Text, row))
     out.print(f"{table.title}:", **_PLAIN)
     out.print(drawn)
-    if len(table.rows) > _MOST_ROWS:
-        out.print(f"  and {len(table.rows) - _MOST_ROWS} more", **_PLAIN)
+    if len(table.rows) > _MAX_ROWS:
+        out.print(f"  and {len(table.rows) - _MAX_ROWS} more", **_PLAIN)

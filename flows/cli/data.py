@@ -70,7 +70,7 @@ def partition(
     root: Root = Path("data"),
     as_json: Json = False,
 ) -> None:
-    """Say which client holds which training images; write clients/ with counts and pictures."""
+    """Say which client holds which training images; write clients/ with counts and images."""
     with user_errors(as_json):
         from flows.cli.show import show_differences
         from flows.run.data import partition_stage
@@ -85,7 +85,7 @@ def partition(
         everyone = len(summary["clients"]) + len(summary["dropped"]) + len(absent)
         for warning in filter(None, [absent_sites_line(absent, everyone), *summary["warnings"]]):
             console(False).print(f"warning: {warning}", **_PLAIN)
-        files = f"partition: {root / 'clients'}, pictures: label_client.png, client_sizes.png, cooccurrence.png in it"
+        files = f"partition: {root / 'clients'}, images: label_client.png, client_sizes.png, cooccurrence.png in it"
         console(False).print(files, **_PLAIN)
 
 
@@ -93,12 +93,12 @@ def partition(
 def show(
     root: Root = Path("data"),
     sheets: Annotated[Path | None, typer.Option("--sheets", help="Folder to write to; default: ROOT/sheets.")] = None,
-    per_site: Annotated[int, typer.Option("--per-site", min=1, max=120, help="Pictures on a site's sheet.")] = 40,
+    per_site: Annotated[int, typer.Option("--per-site", min=1, max=120, help="Images on a site's sheet.")] = 40,
     site: Annotated[list[str] | None, typer.Option("--site", help="Sheet of this site only; may be repeated.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the sheets with the desktop's viewer.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Print how images and labels fall across sites and clients; write a sheet of sample pictures for each site."""
+    """Print how images and labels fall across sites and clients; write a sheet of sample images for each site."""
     with user_errors(as_json):
         from flows.cli.show import look, open_files, print_look
 

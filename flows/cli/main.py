@@ -130,7 +130,7 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write to; default: the run's report/.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run's report: tables per round, class and site, and pictures."""
+    """Write a run's report: tables per round, class and site, and images."""
     with user_errors(as_json):
         from flows.engine.environment import runs_root
         from flows.run.find import find_run

@@ -27,7 +27,7 @@ def replicate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; run nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run the missing rows of a paper's table; write it as Markdown, JSON and pictures, beside the printed figures.
+    """Run the missing rows of a paper's table; write it as Markdown, JSON and images, beside the printed figures.
 
     Run it again to go on. Tables share rows: a run that another table made is not made again. Ends with 1 if a row
     failed; the table then says why.

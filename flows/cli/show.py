@@ -1,6 +1,6 @@
 """What ``fedscene data show`` prints and writes: how images and labels fall across sites and clients, in short tables.
 
-The whole tables are in ``heterogeneity.md`` beside the pictures.
+The whole tables are in ``heterogeneity.md`` beside the images.
 """
 
 import statistics
@@ -18,9 +18,9 @@ from rich.text import Text
 from models.errors import UserError
 from tasks.core.names import file_name, visible_name
 
-_MOST_SHEETS, _MOST_WINDOWS = 20, 5
-_MOST_ROWS, _MOST_COLUMNS = 20, 8  # clients that a table shows one by one: as rows, as columns
-_SEED = 0  # of the choice of sample pictures
+_MAX_SHEETS, _MAX_WINDOWS = 20, 5
+_MAX_ROWS, _MAX_COLUMNS = 20, 8  # clients that a table shows one by one: as rows, as columns
+_SEED = 0  # of the choice of sample images
 
 
 def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -30,12 +30,12 @@ def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> d
         root: Folder of ``dataset/`` and, if it was partitioned, ``clients/``; or a partition's folder beside the
             data set, where there are several.
         sheets: Folder to write to; files of the same names are replaced.
-        per_site: Pictures on a sheet.
+        per_site: Images on a sheet.
         only: Sites that get a sheet; default: the 20 with the most images.
 
     Returns:
         ``sites``: ``heterogeneity.statistics`` by site, all splits; ``partition``: what ``clients.json``
-        holds, or ``None``; ``sheets``: site -> file; ``figures``: folder of the sites' pictures and tables;
+        holds, or ``None``; ``sheets``: site -> file; ``figures``: folder of the sites' images and tables;
         ``source_change``: how the source differs from what the data set was made from, "" if it does not.
 
     Raises:
@@ -64,7 +64,7 @@ def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> d
             found=", ".join(map(visible_name, unknown)),
         )
     by_size = sorted(ids, key=lambda site: (-sizes[site], site))
-    written = {site: sheets / f"{file_name(site)}.png" for site in (only or by_size[:_MOST_SHEETS])}
+    written = {site: sheets / f"{file_name(site)}.png" for site in (only or by_size[:_MAX_SHEETS])}
     for site, path in written.items():
         sample_sheet(dataset, site, per_site, _SEED, path)
     figures = sheets / "by-site"
@@ -107,7 +107,7 @@ def print_look(found: dict[str, Any], out: Console) -> None:
         _say(out, f"sheets of {len(found['sheets'])} of {len(sites['clients'])} sites (--site NAME for another):")
     for site, path in found["sheets"].items():
         _say(out, f"sheet of {visible_name(site)}: {path}")
-    _say(out, f"by site, pictures and whole tables: {found['figures']}")
+    _say(out, f"by site, images and whole tables: {found['figures']}")
 
 
 def show_differences(figures: dict[str, Any], what: str, out: Console, labels: bool = True) -> None:
@@ -123,11 +123,11 @@ def show_differences(figures: dict[str, Any], what: str, out: Console, labels: b
 
     owners = figures["clients"]
     rows = difference_rows(figures)
-    if len(rows) > _MOST_ROWS:
+    if len(rows) > _MAX_ROWS:
         distances = [entry["js_distance"] for entry in owners.values()]
-        far = sorted(range(len(rows)), key=lambda row: -distances[row])[:_MOST_ROWS]
+        far = sorted(range(len(rows)), key=lambda row: -distances[row])[:_MAX_ROWS]
         rows = [rows[row] for row in far]
-        title = f"How the {what}s differ: the {_MOST_ROWS} of {len(owners)} whose labels are farthest from all"
+        title = f"How the {what}s differ: the {_MAX_ROWS} of {len(owners)} whose labels are farthest from all"
     else:
         title = f"How the {what}s differ"
     _print_table(out, title, [what, *HEADS], rows)
@@ -140,7 +140,7 @@ def show_differences(figures: dict[str, Any], what: str, out: Console, labels: b
 def _print_labels(owners: dict[str, Any], what: str, out: Console) -> None:
     """A row per label; a column per client, or, for many clients, columns that sum them up."""
     names = list(next(iter(owners.values()))["labels"])
-    if len(owners) <= _MOST_COLUMNS:
+    if len(owners) <= _MAX_COLUMNS:
         heads = ["label", *(f"{visible_name(owner)} ({entry['images']})" for owner, entry in owners.items())]
         rows = [[visible_name(name), *(str(entry["labels"][name]) for entry in owners.values())] for name in names]
         _print_table(out, f"Images with each label, by {what}", heads, rows)
@@ -177,7 +177,7 @@ def _say(out: Console, line: str) -> None:
 def open_files(found: dict[str, Any], out: Console) -> None:
     """Opens the sheets with the desktop's viewer, or their folder when they are more than five."""
     files = list(found["sheets"].values())
-    for target in files if len(files) <= _MOST_WINDOWS else [str(Path(files[0]).parent)]:
+    for target in files if len(files) <= _MAX_WINDOWS else [str(Path(files[0]).parent)]:
         if typer.launch(target) != 0:
             _say(out, f"there is no viewer here; open {target} yourself")
             return

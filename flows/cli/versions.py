@@ -54,8 +54,8 @@ def add(
             out.print(f"{added.left_out} files are not versioned: a .dvcignore keeps them out", **_PLAIN)
         for line in changes:
             out.print(f"{PARAMS}: {line}", **_PLAIN)
-        if settings.ingest.source == "rendered":
-            out.print("ingest.source is rendered, which reads no files: set it, or add again with --format", **_PLAIN)
+        if settings.ingest.source == "synthetic":
+            out.print("ingest.source is synthetic, which reads no files: set it, or add again with --format", **_PLAIN)
         out.print(f"keep this version:  {commit}\nthen:  dvc repro", **_PLAIN)
 
 

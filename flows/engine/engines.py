@@ -11,7 +11,7 @@ from flows.engine.prefect_server import require_server
 from models.errors import UserError
 from tasks.client.train import stop_training
 from tasks.core.names import visible
-from tasks.registry import CATALOGUE, prefect_task, refused_state, worth_retrying
+from tasks.registry import TASKS, prefect_task, refused_state, worth_retrying
 
 Result = TypeVar("Result")
 Call = tuple[str, tuple]  # title, arguments
@@ -51,7 +51,7 @@ class Engine(Protocol):
         ...
 
 
-class DirectEngine:
+class LocalEngine:
     """Runs tasks in threads of this process, with the catalogue's retries.
 
     Args:
@@ -87,7 +87,7 @@ class DirectEngine:
 
     @staticmethod
     def _try(task: str, args: tuple) -> Outcome:
-        policy = CATALOGUE[task]
+        policy = TASKS[task]
         function = policy.load()
         for delay in (*policy.delays[: policy.retries], None):
             try:
@@ -131,7 +131,7 @@ class PrefectEngine:
 
 def make_engine(name: str, workers: int) -> Engine:
     """The engine that ``federation.engine`` names."""
-    return PrefectEngine() if name == "prefect" else DirectEngine(workers)
+    return PrefectEngine() if name == "prefect" else LocalEngine(workers)
 
 
 def in_flow(name: str, title: str, work: Callable[[], Result], workers: int = 1) -> Result:

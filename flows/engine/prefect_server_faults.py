@@ -12,8 +12,8 @@ from models.errors import UserError
 LOCKED_S = 10.0  # a running server holds its database for moments only
 FREE_BYTES = 20 << 20
 WITHOUT = {
-    "pipeline": "or without Prefect: federation.engine: direct in params.yaml, then dvc repro",
-    "": "or without Prefect: --set federation.engine=direct",
+    "pipeline": "or without Prefect: federation.engine: local in params.yaml, then dvc repro",
+    "": "or without Prefect: --set federation.engine=local",
 }
 # With its -wal and -shm, which SQLite would take for a new database's
 _AWAY = "mkdir -p '{home}/old' && mv '{home}/prefect.db'* '{home}/old' (only Prefect's list of runs), {without}"

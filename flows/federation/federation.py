@@ -15,7 +15,7 @@ from flows.federation.progress import Progress
 from models.errors import UserError
 from models.registry import NETWORKS
 from tasks.client.objectives import load_objective
-from tasks.client.regularisers import TermSpec, load_term
+from tasks.client.regularisers import RegulariserSpec, load_regulariser
 from tasks.client.train import TrainJob
 from tasks.core.context import RunContext
 from tasks.core.federation_settings import FederationSettings
@@ -39,7 +39,7 @@ class Federation:
 
     Attributes:
         server_state: The method's own tensors, kept with the round and handed to the next one; a round may set it.
-        overlays: Client id -> personal tensors (``model/<name>``), laid over the global model when it is scored;
+        personal_states: Client id -> personal tensors (``model/<name>``), laid over the global model when it is scored;
             empty: the global model is scored as it is.
     """
 
@@ -58,7 +58,7 @@ class Federation:
         self.context, self.settings, self.method = context, settings, method
         self.clients, self.engine, self.number, self.progress = clients, engine, number, progress
         self.server_state = server_state
-        self.overlays: dict[str, ModelRef] = {}
+        self.personal_states: dict[str, ModelRef] = {}
         self.record = RoundRecord(round=number, model=ModelRef("", "", 0), client_states=dict(states))
 
     def sample(self) -> list[str]:
@@ -82,13 +82,13 @@ class Federation:
         *,
         stage: int,
         name: str,
-        guides: Sequence[ModelRef] | None = None,
+        references: Sequence[ModelRef] | None = None,
         own: Mapping[str, int] | None = None,
         start_from_best: bool = False,
-        start_is_held: bool = False,
-        term: TermSpec | Mapping[str, TermSpec] | None = None,
+        already_at_client: bool = False,
+        term: RegulariserSpec | Mapping[str, RegulariserSpec] | None = None,
         shared: ModelRef | None = None,
-        state_is_sent: bool = False,
+        server_owned: bool = False,
     ) -> list[Update]:
         """Local training of the given clients.
 
@@ -97,14 +97,14 @@ class Federation:
             start: The weights they start from, one for all or one each.
             stage: Number of the stage; part of every random draw's address.
             name: What the tasks are called.
-            guides: Frozen prototypes that are sent along where the objective or the term needs them. Default: the
+            references: Frozen prototypes that are sent along where the objective or the term needs them. Default: the
                 model that the client's training starts from.
-            own: Each client's own group among the guides that are given.
-            start_from_best: Each client starts from the guide with its lowest loss.
-            start_is_held: The client has the start already (its own last model), so it is not sent.
+            own: Each client's own group among the references that are given.
+            start_from_best: Each client starts from the reference with its lowest loss.
+            already_at_client: The client has the start already (its own last model), so it is not sent.
             term: What the method adds to the loss, for all or for each client.
             shared: Tensors of the method that all clients are sent, for the term.
-            state_is_sent: The clients' own tensors come from the server.
+            server_owned: The clients' own tensors come from the server.
 
         Returns:
             The updates that count, in client-id order.
@@ -116,7 +116,9 @@ class Federation:
         self.progress.stage(self.number, name, len(clients))
         need: Need = "all" if start_from_best else self._guides_needed(term)
         states = self.record.client_states
-        jobs = make_jobs(clients, self.number, stage, start, guides, own, need, start_from_best, states, term, shared)
+        jobs = make_jobs(
+            clients, self.number, stage, start, references, own, need, start_from_best, states, term, shared
+        )
         answered, dropped = run_jobs(self.engine, self.context, self.settings, jobs, name, self.progress.clients_done)
         updates, refused = self.engine.run(
             "check-updates",
@@ -129,7 +131,7 @@ class Federation:
         )
         seconds = time.monotonic() - began
         self.record.stages.append(
-            cost_of(name, jobs, updates, seconds, start_is_held=start_is_held, state_is_sent=state_is_sent)
+            cost_of(name, jobs, updates, seconds, already_at_client=already_at_client, server_owned=server_owned)
         )
         self.record.dropped += [*dropped, *refused]
         self.record.updates.setdefault(stage, []).extend(updates)
@@ -137,12 +139,12 @@ class Federation:
         self._need_quorum(updates, jobs, name, [*dropped, *refused])
         return updates
 
-    def _guides_needed(self, term: TermSpec | Mapping[str, TermSpec] | None) -> Need:
+    def _guides_needed(self, term: RegulariserSpec | Mapping[str, RegulariserSpec] | None) -> Need:
         """Which prototypes clients must be sent for the objective and the term."""
         specs = list(term.values()) if isinstance(term, Mapping) else [term] if term else []
-        if any(load_term(spec.name).needs_guide(spec.values) for spec in specs):
+        if any(load_regulariser(spec.name).needs_guide(spec.values) for spec in specs):
             return "all"
-        need: Need = load_objective(self.context.objective).guides_needed(self.context.objective_settings)
+        need: Need = load_objective(self.context.objective).references_needed(self.context.objective_settings)
         return need
 
     def _need_quorum(

@@ -5,7 +5,7 @@ from typing import Literal
 
 from flows.engine.engines import Engine
 from tasks.client.chunk import ChunkError
-from tasks.client.regularisers import TermSpec
+from tasks.client.regularisers import RegulariserSpec
 from tasks.client.train import TrainJob, find_update
 from tasks.core.context import RunContext
 from tasks.core.federation_settings import FederationSettings
@@ -14,20 +14,20 @@ from tasks.core.records import Dropped, ModelRef, StageLog, Update
 Need = Literal["none", "own", "all"]
 
 
-def guides_for(
-    client: str, guides: Sequence[ModelRef], own: Mapping[str, int] | None, need: Need
+def references_for(
+    client: str, references: Sequence[ModelRef], own: Mapping[str, int] | None, need: Need
 ) -> tuple[tuple[tuple[ModelRef, int], ...], int | None]:
-    """The prototypes that one client is sent, each with its number of equal copies, and its own among them.
+    """The prototypes that one client is sent, each with its number of equal multiplicity, and its own among them.
 
-    Equal prototypes are sent and run once: K equal ones become one with K copies, others one each.
+    Equal prototypes are sent and run once: K equal ones become one with K multiplicity, others one each.
     """
-    if need == "none" or not guides:
+    if need == "none" or not references:
         return (), None
     if need == "own":
-        return ((guides[own[client] if own else 0], 1),), None if own is None else 0
-    if all(ref.digest == guides[0].digest for ref in guides):
-        return ((guides[0], len(guides)),), None if own is None else 0
-    return tuple((ref, 1) for ref in guides), None if own is None else own[client]
+        return ((references[own[client] if own else 0], 1),), None if own is None else 0
+    if all(ref.digest == references[0].digest for ref in references):
+        return ((references[0], len(references)),), None if own is None else 0
+    return tuple((ref, 1) for ref in references), None if own is None else own[client]
 
 
 def make_jobs(
@@ -35,12 +35,12 @@ def make_jobs(
     number: int,
     stage: int,
     start: ModelRef | Mapping[str, ModelRef],
-    guides: Sequence[ModelRef] | None,
+    references: Sequence[ModelRef] | None,
     own: Mapping[str, int] | None,
     need: Need,
     start_from_best: bool,
     states: Mapping[str, ModelRef],
-    term: TermSpec | Mapping[str, TermSpec] | None,
+    term: RegulariserSpec | Mapping[str, RegulariserSpec] | None,
     shared: ModelRef | None,
 ) -> list[TrainJob]:
     """One job per client, in id order; the arguments are those of ``Federation.train``."""
@@ -48,7 +48,9 @@ def make_jobs(
     for client in sorted(clients):
         first = start if isinstance(start, ModelRef) else start[client]
         sent, place = (
-            guides_for(client, [first], None, need) if guides is None else guides_for(client, guides, own, need)
+            references_for(client, [first], None, need)
+            if references is None
+            else references_for(client, references, own, need)
         )
         jobs.append(
             TrainJob(
@@ -56,7 +58,7 @@ def make_jobs(
                 round=number,
                 stage=stage,
                 start=first,
-                guides=sent,
+                references=sent,
                 own=place,
                 start_from_best=start_from_best,
                 state=states.get(client),
@@ -118,8 +120,8 @@ def cost_of(
     updates: Sequence[Update],
     seconds: float,
     *,
-    start_is_held: bool = False,
-    state_is_sent: bool = False,
+    already_at_client: bool = False,
+    server_owned: bool = False,
 ) -> StageLog:
     """Counts bytes from the tensors that travel: down to every client, up from those that answered.
 
@@ -128,15 +130,15 @@ def cost_of(
         jobs: What was sent.
         updates: What came back.
         seconds: Wall seconds of the stage.
-        start_is_held: The clients have the start already, so it is not sent.
-        state_is_sent: The clients' own tensors come from the server, so they are.
+        already_at_client: The clients have the start already, so it is not sent.
+        server_owned: The clients' own tensors come from the server, so they are.
     """
     log = StageLog(name, seconds=seconds, clients=len(updates))
     for job in jobs:
-        sizes = {ref.digest: ref.bytes for ref, _ in job.guides}
-        log.bytes_down_naive += sum(ref.bytes * count for ref, count in job.guides)
-        single = [job.shared, job.state if state_is_sent else None]
-        if not start_is_held and not job.start_from_best:
+        sizes = {ref.digest: ref.bytes for ref, _ in job.references}
+        log.bytes_down_naive += sum(ref.bytes * count for ref, count in job.references)
+        single = [job.shared, job.state if server_owned else None]
+        if not already_at_client and not job.start_from_best:
             single.append(job.start)
         for ref in single:
             if ref is not None and ref.digest not in sizes:

@@ -18,5 +18,5 @@ class Settings(Section):
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     """One round: sampled clients train from the global model; their models are averaged by image count."""
     clients = fed.sample()
-    updates = fed.train(clients, start, guides=[start], stage=1, name="local training")
+    updates = fed.train(clients, start, references=[start], stage=1, name="local training")
     return fed.average(updates, name="average by size")

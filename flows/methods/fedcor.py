@@ -77,7 +77,7 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
         clients = fed.choose([ids[k] for k in chosen])
 
     # All clients were sent the global model for its losses, so it does not travel again.
-    updates = fed.train(clients, start, stage=1, name="local training", guides=[start], start_is_held=True)
+    updates = fed.train(clients, start, stage=1, name="local training", references=[start], already_at_client=True)
     return _mean(fed, updates, "average")
 
 
@@ -100,7 +100,7 @@ def _throw_away(fed: "Federation", start: ModelRef) -> ModelRef:
     count = check_clients(fed.settings.clients_per_round, len(fed.clients))
     drawn = sorted(rng.choice(sorted(fed.clients), size=count, replace=False).tolist())
     states = dict(fed.record.client_states)
-    updates = fed.train(drawn, start, stage=2, name="throw-away training", guides=[start], start_is_held=True)
+    updates = fed.train(drawn, start, stage=2, name="throw-away training", references=[start], already_at_client=True)
     model = _mean(fed, updates, "throw-away average")
     # What the drawn clients did and keep belongs to no round; bytes, seconds and drop-outs stay in the record.
     fed.record.client_states = states

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from models.base_settings import Section
-from tasks.client.regularisers import TermSpec
+from tasks.client.regularisers import RegulariserSpec
 from tasks.core.records import ModelRef
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     clients = fed.sample()
 
     if s.version == "prox":
-        near = TermSpec("prox", {"mu": s.mu})
-        updates = fed.train(clients, start, stage=1, name="local training", guides=[start], term=near)
+        near = RegulariserSpec("prox", {"mu": s.mu})
+        updates = fed.train(clients, start, stage=1, name="local training", references=[start], term=near)
         return fed.average(updates, name="average by size")
 
     n, images = len(fed.clients), sum(fed.clients.values())
     scales = {c: n * fed.clients[c] / images if s.weighting == "size" else 1.0 for c in clients}
-    terms = {c: TermSpec("dual", {"mu": s.mu, "scale": scales[c]}) for c in clients}
-    updates = fed.train(clients, start, stage=1, name="local training", guides=[start], term=terms)
+    terms = {c: RegulariserSpec("dual", {"mu": s.mu, "scale": scales[c]}) for c in clients}
+    updates = fed.train(clients, start, stage=1, name="local training", references=[start], term=terms)
 
     # The duals' changes are mu (x_0 - x_i): the server adds them up itself, and nothing more travels.
     fed.record.weights = {update.client: 1 / len(updates) for update in updates}

@@ -18,7 +18,7 @@ class Settings(Section):
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     """One round: local training, then W - (sum p_i a_i) sum p_i (W - theta_i) / a_i."""
     clients = fed.sample()
-    updates = fed.train(clients, start, stage=1, name="local training", guides=[start])
+    updates = fed.train(clients, start, stage=1, name="local training", references=[start])
     samples, steps = [u.samples for u in updates], [u.steps for u in updates]
     model: ModelRef = fed.server_task(
         "nova-average", [u.model for u in updates], samples, steps, start, name="normalised average"

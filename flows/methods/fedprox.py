@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from models.base_settings import Section
-from tasks.client.regularisers import TermSpec
+from tasks.client.regularisers import RegulariserSpec
 from tasks.core.records import ModelRef
 
 if TYPE_CHECKING:
@@ -25,6 +25,6 @@ class Settings(Section):
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     """One round: local training near the global model, then the average by image count."""
     clients = fed.sample()
-    near = TermSpec("prox", {"mu": fed.method.mu})
-    updates = fed.train(clients, start, stage=1, name="local training", guides=[start], term=near)
+    near = RegulariserSpec("prox", {"mu": fed.method.mu})
+    updates = fed.train(clients, start, stage=1, name="local training", references=[start], term=near)
     return fed.average(updates, name="average by size")

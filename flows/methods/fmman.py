@@ -56,11 +56,11 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     s: Settings = fed.method
     clients = fed.sample()
 
-    # Stage 1: every client trains from the global model, of which it holds K equal copies as prototypes.
+    # Stage 1: every client trains from the global model, of which it holds K equal multiplicity as prototypes.
     k = 1 if s.clustering == "none" else s.clusters
     for repeat in range(s.stage1_rounds):
         name = "stage 1 local training"
-        updates = fed.train(clients, start, guides=[start] * k, stage=1 + 10 * repeat, name=name)
+        updates = fed.train(clients, start, references=[start] * k, stage=1 + 10 * repeat, name=name)
         if repeat + 1 < s.stage1_rounds:
             start = fed.average(updates, name="stage 1 average by size")
     if s.clustering == "none":
@@ -76,10 +76,10 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
         updates = fed.train(
             sorted(starts),
             starts,
-            guides=prototypes,
+            references=prototypes,
             own=groups,
             start_from_best=s.stage3_start == "best",
-            start_is_held=s.stage3_start == "local",
+            already_at_client=s.stage3_start == "local",
             stage=3 + 10 * repeat,
             name="stage 3 refine with prototypes",
         )

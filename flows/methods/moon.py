@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from models.base_settings import Section
-from tasks.client.regularisers import TermSpec
+from tasks.client.regularisers import RegulariserSpec
 from tasks.core.records import ModelRef
 
 if TYPE_CHECKING:
@@ -26,6 +26,6 @@ class Settings(Section):
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     """One round: local training with the contrast, then the average by image count."""
     clients = fed.sample()
-    contrast = TermSpec("moon", {"mu": fed.method.mu, "temperature": fed.method.temperature})
-    updates = fed.train(clients, start, stage=1, name="local training", guides=[start], term=contrast)
+    contrast = RegulariserSpec("moon", {"mu": fed.method.mu, "temperature": fed.method.temperature})
+    updates = fed.train(clients, start, stage=1, name="local training", references=[start], term=contrast)
     return fed.average(updates, name="average by size")

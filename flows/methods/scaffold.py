@@ -6,7 +6,7 @@ from pydantic import Field
 
 from flows.methods import RunFacts
 from models.base_settings import Section
-from tasks.client.regularisers import TermSpec
+from tasks.client.regularisers import RegulariserSpec
 from tasks.core.records import ModelRef
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ class Settings(Section):
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     """One round: training with g - c_i + c, then W += mean(theta_i - W) and c += (1/n) sum(c_i_new - c_i)."""
     clients = fed.sample()
-    control = TermSpec("control")
+    control = RegulariserSpec("control")
     updates = fed.train(
-        clients, start, stage=1, name="local training", guides=[start], term=control, shared=fed.server_state
+        clients, start, stage=1, name="local training", references=[start], term=control, shared=fed.server_state
     )
 
     sizes = fed.clients if fed.method.weighting == "size" else dict.fromkeys(fed.clients, 1)

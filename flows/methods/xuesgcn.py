@@ -32,7 +32,7 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     shared: bool = fed.method.scene_shared
     clients = fed.sample()
     before = dict(fed.record.client_states)
-    updates = fed.train(clients, start, stage=1, name="local training", guides=[start], state_is_sent=not shared)
+    updates = fed.train(clients, start, stage=1, name="local training", references=[start], server_owned=not shared)
 
     ids, images = [u.client for u in updates], sum(u.samples for u in updates)
     fed.record.weights = {u.client: u.samples / images for u in updates}
@@ -44,7 +44,7 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     )
     fed.record.client_states |= states
     if not shared:
-        fed.overlays = dict(fed.record.client_states)
+        fed.personal_states = dict(fed.record.client_states)
     return model
 
 

@@ -19,14 +19,14 @@ def check_enough(settings: Settings) -> None:
     from tasks.data.ingest.reading import open_source
 
     clients, smallest = settings.partition.clients, settings.partition.min_size
-    if clients is None or settings.ingest.source == "rendered":
+    if clients is None or settings.ingest.source == "synthetic":
         return
     split = settings.ingest.split
     share = 1.0 if split.scheme == "given" else 1.0 - split.val - split.test
     needed, listed = clients * smallest, 0
     for sample in open_source(settings.ingest).read(settings.ingest, settings.seed):
         trained = split.scheme != "given" or sample.split in (None, "train")
-        listed += sample.picture is not None and sample.status in ("ok", "fixed") and trained
+        listed += sample.image is not None and sample.status in ("ok", "fixed") and trained
         if share * listed + _SLACK >= needed:
             return
     if not listed:

@@ -136,7 +136,7 @@ def _start(settings: Settings, data: DataPaths) -> _Start:
     _check_method(settings, len(clients.ids), data)
     require_weights(settings, int(dataset.images.shape[-1]))
     device, tables = device_of(settings), _tables(settings, dataset)
-    print_ = fingerprint(
+    digest_ = fingerprint(
         settings=what_decides(settings),
         seed=settings.seed,
         data=[dataset.digest, clients.digest],
@@ -145,7 +145,7 @@ def _start(settings: Settings, data: DataPaths) -> _Start:
         labels=state_digest(tables) if tables else None,
         weights=[_file_digest(path) for path in settings.model.weight_files],
     )
-    return _Start(dataset, clients, device, tables, print_)
+    return _Start(dataset, clients, device, tables, digest_)
 
 
 def _tables(settings: Settings, dataset: Dataset) -> "dict[str, Tensor]":
@@ -243,9 +243,9 @@ def _file_digest(path: Path | None) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _refuse_other(store: Store, print_: str) -> None:
+def _refuse_other(store: Store, digest_: str) -> None:
     """A folder of another run is refused, never overwritten."""
-    if store.exists("run.json") and store.read_json("run.json").get("fingerprint") != print_:
+    if store.exists("run.json") and store.read_json("run.json").get("fingerprint") != digest_:
         raise UserError(
             "this run was started with other settings, data or code",
             where=store.root,

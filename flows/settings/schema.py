@@ -40,8 +40,8 @@ _Objective = _choice(
     "ObjectiveSettings",
     OBJECTIVES,
     load_objective,
-    "native",
-    "The loss; `fedscene methods` lists them, and native is the network's own.",
+    "default",
+    "The loss; `fedscene methods` lists them, and default is the network's own.",
 )
 
 
@@ -66,13 +66,13 @@ class MethodSettings(_Method):  # type: ignore[valid-type,misc]
 
 
 class ObjectiveSettings(_Objective):  # type: ignore[valid-type,misc]
-    """Which loss clients minimise; ``native`` is the network's own."""
+    """Which loss clients minimise; ``default`` is the network's own."""
 
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name not in (*OBJECTIVES, "native"):
-            raise ValueError(f"no such objective; there are native, {', '.join(OBJECTIVES)}")
+        if name not in (*OBJECTIVES, "default"):
+            raise ValueError(f"no such objective; there are default, {', '.join(OBJECTIVES)}")
         return name
 
 
@@ -93,9 +93,9 @@ class Settings(Section):
 
     @property
     def objective_name(self) -> str:
-        """The objective in effect: ``native`` resolved by the network."""
+        """The objective in effect: ``default`` resolved by the network."""
         name: str = self.objective.name
-        return NETWORKS[self.model.name].objectives[0] if name == "native" else name
+        return NETWORKS[self.model.name].objectives[0] if name == "default" else name
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "Settings":

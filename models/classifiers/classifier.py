@@ -7,7 +7,7 @@ timm's classes in ``models.classifiers.timm_classifiers``.
 from torch import Tensor, nn
 
 from models.classifiers.backbones import Backbone, ResNetTokens
-from models.registry import Problem
+from models.registry import ModelSpec
 from models.settings import BackboneSettings, ModelSettings
 
 
@@ -41,7 +41,7 @@ class Classifier(nn.Module):
         return logits
 
 
-def build(settings: ModelSettings, problem: Problem) -> Classifier:
+def build(settings: ModelSettings, problem: ModelSpec) -> Classifier:
     """ResNet-18 (size from ``settings.backbone``) or ResNet-50 (from ``settings.timm``) for the problem's classes."""
     if settings.name == "resnet50":
         blocks = settings.timm.scaled("resnet50").blocks

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from models import initializers
 from models.classifiers.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from models.classifiers.classifier import Classifier
-from models.initializers import StartValues
-from models.registry import Problem
+from models.initializers import Initializers
+from models.registry import ModelSpec
 from models.settings import ModelSettings
 from models.timm_settings import VIT_HEADS, Variant, check_image_size
 
@@ -24,15 +24,15 @@ HALVES = (0.5, 0.5, 0.5)
 TRUNCATED = initializers.truncated_normal
 START_VALUES = {
     # timm leaves the patch convolution at PyTorch's values. Class token as positions, as DeiT does.
-    "vit_tiny": StartValues(
+    "vit_tiny": Initializers(
         conv=initializers.uniform_fan_in,
         linear=TRUNCATED,
         tensors=dict.fromkeys(("cls_token", "pos_embed"), initializers.truncated_normal_tensor),
     ),
-    "mlp_mixer": StartValues(conv=initializers.lecun_normal, linear=initializers.xavier_uniform),
+    "mlp_mixer": Initializers(conv=initializers.lecun_normal, linear=initializers.xavier_uniform),
     # Its convolutions are followed by an activation before BatchNorm: their scale matters, also the depthwise ones'.
-    "convmixer": StartValues(conv=initializers.uniform_fan_in, linear=initializers.uniform_fan_in),
-    "poolformer": StartValues(conv=TRUNCATED, linear=TRUNCATED, tensors={"scale": initializers.constant(LAYER_SCALE)}),
+    "convmixer": Initializers(conv=initializers.uniform_fan_in, linear=initializers.uniform_fan_in),
+    "poolformer": Initializers(conv=TRUNCATED, linear=TRUNCATED, tensors={"scale": initializers.constant(LAYER_SCALE)}),
 }
 
 
@@ -134,7 +134,7 @@ class TimmBackbone(Backbone):
         assert not draws_globally(self.net), "dropout here would draw from PyTorch's global generator"
 
     @property
-    def start_values(self) -> StartValues:
+    def initializers(self) -> Initializers:
         """Rules for ``models.build``."""
         return START_VALUES[self.family]
 
@@ -182,7 +182,7 @@ def draws_globally(net: nn.Module) -> bool:
     return any(rate(module) > 0.0 or isinstance(module, PatchDropout) for module in net.modules())
 
 
-def build(settings: ModelSettings, problem: Problem) -> Classifier:
+def build(settings: ModelSettings, problem: ModelSpec) -> Classifier:
     """The network that ``settings.name`` names, for the problem's classes and image size.
 
     Raises:

@@ -2,13 +2,13 @@
 
 from models.label_aware.fmman import FmmanNetwork
 from models.label_aware.label_graph import FrozenRows, frozen_states
-from models.registry import Problem
+from models.registry import ModelSpec
 from models.settings import ModelSettings
 
 OPTIONS = {"use_graph": False, "use_state": True, "state_combine": "add_embed", "state_words": "frozen"}
 
 
-def build(settings: ModelSettings, problem: Problem) -> FmmanNetwork:
+def build(settings: ModelSettings, problem: ModelSpec) -> FmmanNetwork:
     """The network for the problem's classes; of ``model.fmman`` it takes the transformer's settings and ``z``."""
     table, words = problem.label_table, problem.state_words
     assert table is not None and words is not None, "FedLGT needs embeddings of labels and state words"

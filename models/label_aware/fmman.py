@@ -20,7 +20,7 @@ from models.label_aware.label_graph import (
     frozen_states,
 )
 from models.label_aware.label_transformer import LabelTransformer, uniform_by_fan_in
-from models.registry import Problem
+from models.registry import ModelSpec
 from models.settings import BackboneSettings, FmmanSettings, ModelSettings
 
 UNKNOWN = -1
@@ -51,7 +51,7 @@ class HeadOutput(NamedTuple):
     adjacency: Tensor | None = None
 
 
-class LabelReadout(nn.Module):
+class LabelClassifier(nn.Module):
     """logit_c = w_c . h_c + b_c: each label token is read by its own row (spec 1.7)."""
 
     def __init__(self, classes: int, dim: int) -> None:
@@ -95,7 +95,7 @@ class FmmanNetwork(nn.Module):
         )
         ff = max(1, round(dim * options.ff_ratio))
         self.transformer = LabelTransformer(dim, options.layers, options.heads, ff, options.dropout)
-        self.readout = LabelReadout(classes, dim)
+        self.readout = LabelClassifier(classes, dim)
 
     @property
     def label_table(self) -> Tensor:
@@ -181,7 +181,7 @@ def _contrastive_feature(hidden: Tensor, positions: int, choice: str) -> Tensor:
     return {"image": image, "labels": labels, "concat": torch.cat([image, labels], dim=-1)}[choice]
 
 
-def build(settings: ModelSettings, problem: Problem) -> FmmanNetwork:
+def build(settings: ModelSettings, problem: ModelSpec) -> FmmanNetwork:
     """The network for the problem's classes with their embeddings, and with the state words' where they are frozen."""
     options, table = settings.fmman, problem.label_table
     assert table is not None and table.shape[0] == len(problem.classes), "one label embedding for each class"

@@ -19,7 +19,7 @@ LEXICAL_WIDTH = 4096  # hash buckets for letter groups
 LEXICAL_GRAMS = (2, 4)  # letters in a group
 STATE_WORDS = ("negative", "positive")  # absent, present (FedLGT's own table has them the other way round)
 SAME = 1e-6  # two labels whose cosine is within this of 1 have one embedding
-LONGEST_WAIT = 5.0  # seconds to find out that the model hub cannot be reached
+MAX_WAIT = 5.0  # seconds to find out that the model hub cannot be reached
 
 
 def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> Tensor:
@@ -36,7 +36,7 @@ def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> T
     Raises:
         UserError: The source is missing or damaged, lacks a label, or gives rows that cannot be normalised.
     """
-    if settings.source == "lexical":
+    if settings.source == "hash":
         rows = _lexical(_words(settings, classes))
     elif settings.source == "clip":
         rows = _clip(settings, _words(settings, classes), classes)
@@ -75,7 +75,7 @@ def embed_state_words(settings: LabelSettings, dim: int) -> Tensor:
             where=error.where,
             expected=f"rows named {' and '.join(STATE_WORDS)} (absent, present) besides those of the labels",
             found=f"{error.what} {error.found}",
-            hint="Add the embeddings of the two words to the file, or set model.labels.source to clip or lexical.",
+            hint="Add the embeddings of the two words to the file, or set model.labels.source to clip or hash.",
         ) from error
 
 
@@ -268,7 +268,7 @@ def _check_hub(settings: LabelSettings) -> None:
         return  # the client answers from its cache, or the proxy answers for it
     url = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:
-        socket.create_connection((url.hostname, url.port or 443), timeout=LONGEST_WAIT).close()
+        socket.create_connection((url.hostname, url.port or 443), timeout=MAX_WAIT).close()
     except OSError as error:
         raise _no_clip(settings, f"the hub {url.hostname} does not answer ({error})") from error
 
@@ -282,6 +282,6 @@ def _no_clip(settings: LabelSettings, found: str) -> UserError:
         found=found,
         hint="On a machine with network: python -c \"import open_clip; open_clip.create_model('"
         f"{settings.clip_model}', pretrained='openai')\", then copy the cached file and name it here. Or set "
-        "model.labels.source to lexical: embeddings from the letters of the names, which need no "
+        "model.labels.source to hash: embeddings from the letters of the names, which need no "
         "download but know only spelling, so related labels with different names are not close.",
     )

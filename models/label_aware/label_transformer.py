@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.initializers import StartValues, he_fan_out, xavier_uniform
+from models.initializers import Initializers, he_fan_out, xavier_uniform
 from models.stochastic import Dropout
 
 
@@ -26,7 +26,7 @@ class StackedProjection(nn.Linear):
     their linear layers again, but not this weight, which in PyTorch belongs to no linear layer.
     """
 
-    start_values = StartValues(conv=he_fan_out, linear=xavier_uniform)
+    initializers = Initializers(conv=he_fan_out, linear=xavier_uniform)
 
 
 class SelfAttention(nn.Module):

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.classifiers.backbones import ResNetTokens
-from models.initializers import StartValues, he_fan_out, uniform_fan_out
-from models.label_aware.fmman import LabelReadout
-from models.registry import Problem
+from models.initializers import Initializers, he_fan_out, uniform_fan_out
+from models.label_aware.fmman import LabelClassifier
+from models.registry import ModelSpec
 from models.settings import ModelSettings
 
 LEAK = 0.2  # negative slope of the LeakyReLU between the two graph convolutions
@@ -117,7 +117,7 @@ class BilinearAttention(nn.Module):
 class GraphConvolution(nn.Linear):
     """The linear part of a graph convolution, without bias; it starts uniform within 1 / sqrt(outputs)."""
 
-    start_values = StartValues(conv=he_fan_out, linear=uniform_fan_out)
+    initializers = Initializers(conv=he_fan_out, linear=uniform_fan_out)
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)
@@ -154,7 +154,7 @@ class SceneGraphNetwork(nn.Module):
         self.graph1 = GraphConvolution(dim, options.graph_width)
         self.graph2 = GraphConvolution(options.graph_width, dim)
         self.merge = nn.Linear(2 * dim, dim)
-        self.readout = LabelReadout(classes, dim)
+        self.readout = LabelClassifier(classes, dim)
 
     def initialise_parameters(self, generator: torch.Generator) -> None:
         """Nothing is counted yet; the parameters belong to the parts, so nothing is drawn."""
@@ -206,7 +206,7 @@ class SceneGraphNetwork(nn.Module):
         self.scene_counts += torch.bincount(hard, minlength=number)
 
 
-def build(settings: ModelSettings, problem: Problem) -> SceneGraphNetwork:
+def build(settings: ModelSettings, problem: ModelSpec) -> SceneGraphNetwork:
     """The network for the problem's classes with their embeddings."""
     table = problem.label_table
     assert table is not None and table.shape[0] == len(problem.classes), "one label embedding for each class"

@@ -1,34 +1,34 @@
-"""Feature skew: a client's pictures as its own camera takes them (``partition.features``)."""
+"""Feature skew: a client's images as its own camera takes them (``partition.features``)."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tasks.core.randomness import numpy_generator
-from tasks.data.dataset import Pictures
+from tasks.data.dataset import LazyImages
 
 if TYPE_CHECKING:
     from tasks.data.clients import Clients
     from tasks.data.dataset import Dataset
 
 
-def client_pictures(dataset: "Dataset", clients: "Clients", client: str, rows: np.ndarray) -> Pictures:
+def client_images(dataset: "Dataset", clients: "Clients", client: str, rows: np.ndarray) -> LazyImages:
     """Some rows of the data set as this client sees them: its own training or test images."""
     parameters = clients.features(client)
     if parameters is None:
-        return dataset.pictures(rows)
-    return SkewedPictures(dataset.images, rows, parameters, clients.summary["seed"], client)
+        return dataset.lazy_images(rows)
+    return SkewedImages(dataset.images, rows, parameters, clients.summary["seed"], client)
 
 
-class SkewedPictures(Pictures):
-    """Pictures that are changed as they are read; a picture is the same each time, in whatever batch.
+class SkewedImages(LazyImages):
+    """Images that are changed as they are read; a image is the same each time, in whatever batch.
 
     Args:
         images: uint8 [N, 3, S, S], mapped from disk.
         rows: int64 [n].
         parameters: ``sigma``, or those of the transform (``tasks.data.partition.feature_skew``).
         seed: Of the partition.
-        client: Whose pictures they are.
+        client: Whose images they are.
     """
 
     def __init__(

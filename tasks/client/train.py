@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from models.errors import UserError
 from tasks.client.batches import augment, batches
-from tasks.client.objectives import Guide, Loss, Scene, load_objective
-from tasks.client.regularisers import Term, TermScene, TermSpec, load_term
+from tasks.client.objectives import Loss, Reference, Scene, load_objective
+from tasks.client.regularisers import Regulariser, RegulariserContext, RegulariserSpec, load_regulariser
 from tasks.core.network import (
-    OVERLAY,
+    PERSONAL,
     bce_of,
     build_network,
-    lay_over,
     scores,
     set_training_mode,
     split_state,
     to_float,
+    with_personal,
 )
 from tasks.core.records import ModelRef, Update
 from tasks.core.store import Store, client_folder, digest_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tasks.core.context import RunContext
     from tasks.core.train_settings import TrainSettings
-    from tasks.data.dataset import Pictures
+    from tasks.data.dataset import LazyImages
 
 
 stop_training = threading.Event()  # set by Ctrl-C: threads cannot be stopped from outside
@@ -63,9 +63,9 @@ class TrainJob:
         round: 1-based round.
         stage: The paper's stage; repeats of a stage count on in tens.
         start: The weights to start from.
-        guides: Frozen prototypes, each with its number of equal copies.
-        own: The client's own cluster among the guides.
-        start_from_best: Start from the guide with the lowest local loss instead of ``start``.
+        references: Frozen prototypes, each with its number of equal multiplicity.
+        own: The client's own cluster among the references.
+        start_from_best: Start from the reference with the lowest local loss instead of ``start``.
         state: The client's private tensors from earlier rounds, if any: ``model/<name>`` are laid over the start
             weights, ``<term>/<name>`` are the term's.
         term: What the method adds to the loss.
@@ -76,17 +76,17 @@ class TrainJob:
     round: int
     stage: int
     start: ModelRef
-    guides: tuple[tuple[ModelRef, int], ...] = ()
+    references: tuple[tuple[ModelRef, int], ...] = ()
     own: int | None = None
     start_from_best: bool = False
     state: ModelRef | None = None
-    term: TermSpec | None = None
+    term: RegulariserSpec | None = None
     shared: ModelRef | None = None
 
     def output_name(self, context: "RunContext") -> str:
         """Name of the update in the store, without suffix: the digest of all that decides it."""
         inputs = asdict(self)
-        for ref in (inputs["start"], inputs["state"], inputs["shared"], *(pair[0] for pair in inputs["guides"])):
+        for ref in (inputs["start"], inputs["state"], inputs["shared"], *(pair[0] for pair in inputs["references"])):
             if ref:
                 ref.pop("uri")  # where the weights lie does not matter, what they are does
         return f"updates/{digest_of(context.fingerprint, context.seed, inputs)[:32]}"
@@ -123,11 +123,11 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
         return done
     started = time.monotonic()
     images, targets = client_data(context, job.client)
-    model, guides = _networks(context, store, job, images, targets)
-    term = _term(context, store, job, model, guides)
-    steps, sums = _optimise(context, job, model, guides, term, images, targets, started + context.client_timeout_s)
+    model, references = _networks(context, store, job, images, targets)
+    term = _term(context, store, job, model, references)
+    steps, sums = _optimise(context, job, model, references, term, images, targets, started + context.client_timeout_s)
     exchanged, statistics = split_state(model, context.bn_policy)
-    private = {f"{OVERLAY}{key}": value for key, value in statistics.items()}
+    private = {f"{PERSONAL}{key}": value for key, value in statistics.items()}
     if job.term is not None:
         private |= {f"{job.term.name}/{key}": value for key, value in term.finish(steps).items()}
     update = Update(
@@ -143,51 +143,53 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     return update
 
 
-def client_data(context: "RunContext", client: str) -> "tuple[Pictures, np.ndarray]":
+def client_data(context: "RunContext", client: str) -> "tuple[LazyImages, np.ndarray]":
     """The client's labelled training images uint8 [M_i, 3, S, S], read as they are indexed, and labels uint8 [M_i, C].
 
     Raises:
         UserError: If the partition does not know the client, or put all labels at the server.
     """
-    from tasks.client.feature_skew import client_pictures
+    from tasks.client.feature_skew import client_images
 
     dataset, clients = load_run_data(context)
     if client not in clients.indices:
         raise UserError("no such client in the partition", where=context.clients, expected=clients.ids, found=client)
     clients.require_labels()
     rows = clients.indices[client]
-    return client_pictures(dataset, clients, client, rows), dataset.targets[rows]
+    return client_images(dataset, clients, client, rows), dataset.targets[rows]
 
 
 def _networks(
-    context: "RunContext", store: Store, job: TrainJob, images: "Pictures", targets: "np.ndarray"
-) -> "tuple[nn.Module, tuple[Guide, ...]]":
-    """The model to train, loaded and with the client's own state, and the frozen guides."""
-    guides = []
-    for ref, copies in job.guides:
-        guide = build_network(context, store, ref).eval().requires_grad_(False)
-        guides.append(Guide(guide, copies))
+    context: "RunContext", store: Store, job: TrainJob, images: "LazyImages", targets: "np.ndarray"
+) -> "tuple[nn.Module, tuple[Reference, ...]]":
+    """The model to train, loaded and with the client's own state, and the frozen references."""
+    references = []
+    for ref, multiplicity in job.references:
+        reference = build_network(context, store, ref).eval().requires_grad_(False)
+        references.append(Reference(reference, multiplicity))
     start = job.start
-    if job.start_from_best and guides:
-        losses = [bce_of(scores(context, guide.model, images), targets) for guide in guides]
-        start = job.guides[losses.index(min(losses))][0]
+    if job.start_from_best and references:
+        losses = [bce_of(scores(context, reference.model, images), targets) for reference in references]
+        start = job.references[losses.index(min(losses))][0]
     model = build_network(context, store, start)
     if job.state is not None:
-        lay_over(model, store, job.state)
-    return model, tuple(guides)
+        with_personal(model, store, job.state)
+    return model, tuple(references)
 
 
-def _term(context: "RunContext", store: Store, job: TrainJob, model: "nn.Module", guides: tuple[Guide, ...]) -> Term:
+def _term(
+    context: "RunContext", store: Store, job: TrainJob, model: "nn.Module", references: tuple[Reference, ...]
+) -> Regulariser:
     """The method's term with the client's and the server's tensors for it, on the run's device."""
     if job.term is None:
-        return Term()
+        return Regulariser()
     prefix = f"{job.term.name}/"
     state = store.get_state(job.state) if job.state else {}
     own = {key.removeprefix(prefix): value.to(context.device) for key, value in state.items() if key.startswith(prefix)}
     shared = store.get_state(job.shared) if job.shared else {}
     sent = {key: value.to(context.device) for key, value in shared.items()}
-    scene = TermScene(model, guides, job.term.values, own, sent, context.train, context.objective)
-    term: Term = load_term(job.term.name).make(scene)
+    scene = RegulariserContext(model, references, job.term.values, own, sent, context.train, context.objective)
+    term: Regulariser = load_regulariser(job.term.name).make(scene)
     return term
 
 
@@ -195,9 +197,9 @@ def _optimise(
     context: "RunContext",
     job: TrainJob,
     model: "nn.Module",
-    guides: tuple[Guide, ...],
-    term: Term,
-    images: "Pictures",
+    references: tuple[Reference, ...],
+    term: Regulariser,
+    images: "LazyImages",
     targets: "np.ndarray",
     deadline: float,
 ) -> tuple[int, dict[str, tuple[float, float]]]:
@@ -213,7 +215,7 @@ def _optimise(
     use_generator(model, draws)
     set_training_mode(model, context.bn_policy)
     labels = torch.from_numpy(targets).to(context.device)
-    scene = Scene(model, guides, job.own, context.objective_settings, draws, labels)
+    scene = Scene(model, references, job.own, context.objective_settings, draws, labels)
     step = load_objective(context.objective).make(scene)
     optimiser = make_optimiser(model, context.train)
     sums: dict[str, list[Tensor | float]] = {}
@@ -241,7 +243,7 @@ def _optimise(
 def _step(
     context: "RunContext",
     step: Any,
-    term: Term,
+    term: Regulariser,
     optimiser: "torch.optim.Optimizer",
     model: "nn.Module",
     x: "Tensor",

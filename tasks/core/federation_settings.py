@@ -16,7 +16,7 @@ class FederationSettings(Section):
     bn_policy: Literal["avg", "total_variance", "local", "frozen"] = Field(
         "avg", description="BatchNorm statistics: averaged, pooled variance, kept by each client, or never updated."
     )
-    engine: Literal["prefect", "direct"] = Field("prefect", description="Prefect tasks, or plain threads.")
+    engine: Literal["prefect", "local"] = Field("prefect", description="Prefect tasks, or plain threads.")
     workers: int = Field(2, ge=1, description="Tasks at the same time.")
     clients_per_task: int = Field(1, ge=1, description="Clients trained one after the other in one task.")
     clients_per_gpu: int = Field(1, ge=1, description="Clients of one process that train on a GPU at once.")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
-    from models.registry import Problem
+    from models.registry import ModelSpec
     from tasks.core.context import RunContext
 
 
@@ -22,15 +22,15 @@ class ImageRows(Protocol):
     def __getitem__(self, index: slice, /) -> "np.ndarray": ...
 
 
-OVERLAY = "model/"  # prefix of a client's own tensors that replace the global model's
+PERSONAL = "model/"  # prefix of a client's own tensors that replace the global model's
 
 
-def problem_of(context: "RunContext", store: Store) -> "Problem":
+def problem_of(context: "RunContext", store: Store) -> "ModelSpec":
     """What the run's networks are built for."""
-    from models.registry import Problem
+    from models.registry import ModelSpec
 
     tables = store.get_state(context.tables) if context.tables else {}
-    return Problem(context.classes, context.image_size, tables.get("label_table"), tables.get("state_words"))
+    return ModelSpec(context.classes, context.image_size, tables.get("label_table"), tables.get("state_words"))
 
 
 def build_network(context: "RunContext", store: Store, ref: ModelRef | None = None) -> "nn.Module":
@@ -50,14 +50,14 @@ def build_network(context: "RunContext", store: Store, ref: ModelRef | None = No
     return model.to(context.device)
 
 
-def lay_over(model: "nn.Module", store: Store, ref: ModelRef) -> None:
+def with_personal(model: "nn.Module", store: Store, ref: ModelRef) -> None:
     """Lay a client's own tensors, those named ``model/<name>`` in ``ref``, over the weights of ``model``.
 
     Raises:
         UserError: If one is not part of the network or has another shape.
     """
     own = {
-        name.removeprefix(OVERLAY): value for name, value in store.get_state(ref).items() if name.startswith(OVERLAY)
+        name.removeprefix(PERSONAL): value for name, value in store.get_state(ref).items() if name.startswith(PERSONAL)
     }
     try:
         extra = model.load_state_dict(own, strict=False).unexpected_keys

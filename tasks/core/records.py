@@ -117,7 +117,7 @@ class StageLog:
     Attributes:
         name: The stage's speaking name.
         seconds: Wall seconds.
-        bytes_down: Bytes sent to clients, equal copies to one client counted once.
+        bytes_down: Bytes sent to clients, equal multiplicity to one client counted once.
         bytes_down_naive: The same with every copy counted, as the paper sends them.
         bytes_up: Bytes sent by clients.
         clients: Number of clients that answered.
@@ -152,7 +152,7 @@ class RoundRecord:
         server_state: What the method keeps at the server from round to round, if anything.
         client_states: Client id -> reference of its private state after this round.
         notes: What deviated from the plan, in plain words.
-        overlays: Client id -> tensors laid over the global model when it is scored, for methods with personal models.
+        personal_states: Client id -> tensors that replace the global model's when it is evaluated.
     """
 
     round: int
@@ -171,7 +171,7 @@ class RoundRecord:
     server_state: ModelRef | None = None
     client_states: dict[str, ModelRef] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    overlays: dict[str, ModelRef] = field(default_factory=dict)
+    personal_states: dict[str, ModelRef] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -201,5 +201,5 @@ class RoundRecord:
             server_state=ModelRef.of(value["server_state"]) if value.get("server_state") else None,
             client_states={c: ModelRef.of(ref) for c, ref in table("client_states").items()},
             notes=list(value.get("notes", [])),
-            overlays={c: ModelRef.of(ref) for c, ref in table("overlays").items()},
+            personal_states={c: ModelRef.of(ref) for c, ref in table("personal_states").items()},
         )

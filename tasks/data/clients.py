@@ -1,7 +1,7 @@
 """The clients on disk: who holds which images.
 
 ``clients.parquet`` one row per image that a client or the server holds (``index`` into ``images.npy``, ``sample_id``,
-``client``, ``split``, ``pool``, ``step``); ``clients.json`` counts and distances; pictures and tables of both.
+``client``, ``split``, ``pool``, ``step``); ``clients.json`` counts and distances; images and tables of both.
 """
 
 import hashlib
@@ -153,7 +153,7 @@ def require_match(clients: Clients, dataset: Dataset) -> None:
 def clients_digest(
     dataset_digest: str, held: Mapping[str, Rows], server: np.ndarray, features: dict[str, dict[str, float]], seed: int
 ) -> str:
-    """The digest of who holds which rows of which data set, for what, and of how clients' pictures are changed."""
+    """The digest of who holds which rows of which data set, for what, and of how clients' images are changed."""
     digest = hashlib.sha256(dataset_digest.encode())
 
     def add(value: list[Any]) -> None:

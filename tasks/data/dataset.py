@@ -60,12 +60,12 @@ class Dataset:
         assert split in SPLITS, split
         return np.flatnonzero(self.splits == split).astype(np.int64)
 
-    def pictures(self, rows: np.ndarray) -> "Pictures":
+    def lazy_images(self, rows: np.ndarray) -> "LazyImages":
         """The images of some rows, read from disk as they are indexed."""
-        return Pictures(self.images, rows)
+        return LazyImages(self.images, rows)
 
 
-class Pictures:
+class LazyImages:
     """Some rows of an image array, of which only what is indexed is read: a client's images need not fit into memory.
 
     Args:

@@ -9,7 +9,7 @@ from tasks.core.evaluation_settings import EvaluationSettings
 INTERVAL = "interval/"  # begins the names of a metric's bounds: interval/<metric>/low and /high
 RESAMPLES = 200
 LEVEL = 0.95
-MOST_CELLS = 100_000  # images x classes: beyond it an interval costs seconds, and is narrow
+MAX_CELLS = 100_000  # images x classes: beyond it an interval costs seconds, and is narrow
 
 
 def intervals(
@@ -27,10 +27,10 @@ def intervals(
 
     Returns:
         ``<metric>/low`` and ``<metric>/high``; nothing for fewer than two images, for scores that are NaN, or beyond
-        ``MOST_CELLS``.
+        ``MAX_CELLS``.
     """
     n = len(targets)
-    if n < 2 or scores.size > MOST_CELLS or np.isnan(scores).any():
+    if n < 2 or scores.size > MAX_CELLS or np.isnan(scores).any():
         return {}
     counts = rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)
     found = _resampled(scores, targets.astype(bool), counts, settings)

@@ -24,7 +24,7 @@ def score_clients(
     Returns:
         Client id -> (mean binary cross entropy per label, number of images); the loss is NaN without images.
     """
-    from tasks.client.feature_skew import client_pictures
+    from tasks.client.feature_skew import client_images
     from tasks.core.network import bce_of, build_network, scores
 
     dataset, held = load_run_data(context)
@@ -32,6 +32,6 @@ def score_clients(
     losses = {}
     for client in sorted(clients):
         rows = held.rows(client, split, "labelled")
-        pictures = client_pictures(dataset, held, client, rows)
-        losses[client] = (bce_of(scores(context, network, pictures), dataset.targets[rows]), len(rows))
+        images = client_images(dataset, held, client, rows)
+        losses[client] = (bce_of(scores(context, network, images), dataset.targets[rows]), len(rows))
     return losses

@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from tasks.core.context import RunContext
     from tasks.core.records import ModelRef
     from tasks.data.clients import Clients
-    from tasks.data.dataset import Dataset, Pictures
+    from tasks.data.dataset import Dataset, LazyImages
 
 CLIENT_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "images", "classes_used")
 
 
 class Scored:
-    """What one model says of a data set; a picture that no client's camera changes is scored once.
+    """What one model says of a data set; a image that no client's camera changes is scored once.
 
     Args:
         context: The run.
         model: The network with its weights.
-        dataset: The pictures.
+        dataset: The images.
     """
 
     def __init__(self, context: "RunContext", model: "nn.Module", dataset: "Dataset") -> None:
@@ -51,13 +51,13 @@ class Scored:
     def _of(self, rows: np.ndarray) -> np.ndarray:
         new = np.unique(rows[~self.known[rows]])
         if len(new):
-            self.logits[new], self.known[new] = self._score(self.dataset.pictures(new)), True
+            self.logits[new], self.known[new] = self._score(self.dataset.lazy_images(new)), True
         return self.logits[rows]
 
-    def _score(self, pictures: "Pictures") -> np.ndarray:
+    def _score(self, images: "LazyImages") -> np.ndarray:
         from tasks.core.network import scores
 
-        return scores(self.context, self.model, pictures)
+        return scores(self.context, self.model, images)
 
     def _metrics(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         from tasks.core.network import bce_of
@@ -97,13 +97,13 @@ class Scored:
 
     def own(self, clients: "Clients", client: str) -> dict[str, float]:
         """The metrics on the client's own test images, as its camera takes them; empty if it has none."""
-        from tasks.client.feature_skew import client_pictures
+        from tasks.client.feature_skew import client_images
 
         rows = clients.rows(client, "test")
         if len(rows) == 0:
             return {}
         changed = clients.features(client) is not None
-        logits = self._score(client_pictures(self.dataset, clients, client, rows)) if changed else self._of(rows)
+        logits = self._score(client_images(self.dataset, clients, client, rows)) if changed else self._of(rows)
         metrics = self._metrics(logits, self.dataset.targets[rows])
         return {key: metrics[key] for key in CLIENT_METRICS}
 
@@ -111,7 +111,7 @@ class Scored:
 def evaluate_model(
     context: "RunContext",
     ref: "ModelRef",
-    overlays: "Mapping[str, ModelRef] | None" = None,
+    personal_states: "Mapping[str, ModelRef] | None" = None,
     sizes: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """Scores one model, or the clients' personal ones, on the pooled test and validation images and on clients' own.
@@ -119,8 +119,8 @@ def evaluate_model(
     Args:
         context: The run.
         ref: The global model's weights.
-        overlays: Client -> its own tensors (``model/<name>``), laid over the global model. Each such model is scored on
-            the pooled images, and the global figures are the mean of these.
+        personal_states: Client -> its own tensors (``model/<name>``), which replace the global model's. Each such model
+            is evaluated on the pooled images, and the global figures are the mean of these.
         sizes: Client -> weight in that mean; by default the number of its training images.
 
     Returns:
@@ -136,13 +136,15 @@ def evaluate_model(
     from tasks.core.network import build_network
 
     dataset, clients = load_run_data(context)
-    model, personal = build_network(context, context.open_store(), ref), sorted(overlays or {})
-    assert set(personal) <= set(clients.ids), f"overlays of unknown clients: {personal}"
+    model, personal = build_network(context, context.open_store(), ref), sorted(personal_states or {})
+    assert set(personal) <= set(clients.ids), f"personal_states of unknown clients: {personal}"
     scored = Scored(context, model, dataset)
     per_client = {client: scored.own(clients, client) for client in clients.ids if client not in personal}
-    if overlays:
+    if personal_states:
         weights = {client: len(clients.indices[client]) for client in personal} if sizes is None else sizes
-        out, rows = _personal(context, model, dataset, clients, overlays, [weights[client] for client in personal])
+        out, rows = _personal(
+            context, model, dataset, clients, personal_states, [weights[client] for client in personal]
+        )
         per_client |= rows
     else:
         out = scored.pooled()
@@ -161,17 +163,17 @@ def _personal(
     model: "nn.Module",
     dataset: "Dataset",
     clients: "Clients",
-    overlays: "Mapping[str, ModelRef]",
+    personal_states: "Mapping[str, ModelRef]",
     weights: Sequence[float],
 ) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
     """The weighted mean of the personal models' figures (section 4.7), and each client's own; ``weights`` by client."""
-    from tasks.core.network import lay_over
+    from tasks.core.network import with_personal
 
     store, base = context.open_store(), {name: value.clone() for name, value in model.state_dict().items()}
     found, per_client = [], {}
-    for client in sorted(overlays):
-        model.load_state_dict(base)  # overlays need not hold the same tensors
-        lay_over(model, store, overlays[client])
+    for client in sorted(personal_states):
+        model.load_state_dict(base)  # personal_states need not hold the same tensors
+        with_personal(model, store, personal_states[client])
         scored = Scored(context, model, dataset)
         pooled = scored.pooled()
         of_all = {OF_ALL + key: pooled["metrics"][key] for key in CLIENT_METRICS if key in pooled["metrics"]}

@@ -1,6 +1,6 @@
-"""One look for all pictures, as PNG files. Matplotlib's object interface: no pyplot, no display.
+"""One look for all plots, as PNG files. Matplotlib's object interface: no pyplot, no display.
 
-One colour means one thing in a picture; signs and line styles say it a second time.
+One colour means one thing in a plot; signs and line styles say it a second time.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The pictures of a report, as PNG files 9 inches wide."""
+"""The plots of a report, as PNG files 9 inches wide."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -159,7 +159,7 @@ def groups_over_rounds(records: Sequence[RoundRecord], path: Path) -> None:
 
 
 def traffic(records: Sequence[RoundRecord], path: Path) -> None:
-    """Bytes to the clients and from them by round, stacked by stage; the mark is what equal copies sent again cost."""
+    """Bytes to the clients and from them by round, stacked by stage; the mark adds equal models sent again."""
     stages = list(dict.fromkeys(log.name for record in records for log in record.stages))
     rounds = np.array([record.round for record in records])
     colours = dict(zip(stages, _colours(len(stages)), strict=True))
@@ -177,7 +177,12 @@ def traffic(records: Sequence[RoundRecord], path: Path) -> None:
             if key == "bytes_down":
                 naive = [_stage_bytes(record, "bytes_down_naive") for record in records]
                 axes.hlines(
-                    naive, rounds - 0.4, rounds + 0.4, color=INK, linewidth=1.6, label="if equal copies were sent again"
+                    naive,
+                    rounds - 0.4,
+                    rounds + 0.4,
+                    color=INK,
+                    linewidth=1.6,
+                    label="if equal multiplicity were sent again",
                 )
             axes.set(title=title, xlabel="round", xlim=_span(list(rounds)))
             _whole_rounds(axes)
@@ -200,7 +205,7 @@ def prediction_sheet(
     path: Path,
     threshold: float = 0.5,
 ) -> None:
-    """Test pictures beside their labels: right ones, wrong ones and missed ones, each with its score.
+    """Test plots beside their labels: right ones, wrong ones and missed ones, each with its score.
 
     Args:
         images: uint8 [n,3,S,S].
@@ -217,9 +222,9 @@ def prediction_sheet(
         for axes in grid.flat:
             axes.axis("off")
         for index, (image, truth, score) in enumerate(zip(images, truths, scores, strict=True)):
-            picture, words = grid[index // columns][2 * (index % columns) :][:2]
-            picture.imshow(image.transpose(1, 2, 0))
-            picture.set_anchor("N")
+            plot, words = grid[index // columns][2 * (index % columns) :][:2]
+            plot.imshow(image.transpose(1, 2, 0))
+            plot.set_anchor("N")
             for line, (text, colour) in enumerate(_verdicts(truth, score, classes, threshold)):
                 words.text(
                     -0.12, 1.0 - 0.14 * line, text, color=colour, va="top", fontsize=8, transform=words.transAxes

@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 MAIN_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "mean_prevalence", "val_macro_ap")
 CLIENT_METRICS = ("client/macro_ap/mean", "client/macro_ap/worst_decile")  # where clients have test images of their own
 DATA_PAGES = {TABLE: "How the clients' data differ, in figures", REPORT: "What was read, and what was not used"}
-DATA_FIGURES = "data"  # folder of the run with the partition's pictures and tables
-MOST_PICTURES = 60  # that a run keeps for its reports
+DATA_FIGURES = "data"  # folder of the run with the partition's plots and tables
+MAX_IMAGES = 60  # that a run keeps for its reports
 
 
 class ReportSettings(Section):
     """What the report shows."""
 
-    pictures: int = Field(
-        default=12, ge=0, le=MOST_PICTURES, description="Test pictures shown with their predictions; 0 for none."
+    images: int = Field(
+        default=12, ge=0, le=MAX_IMAGES, description="Test images shown with their predictions; 0 for none."
     )
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Test pictures to show.
+class Predictions:
+    """Test images to show.
 
     Attributes:
         images: uint8 [n,3,S,S].
@@ -71,19 +71,19 @@ def build_report(
     run_root: Path,
     out: Path,
     settings: ReportSettings | None = None,
-    pictures: Pictures | None = None,
+    predictions: Predictions | None = None,
     rounds: int | None = None,
 ) -> dict[str, Any]:
     """Writes ``report.md``, ``metrics.json``, ``rounds.csv`` and ``plots/*.png`` of a run's finished rounds.
 
-    What is known of its data is copied beside them: pictures to ``plots/``, ``heterogeneity.md`` and ``.json``, the
+    What is known of its data is copied beside them: plots to ``plots/``, ``heterogeneity.md`` and ``.json``, the
     audit of the source.
 
     Args:
         run_root: The run's folder: ``rounds/``, ``run.json``, ``settings.json``.
         out: The folder to write to; made if it is missing, files of the same names are replaced.
         settings: What to show.
-        pictures: Test pictures with scores; at most ``settings.pictures`` of them are drawn.
+        predictions: Test images with scores; at most ``settings.images`` of them are shown.
         rounds: Rounds that the report is about; those that were asked for when the run was last worked on.
 
     Returns:
@@ -97,7 +97,7 @@ def build_report(
     run, effective = _read_json(run_root / "run.json"), _read_json(run_root / "settings.json")
     out.mkdir(parents=True, exist_ok=True)
     scoring = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
-    plots = _draw(records, out / "plots", run, settings, pictures, scoring["threshold"])
+    plots = _draw(records, out / "plots", run, settings, predictions, scoring["threshold"])
     data_plots, data_tables = _data_figures(run_root, out)
     plots |= data_plots
     for stale in set((out / "plots").glob("*.png")) - set(plots.values()):
@@ -137,7 +137,7 @@ def _draw(
     folder: Path,
     run: Mapping[str, Any],
     settings: ReportSettings,
-    pictures: Pictures | None,
+    predictions: Predictions | None,
     threshold: float,
 ) -> dict[str, Path]:
     from tasks.report import plots
@@ -157,23 +157,23 @@ def _draw(
     if any(record.groups for record in records):
         draw("Clusters by round", "clusters.png", plots.groups_over_rounds, records)
     draw("Traffic by round", "traffic.png", plots.traffic, records)
-    count = min(settings.pictures, len(pictures.images)) if pictures else 0
-    if pictures and count:
-        shown = (pictures.images[:count], pictures.truths[:count], pictures.scores[:count], run["classes"])
+    count = min(settings.images, len(predictions.images)) if predictions else 0
+    if predictions and count:
+        shown = (predictions.images[:count], predictions.truths[:count], predictions.scores[:count], run["classes"])
         sheet = partial(plots.prediction_sheet, threshold=threshold)
-        draw("Test pictures", "pictures.png", sheet, *shown)
+        draw("Test images", "sample_predictions.png", sheet, *shown)
     return drawn
 
 
 def _data_figures(run_root: Path, out: Path) -> tuple[dict[str, Path], list[Path]]:
-    """The partition's pictures and tables, of which the run keeps a copy: title -> picture, and the tables."""
+    """The partition's plots and tables, of which the run keeps a copy: title -> plot, and the tables."""
     source = run_root / DATA_FIGURES
     names = [name for name in (*TITLES, TABLE, FIGURES, *AUDIT_FILES) if (source / name).is_file()]
     targets = {name: out / "plots" / name if name in TITLES else out / name for name in names}
     for name, target in targets.items():
         copy_file(source / name, target)
-    pictures = {TITLES[name]: target for name, target in targets.items() if name in TITLES}
-    return pictures, [target for name, target in targets.items() if name not in TITLES]
+    plots = {TITLES[name]: target for name, target in targets.items() if name in TITLES}
+    return plots, [target for name, target in targets.items() if name not in TITLES]
 
 
 def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:

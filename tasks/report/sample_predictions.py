@@ -1,4 +1,4 @@
-"""Test pictures with the final model's scores, kept in the run so that a report can be made without the network."""
+"""Test images with the final model's scores, kept in the run so that a report can be made without the network."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,16 +7,16 @@ from models.errors import UserError
 from tasks.core.records import ModelRef
 from tasks.core.store import Store
 from tasks.data.run_data import load_run_data
-from tasks.report.report import MOST_PICTURES, Pictures, ReportSettings, build_report
+from tasks.report.report import MAX_IMAGES, Predictions, ReportSettings, build_report
 
 if TYPE_CHECKING:
     from tasks.core.context import RunContext
 
-FILE = "pictures.safetensors"
+FILE = "sample_predictions.safetensors"
 
 
-def sample_pictures(context: "RunContext", ref: ModelRef) -> ModelRef:
-    """Scores test pictures drawn by the run's seed, as many as a report may show.
+def sample_predictions(context: "RunContext", ref: ModelRef) -> ModelRef:
+    """Scores test images drawn by the run's seed, as many as a report may show.
 
     Args:
         context: The run.
@@ -33,7 +33,7 @@ def sample_pictures(context: "RunContext", ref: ModelRef) -> ModelRef:
 
     store, (dataset, _) = context.open_store(), load_run_data(context)
     rows = dataset.indices("test")
-    rows = numpy_generator(context.seed, "report pictures").permutation(rows)[:MOST_PICTURES]
+    rows = numpy_generator(context.seed, "report images").permutation(rows)[:MAX_IMAGES]
     images = np.ascontiguousarray(dataset.images[rows])
     logits = scores(context, build_network(context, store, ref), images)
     return store.put_state(
@@ -46,8 +46,8 @@ def sample_pictures(context: "RunContext", ref: ModelRef) -> ModelRef:
     )
 
 
-def load_pictures(run_root: Path) -> Pictures | None:
-    """The pictures of a run; ``None`` when the run has none yet."""
+def load_predictions(run_root: Path) -> Predictions | None:
+    """The images of a run; ``None`` when the run has none yet."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -57,7 +57,7 @@ def load_pictures(run_root: Path) -> Pictures | None:
     try:
         with store.local(FILE) as path:
             arrays = load(path.read_bytes())
-        found = Pictures(arrays["images"], arrays["truths"], arrays["scores"])
+        found = Predictions(arrays["images"], arrays["truths"], arrays["scores"])
         _check_shapes(found)
     except (SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:  # what its reader raises
         wrong = f"{type(error).__name__}: {error}"[:300]
@@ -67,8 +67,8 @@ def load_pictures(run_root: Path) -> Pictures | None:
     return found
 
 
-def _check_shapes(found: Pictures) -> None:
-    """Raises a ValueError where the arrays are not those of one set of pictures."""
+def _check_shapes(found: Predictions) -> None:
+    """Raises a ValueError where the arrays are not those of one set of images."""
     images, truths, scores = found.images.shape, found.truths.shape, found.scores.shape
     if len(images) != 4 or images[1] != 3 or len(truths) != 2 or truths != scores or images[0] != truths[0]:
         raise ValueError(f"images {images}, truths {truths} and scores {scores} do not belong together")
@@ -76,8 +76,8 @@ def _check_shapes(found: Pictures) -> None:
         raise ValueError(f"images are {found.images.dtype}, scores {found.scores.dtype}")
 
 
-def report_with_pictures(
+def report_with_predictions(
     run_root: Path, out: Path, settings: ReportSettings | None = None, rounds: int | None = None
 ) -> dict[str, Any]:
-    """The run's report (``tasks.report.report.build_report``) with the pictures that the run has."""
-    return build_report(run_root, out, settings, load_pictures(run_root), rounds)
+    """The run's report (``tasks.report.report.build_report``) with the images that the run has."""
+    return build_report(run_root, out, settings, load_predictions(run_root), rounds)

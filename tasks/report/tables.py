@@ -12,9 +12,11 @@ from tasks.evaluation.verdict import HEADS, score_rows, warnings
 from tasks.plotting.markdown import markdown_table, safe_cell
 from tasks.report.round_table import COLUMNS, NONE, round_row, shown_row
 
-COLUMNS_NOTE = "MB down counts equal copies to one client once. Worst clients: mean loss of the worst tenth of them."
+COLUMNS_NOTE = (
+    "MB down counts equal multiplicity to one client once. Worst clients: mean loss of the worst tenth of them."
+)
 COUNTS = ("support", "images", "classes_used", "count", TRAINED_ON)
-MOST_CLIENTS = 100  # rows of the table of clients
+MAX_CLIENTS = 100  # rows of the table of clients
 SPREAD_KEYS = ("mean", "std", "worst_decile", "min", "max", "count")
 
 
@@ -93,7 +95,7 @@ def clients_section(record: RoundRecord) -> str:
             spreads[metric][key] = value
     rows = [[metric, *(_number(cells.get(key), key) for key in SPREAD_KEYS)] for metric, cells in spreads.items()]
     quality = client_quality(record)
-    shown = sorted(record.per_client, key=lambda client: (quality.get(client, math.inf), client))[:MOST_CLIENTS]
+    shown = sorted(record.per_client, key=lambda client: (quality.get(client, math.inf), client))[:MAX_CLIENTS]
     hidden = len(record.per_client) - len(shown)
     parts = [
         breakdown("Clients", {client: record.per_client[client] for client in shown}, record),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from tasks.core.network import OVERLAY
+from tasks.core.network import PERSONAL
 from tasks.core.records import ModelRef
 from tasks.core.store import client_folder
 from tasks.server.aggregation import combine, size_weights, weighted_mean
@@ -145,7 +145,7 @@ def _global(
         own = [store.get_state(ref) if ref else {} for ref in before]
         for name in (COUNTS, IMAGES):
             base = sent.get_tensor(name)
-            begun = [tensors.get(f"{OVERLAY}{name}", base) for tensors in own]
+            begun = [tensors.get(f"{PERSONAL}{name}", base) for tensors in own]
             state[name] = all_counted(base, begun, [reader.get_tensor(name) for reader in readers])
     return state
 
@@ -153,7 +153,7 @@ def _global(
 def _own(store: "Store", own: ModelRef | None, lent: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What a client keeps or gets back: its other tensors as they are, its scenes as ``lent``."""
     state = store.get_state(own) if own else {}
-    return {name: value for name, value in state.items() if name.removeprefix(OVERLAY) not in SCENES} | dict(lent)
+    return {name: value for name, value in state.items() if name.removeprefix(PERSONAL) not in SCENES} | dict(lent)
 
 
 def _lent(store: "Store", clients: Sequence[str], refs: Sequence[ModelRef]) -> dict[str, dict[str, Tensor]]:
@@ -163,4 +163,4 @@ def _lent(store: "Store", clients: Sequence[str], refs: Sequence[ModelRef]) -> d
     mixed = lend_counts({c: own[HEAD] for c, own in scenes.items()}, {c: own[COUNTS] for c, own in scenes.items()})
     for client, own in scenes.items():
         own[COUNTS] = mixed[client].to(own[COUNTS].dtype)
-    return {client: {f"{OVERLAY}{name}": value for name, value in own.items()} for client, own in scenes.items()}
+    return {client: {f"{PERSONAL}{name}": value for name, value in own.items()} for client, own in scenes.items()}

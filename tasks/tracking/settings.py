@@ -39,7 +39,7 @@ MODEL_ERROR_TAG = "fedscene.model_error"
 CUT_TAG = "fedscene.cut_params"
 CHANGED_TAG = "fedscene.changed_params"
 PARAM_LENGTH, TAG_LENGTH = 6000, 8000  # MLflow's limits
-MOST_ROUNDS = 1_000_000  # in one range of a tag: a damaged one must not fill the memory
+MAX_ROUNDS = 1_000_000  # in one range of a tag: a damaged one must not fill the memory
 SAID_LENGTH = 300  # of a database's words in an error
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}  # of a database whose address names none
 # Set only where the user has not: no telemetry, 2 minutes instead of many for a server that hangs, no bars
@@ -228,5 +228,5 @@ def numbers_of(text: str) -> set[int]:
     found: set[int] = set()
     for part in re.findall(r"\d+(?:-\d+)?", text):
         first, _, last = part.partition("-")
-        found.update(range(int(first), min(int(last or first), int(first) + MOST_ROUNDS) + 1))
+        found.update(range(int(first), min(int(last or first), int(first) + MAX_ROUNDS) + 1))
     return found

@@ -24,7 +24,7 @@ from tasks.versioning.git import git_files
 
 JOURNAL = Path(".dvc/tmp/fedscene-undo.json")
 LOCK = "dvc.lock"
-MOST_KEPT = 4 << 20  # bytes of one small output that are kept
+MAX_KEPT = 4 << 20  # bytes of one small output that are kept
 
 Note = Callable[[str], object]
 Content = bytes | None
@@ -100,7 +100,7 @@ def _change(root: Path, what: str, files: Mapping[str, Content], whole: bool) ->
     raw = [path.removesuffix(".dvc") for path in files if path.endswith(".dvc")]
     journal.outs = {path: _state(root / path) for path in (*cached, *raw)}
     journal.kept = {path: _content(root / path) for path in (LOCK, *small) if path not in files}
-    journal.kept = {path: data for path, data in journal.kept.items() if data is None or len(data) <= MOST_KEPT}
+    journal.kept = {path: data for path, data in journal.kept.items() if data is None or len(data) <= MAX_KEPT}
     _write(root, journal)
     for path, content in files.items():
         _put(root / path, content)

@@ -121,7 +121,7 @@ def _wait_for(url: str) -> None:
 def test_a_deployment_runs_on_a_worker_and_shows_the_papers_stages(project, server):
     params = (project / "params.yaml").read_text()
     for old, new in (
-        ("engine: direct", "engine: prefect"),
+        ("engine: local", "engine: prefect"),
         ("name: fedavg", "name: fmman"),
         ("lr: 0.003", "lr: 0.004"),
     ):

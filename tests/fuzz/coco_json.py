@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from .damage import damaged, damaged_json, encoded
 from .frame import Case, drawn
-from .trees import picture, read_all, tree
+from .trees import make_image, read_all, tree
 
 SHORT = 60
 _SOUND = {
@@ -51,7 +51,7 @@ def cases(seed: int) -> Iterator[Case]:
 def try_one(case: Case) -> str:
     """Read it beside its images, and now and then beside another JSON of one of them."""
     rng = drawn(len(case.data), case.name)
-    files = {"a.png": picture(1), "sub/b.png": picture(2), "Ölspur.png": picture(3), "x.json": case.data}
+    files = {"a.png": make_image(1), "sub/b.png": make_image(2), "Ölspur.png": make_image(3), "x.json": case.data}
     two = rng.random() < 0.2
     root = tree("coco two" if two else "coco", files | ({"train.json": json.dumps(_BESIDE).encode()} if two else {}))
     own = {

@@ -1,6 +1,6 @@
 """Image files and their metadata: random bytes changed, blocks cut, lengths changed, EXIF types and counts changed.
 
-Damage in metadata alone must cost no pixel; damage elsewhere may cost the picture, but never raises.
+Damage in metadata alone must cost no pixel; damage elsewhere may cost the image, but never raises.
 """
 
 import io
@@ -50,7 +50,7 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def try_one(case: Case) -> str:
-    """Decode as an ingest does; a damaged EXIF block must not cost the picture."""
+    """Decode as an ingest does; a damaged EXIF block must not cost the image."""
     try:
         found = decode_bytes(case.data, ".jpg", _LIMITS)
     except DecodeError as error:
@@ -58,7 +58,7 @@ def try_one(case: Case) -> str:
         return error.reason
     _check(found)
     if " with " in case.name:
-        assert same_picture(found.image, sound(case.name.split()[0])), "other pixels, or turned to no known position"
+        assert same_image(found.image, sound(case.name.split()[0])), "other pixels, or turned to no known position"
     resize(found.image, 32)
     few_colours(found.image)
     return found.reason or "ok"
@@ -71,7 +71,7 @@ def _check(found: Decoded) -> None:
     assert min(found.width, found.height) >= 1
 
 
-def same_picture(image: np.ndarray, upright: np.ndarray) -> bool:
+def same_image(image: np.ndarray, upright: np.ndarray) -> bool:
     """Whether the image is the other in one of the eight positions."""
     turned = [np.rot90(upright, quarter) for quarter in range(4)]
     return any(image.shape == each.shape and (image == each).all() for turn in turned for each in (turn, turn[:, ::-1]))
@@ -97,7 +97,7 @@ def exif_block(rng: random.Random) -> bytes:
 
 
 def with_exif(kind: str, block: bytes) -> bytes:
-    """The sound picture of this format with the block as its EXIF, whatever it holds."""
+    """The sound image of this format with the block as its EXIF, whatever it holds."""
     data = plain(kind)
     if kind in ("JPEG", "MPO"):
         body = b"Exif\0\0" + block
@@ -123,7 +123,7 @@ def with_exif(kind: str, block: bytes) -> bytes:
 
 
 def with_metadata(kind: str, rng: random.Random) -> bytes:
-    """The sound picture of this format with one or more blocks of metadata that hold whatever they like."""
+    """The sound image of this format with one or more blocks of metadata that hold whatever they like."""
     data = plain(kind)
     for _ in range(rng.choice((1, 1, 2, 3))):
         body = rng.choice(_BODIES)(rng)[:60_000]
@@ -168,17 +168,17 @@ def _riff(kind: bytes, body: bytes) -> bytes:
     return kind + struct.pack("<I", len(body)) + body + b"\0" * (len(body) % 2)
 
 
-def _picture() -> Image.Image:
+def _image() -> Image.Image:
     width, height = _SIDES
     return Image.fromarray(np.random.default_rng(5).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 @cache
 def plain(kind: str) -> bytes:
-    """A sound picture of the format without metadata."""
+    """A sound image of the format without metadata."""
     buffer = io.BytesIO()
-    more = {"save_all": True, "append_images": [_picture()]} if kind == "MPO" else {}
-    _picture().save(buffer, kind, **more)
+    more = {"save_all": True, "append_images": [_image()]} if kind == "MPO" else {}
+    _image().save(buffer, kind, **more)
     return buffer.getvalue()
 
 
@@ -191,7 +191,7 @@ def sound(kind: str) -> np.ndarray:
 @cache
 def sources() -> dict[str, bytes]:
     """Sound files of many kinds, by name, with all the metadata that Pillow writes."""
-    picture, exif = _picture(), Image.Exif()
+    image, exif = _image(), Image.Exif()
     exif[0x0112], exif[0x0131] = 6, "a program"
     text = PngImagePlugin.PngInfo()
     text.add_text("Comment", "a remark " * 9, zip=True)
@@ -199,37 +199,37 @@ def sources() -> dict[str, bytes]:
     profile = bytes(128)
     grey16 = Image.fromarray((np.arange(24 * 17, dtype=np.uint16) * 150).reshape(17, 24))
     wanted = {
-        "JPEG": (picture, "JPEG", {"exif": exif, "icc_profile": profile, "comment": b"x", "xmp": b"<x/>"}),
-        "JPEG progressive": (picture, "JPEG", {"progressive": True, "dpi": (72, 72)}),
-        "JPEG CMYK": (picture.convert("CMYK"), "JPEG", {}),
-        "MPO": (picture, "MPO", {"save_all": True, "append_images": [picture], "exif": exif}),
-        "PNG": (picture, "PNG", {"exif": exif, "pnginfo": text, "icc_profile": profile}),
-        "PNG palette": (picture.quantize(16), "PNG", {"transparency": 3}),
+        "JPEG": (image, "JPEG", {"exif": exif, "icc_profile": profile, "comment": b"x", "xmp": b"<x/>"}),
+        "JPEG progressive": (image, "JPEG", {"progressive": True, "dpi": (72, 72)}),
+        "JPEG CMYK": (image.convert("CMYK"), "JPEG", {}),
+        "MPO": (image, "MPO", {"save_all": True, "append_images": [image], "exif": exif}),
+        "PNG": (image, "PNG", {"exif": exif, "pnginfo": text, "icc_profile": profile}),
+        "PNG palette": (image.quantize(16), "PNG", {"transparency": 3}),
         "PNG 16": (grey16, "PNG", {}),
-        "PNG alpha": (picture.convert("RGBA"), "PNG", {}),
-        "APNG": (picture, "PNG", {"save_all": True, "append_images": [picture.rotate(180)]}),
-        "BMP": (picture, "BMP", {}),
-        "BMP palette": (picture.quantize(16), "BMP", {}),
-        "BMP alpha": (picture.convert("RGBA"), "BMP", {}),
-        "GIF": (picture.quantize(16), "GIF", {"comment": b"a remark"}),
-        "GIF frames": (picture, "GIF", {"save_all": True, "append_images": [picture.rotate(180)]}),
-        "TIFF": (picture, "TIFF", {"exif": exif, "icc_profile": profile}),
-        "TIFF LZW": (picture, "TIFF", {"compression": "tiff_lzw", "exif": exif}),
-        "TIFF deflate": (picture, "TIFF", {"compression": "tiff_adobe_deflate"}),
-        "TIFF JPEG": (picture, "TIFF", {"compression": "jpeg"}),
+        "PNG alpha": (image.convert("RGBA"), "PNG", {}),
+        "APNG": (image, "PNG", {"save_all": True, "append_images": [image.rotate(180)]}),
+        "BMP": (image, "BMP", {}),
+        "BMP palette": (image.quantize(16), "BMP", {}),
+        "BMP alpha": (image.convert("RGBA"), "BMP", {}),
+        "GIF": (image.quantize(16), "GIF", {"comment": b"a remark"}),
+        "GIF frames": (image, "GIF", {"save_all": True, "append_images": [image.rotate(180)]}),
+        "TIFF": (image, "TIFF", {"exif": exif, "icc_profile": profile}),
+        "TIFF LZW": (image, "TIFF", {"compression": "tiff_lzw", "exif": exif}),
+        "TIFF deflate": (image, "TIFF", {"compression": "tiff_adobe_deflate"}),
+        "TIFF JPEG": (image, "TIFF", {"compression": "jpeg"}),
         "TIFF 16": (grey16, "TIFF", {}),
-        "TIFF pages": (picture, "TIFF", {"save_all": True, "append_images": [picture]}),
-        "WEBP": (picture, "WEBP", {"exif": exif, "icc_profile": profile, "xmp": b"<x/>"}),
-        "WEBP lossless": (picture.convert("RGBA"), "WEBP", {"lossless": True}),
-        "TIFF JPEG turned": (picture, "TIFF", {"compression": "jpeg", "exif": exif}),
-        "PPM": (picture, "PPM", {}),
+        "TIFF pages": (image, "TIFF", {"save_all": True, "append_images": [image]}),
+        "WEBP": (image, "WEBP", {"exif": exif, "icc_profile": profile, "xmp": b"<x/>"}),
+        "WEBP lossless": (image.convert("RGBA"), "WEBP", {"lossless": True}),
+        "TIFF JPEG turned": (image, "TIFF", {"compression": "jpeg", "exif": exif}),
+        "PPM": (image, "PPM", {}),
         "PGM 16": (grey16, "PPM", {}),
-        "JPEG 2000": (picture, "JPEG2000", {}),
-        "JPEG 2000 stream": (picture.convert("L"), "JPEG2000", {"no_jp2": True}),
-        "WEBP frames": (picture, "WEBP", {"save_all": True, "append_images": [picture.rotate(180)]}),
+        "JPEG 2000": (image, "JPEG2000", {}),
+        "JPEG 2000 stream": (image.convert("L"), "JPEG2000", {"no_jp2": True}),
+        "WEBP frames": (image, "WEBP", {"save_all": True, "append_images": [image.rotate(180)]}),
     }
     if features.check("avif"):
-        wanted["AVIF"] = (picture, "AVIF", {"exif": exif, "speed": 10})
+        wanted["AVIF"] = (image, "AVIF", {"exif": exif, "speed": 10})
     made = {}
     for name, (image, kind, options) in wanted.items():
         buffer = io.BytesIO()

@@ -120,7 +120,7 @@ def _root() -> Path:
     root = Path(_folder().name)
     for name in ("a.png", "b.png", "c.png", "sub/d.png"):
         (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_bytes(plain("PNG") + name.encode())  # bytes after the end: other files, one picture
+        (root / name).write_bytes(plain("PNG") + name.encode())  # bytes after the end: other files, one image
     return root
 
 

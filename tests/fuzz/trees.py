@@ -32,7 +32,7 @@ _KEPT: list[tempfile.TemporaryDirectory] = []
 
 
 @cache
-def picture(seed: int) -> bytes:
+def make_image(seed: int) -> bytes:
     """A sound PNG."""
     width, height = _SIDES
     buffer = io.BytesIO()
@@ -63,7 +63,7 @@ def read_all(source: str, root: Path, own: dict[str, Any], damaged: str) -> str:
         opened = open_source(settings)
         collector = Collector(opened.classes, {}, True, lambda _path, _fields: "")
         for number, sample in enumerate(opened.read(settings, 0)):
-            collector.add(sample, _decoded(number) if sample.picture is not None else None)
+            collector.add(sample, _decoded(number) if sample.image is not None else None)
     except UserError as error:
         return _sensible(error)
     kept = collector.settle()

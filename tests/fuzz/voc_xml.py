@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from .damage import ODD_WORDS, damaged, encoded
 from .frame import Case, drawn
-from .trees import picture, read_all, tree
+from .trees import make_image, read_all, tree
 
 SHORT = 60
 _SOUND = """<?xml version="1.0" encoding="utf-8"?>
@@ -92,5 +92,5 @@ def try_one(case: Case) -> str:
         "several_annotations": rng.choice(("refuse", "join")),
     }
     name = "c" if rng.random() < 0.1 else "a"  # now and then without its image
-    files = {"a.png": picture(1), "b.png": picture(2), "b.xml": _SOUND.encode(), f"{name}.xml": case.data}
+    files = {"a.png": make_image(1), "b.png": make_image(2), "b.xml": _SOUND.encode(), f"{name}.xml": case.data}
     return read_all("voc", tree(f"voc {name}", files), own, f"{name}.xml")

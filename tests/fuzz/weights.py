@@ -1,7 +1,7 @@
 """Safetensors files: header lengths, names, dtypes, shapes and offsets that are untrue, and damaged bytes.
 
 They come as a client's update, as a state of the run, as a backbone's weights, a file of label embeddings, and the
-pictures of a report.
+images of a report.
 """
 
 import json
@@ -19,7 +19,7 @@ from models.label_aware.label_embeddings import embed_labels
 from models.settings import BackboneSettings, LabelSettings
 from tasks.core.records import ModelRef, Update
 from tasks.core.store import Store, state_digest
-from tasks.report.sample_predictions import FILE, load_pictures
+from tasks.report.sample_predictions import FILE, load_predictions
 from tasks.server.validate_updates import update_faults
 
 from .frame import Case, drawn
@@ -117,16 +117,16 @@ def _as_labels(data: bytes) -> str:
     return "sound"
 
 
-def _as_pictures(data: bytes) -> str:
+def _as_images(data: bytes) -> str:
     root = Path(_store().root) / "run"
     root.mkdir(exist_ok=True)
     (root / FILE).write_bytes(data)
     try:
-        pictures = load_pictures(root)
+        images = load_predictions(root)
     except UserError as error:
         return _refusal(error, FILE)
-    assert pictures is not None and len(pictures.images) == len(pictures.truths) == len(pictures.scores)
-    assert pictures.images.ndim == 4 and pictures.truths.shape == pictures.scores.shape
+    assert images is not None and len(images.images) == len(images.truths) == len(images.scores)
+    assert images.images.ndim == 4 and images.truths.shape == images.scores.shape
     return "sound"
 
 
@@ -163,7 +163,7 @@ def _files() -> dict[str, bytes]:
         "state": save(_state(), metadata={"digest": "x"}),
         "backbone": save(dict(_backbone().state_dict())),
         "labels": save(labels, metadata={"labels": json.dumps(["rust", "crack"])}),
-        "pictures": save(images),
+        "images": save(images),
     }
 
 
@@ -172,5 +172,5 @@ _USES: dict[str, tuple[Callable[[], bytes], Callable[[bytes], str]]] = {
     "state": (lambda: _files()["state"], _as_state),
     "backbone": (lambda: _files()["backbone"], _as_backbone),
     "labels": (lambda: _files()["labels"], _as_labels),
-    "pictures": (lambda: _files()["pictures"], _as_pictures),
+    "images": (lambda: _files()["images"], _as_images),
 }

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from .damage import damaged
 from .frame import Case, drawn
-from .trees import picture, read_all, tree
+from .trees import make_image, read_all, tree
 
 SHORT = 60
-_BESIDE = {"images/a.png": picture(1), "images/b.png": picture(2), "labels/b.txt": b"1 .5 .5 .2 .2\n"}
+_BESIDE = {"images/a.png": make_image(1), "images/b.png": make_image(2), "labels/b.txt": b"1 .5 .5 .2 .2\n"}
 #: file -> its sound text
 _SOUND = {
     "labels/a.txt": "0 0.5 0.5 0.2 0.2\n\n2 0.1 0.1 0.1 0.1 0.93\n1 .1 .1 .5 .1 .5 .5\n",

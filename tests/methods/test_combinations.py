@@ -13,11 +13,11 @@ from models.registry import NETWORKS
 
 NARROW = (
     "ingest.image_size=32",
-    "federation.engine=direct",
+    "federation.engine=local",
     "federation.rounds=1",
     "federation.clients_per_round=2",
     "tracking.enabled=false",
-    "report.pictures=0",
+    "report.images=0",
     "train.epochs=1",
     "model.timm.width=0.34",
     "model.timm.depth=0.1",
@@ -55,7 +55,9 @@ def test_scenes_and_their_server_go_together(method, network):
         settings_of(method, network)
 
 
-@pytest.mark.parametrize(("loss", "network"), [("fmman", "resnet18"), ("lmt", "vit_tiny"), ("asl", "fedlgt")])
+@pytest.mark.parametrize(
+    ("loss", "network"), [("fmman", "resnet18"), ("label_mask_training", "vit_tiny"), ("asl", "fedlgt")]
+)
 def test_a_loss_that_does_not_fit_is_refused(loss, network):
     with pytest.raises(UserError, match=f"objective.name {loss} does not fit model.name {network}"):
         load_settings(None, ["tiny"], [f"objective.name={loss}", f"model.name={network}"])

@@ -23,8 +23,8 @@ def rounds_of(context, start, client, method="fedavg", rounds=2, **settings):
     module, model = load_method(method), start
     for number in range(1, rounds + 1):
         progress = Quiet()
-        options = FederationSettings(engine="direct"), module.Settings(**settings), {client: 11}
-        fed = Federation(context, *options, make_engine("direct", 1), number, {}, progress)
+        options = FederationSettings(engine="local"), module.Settings(**settings), {client: 11}
+        fed = Federation(context, *options, make_engine("local", 1), number, {}, progress)
         model = module.run_round(fed, model)
     return model
 
@@ -34,14 +34,14 @@ def trained_plainly(context, start, client, rounds=2):
     store = context.open_store()
     model = build_network(context, store, start)
     images, targets = client_data(context, client)
-    pictures = torch.from_numpy(images[:].copy()).float() / 255
+    images = torch.from_numpy(images[:].copy()).float() / 255
     for number in range(1, rounds + 1):
         model.train()
         adam = torch.optim.Adam(model.parameters(), context.train.lr)
         order = numpy_generator(context.seed, "batch order", number, 1, client).permutation(len(images))
         for rows in (order[:8], order[8:]):
             adam.zero_grad()
-            loss = binary_cross_entropy_with_logits(model(pictures[rows]), torch.from_numpy(targets[rows]).float())
+            loss = binary_cross_entropy_with_logits(model(images[rows]), torch.from_numpy(targets[rows]).float())
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
             adam.step()

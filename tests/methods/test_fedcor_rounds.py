@@ -17,7 +17,7 @@ from models.errors import UserError
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.records import ModelRef, Update
 from tasks.core.store import Store
-from tasks.registry import CATALOGUE
+from tasks.registry import TASKS
 
 SIZES = {"a": 10, "b": 30, "c": 20, "d": 40, "e": 25}
 SCHEDULE = {"warmup": 3, "interval": 2, "gp_steps": 30, "gp_steps_later": 5, "rank": 3}
@@ -51,7 +51,7 @@ class Recorder:
     def run(self, task, title, context, *args):
         if task in REAL:
             self.learnt += [args[1:]] if task == "learn-correlations" else []
-            return CATALOGUE[task].load()(context, *args)
+            return TASKS[task].load()(context, *args)
         if task == "find-held-out":
             return self.split
         if task == "score-clients":
@@ -196,7 +196,7 @@ def test_a_real_run_and_its_resume_end_at_the_same_model(tiny_data, tmp_path, mo
         "method.name=fedcor", "model.name=resnet18", "federation.clients_per_round=2", "method.fedcor.warmup=2",
         "method.fedcor.interval=1", "method.fedcor.gp_steps=20", "train.epochs=1", "ingest.image_size=32",
         "partition.scheme=iid", "partition.clients=4", "federation.workers=1", "tracking.enabled=false",
-        "report.pictures=0",
+        "report.images=0",
     ]  # fmt: skip
 
     def run(name, *rounds):

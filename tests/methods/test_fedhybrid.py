@@ -8,7 +8,7 @@ from torch import nn
 
 from flows.methods.fedhybrid import Settings
 from tasks.client.objectives import Loss
-from tasks.client.regularisers import TermScene, load_term
+from tasks.client.regularisers import RegulariserContext, load_regulariser
 from tasks.server import fedhybrid
 from tasks.server.aggregation import weighted_mean
 
@@ -41,7 +41,7 @@ class Quadratics:
     def train(self, i, x_0, name, values, state):
         """The exact local minimum with a term, by one Newton step: (x_i, the term's new state)."""
         model = Point(x_0)
-        term = load_term(name).make(TermScene(model, (), values, state, {}, SimpleNamespace()))
+        term = load_regulariser(name).make(RegulariserContext(model, (), values, state, {}, SimpleNamespace()))
         gap = model.x - self.b[i]
         term.change(Loss(0.5 * gap @ self.a[i] @ gap), None).total.backward()
         hessian = values.get("scale", 1.0) * self.a[i] + values["mu"] * torch.eye(D, dtype=torch.float64)

@@ -25,9 +25,9 @@ def digest(make_run, tiny_data):
         clients = dict.fromkeys(tiny_data.ids[:3], 11)
         for number in (1, 2):
             progress = Quiet()
-            federation = FederationSettings(engine="direct", workers=1)
+            federation = FederationSettings(engine="local", workers=1)
             chosen = module.Settings(**options)
-            engine = make_engine("direct", 1)
+            engine = make_engine("local", 1)
             fed = Federation(context, federation, chosen, clients, engine, number, states, progress)
             model, states = module.run_round(fed, model), fed.record.client_states
         return model.digest

@@ -74,8 +74,8 @@ def play(make_run, tiny_data, method, name, **train):
     context, start = make_run(name, train=SGD | train, **PLAIN)
     module, progress = load_method(method), Quiet()
     clients = dict.fromkeys(tiny_data.ids, 11)
-    settings = FederationSettings(engine="direct", workers=1)
-    fed = Federation(context, settings, module.Settings(), clients, make_engine("direct", 1), 1, {}, progress)
+    settings = FederationSettings(engine="local", workers=1)
+    fed = Federation(context, settings, module.Settings(), clients, make_engine("local", 1), 1, {}, progress)
     ref: ModelRef = module.run_round(fed, start)
     return fed.record, ref, start
 

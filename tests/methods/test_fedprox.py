@@ -6,7 +6,7 @@ from flows.federate import federate
 from flows.methods import fedavg, fedhybrid, fedprox, moon
 from flows.run.open import DataPaths
 from flows.settings.schema import load_settings
-from tasks.client.regularisers import TermSpec
+from tasks.client.regularisers import RegulariserSpec
 from tasks.core.store import Store
 from tests.flows.federation.test_federation import SIZES, START, P, Recorder, bytes_of, federation, ref
 
@@ -36,19 +36,21 @@ def trained(clients):
 def test_fedprox_is_fedavg_with_a_term_and_sends_nothing_more(settings):
     method = fedprox if isinstance(settings, fedprox.Settings) else fedhybrid
     fed, engine, model = played(method, settings)
-    term = TermSpec("prox", {"mu": 0.3})
-    assert [(j.client, j.start, j.guides, j.term) for j in engine.jobs] == [(c, START, (), term) for c in "abcd"]
+    term = RegulariserSpec("prox", {"mu": 0.3})
+    assert [(j.client, j.start, j.references, j.term) for j in engine.jobs] == [(c, START, (), term) for c in "abcd"]
     assert engine.averages == [(trained("abcd"), BY_SIZE)]
     plain, _, average = played(fedavg, fedavg.Settings())
     assert model == average and fed.record.weights == plain.record.weights and fed.server_state is None
     assert bytes_of(fed, "bytes_down") == bytes_of(plain, "bytes_down") == {"local training": 4 * P}
 
 
-@pytest.mark.parametrize(("mu", "guides"), [(2.0, ((START, 1),)), (0.0, ())])
-def test_moon_runs_the_global_model_beside_the_local_one(mu, guides):
+@pytest.mark.parametrize(("mu", "references"), [(2.0, ((START, 1),)), (0.0, ())])
+def test_moon_runs_the_global_model_beside_the_local_one(mu, references):
     fed, engine, _ = played(moon, moon.Settings(mu=mu))
-    term = TermSpec("moon", {"mu": mu, "temperature": 0.5})
-    assert [(j.client, j.start, j.guides, j.term) for j in engine.jobs] == [(c, START, guides, term) for c in "abcd"]
+    term = RegulariserSpec("moon", {"mu": mu, "temperature": 0.5})
+    assert [(j.client, j.start, j.references, j.term) for j in engine.jobs] == [
+        (c, START, references, term) for c in "abcd"
+    ]
     assert engine.averages == [(trained("abcd"), BY_SIZE)]
     assert bytes_of(fed, "bytes_down") == bytes_of(fed, "bytes_down_naive") == {"local training": 4 * P}
 
@@ -60,8 +62,8 @@ def test_fedhybrid_counts_all_clients_and_keeps_the_mean_dual(weighting):
     ids = fed.record.participants
     scale = {c: 4 * SIZES[c] / 100 if weighting == "size" else 1.0 for c in ids}
     assert len(ids) == 2
-    assert [(j.client, j.guides, j.term) for j in engine.jobs] == [
-        (c, (), TermSpec("dual", {"mu": 0.3, "scale": scale[c]})) for c in ids
+    assert [(j.client, j.references, j.term) for j in engine.jobs] == [
+        (c, (), RegulariserSpec("dual", {"mu": 0.3, "scale": scale[c]})) for c in ids
     ]
     assert engine.averages == [(trained(ids), [SIZES[c] for c in ids], START, None, 0.3, 4)]
     assert (model, fed.server_state) == (ref("hybrid", 1), ref("duals", 1))

@@ -14,7 +14,7 @@ ROWS = {
     "fmman_random_groups": {"method.fmman.clustering": "random"},
     "fedlgt": {"model.name": "fedlgt", "objective.name": "fedlgt", "method.name": "fedavg"},
     "fedlgt_ms": {"model.name": "fedlgt", "objective.name": "fedlgt"},
-    "ctran": {"model.name": "ctran", "objective.name": "lmt", "method.name": "fedavg"},
+    "ctran": {"model.name": "ctran", "objective.name": "label_mask_training", "method.name": "fedavg"},
 }
 
 

@@ -18,7 +18,7 @@ from tasks.client.objectives.label_mask import fedlgt, fmman, label_mask_trainin
 from tasks.client.train import TrainJob, train_client
 from tasks.core.federation_settings import FederationSettings
 
-UNSURE = 2  # labels that the first guide gives exactly 0.5
+UNSURE = 2  # labels that the first reference gives exactly 0.5
 
 # Field -> (what must be set beside it, the values to tell apart: for named values all of them unless given here)
 Cases = dict[str, tuple[dict, list]]
@@ -65,7 +65,7 @@ FEDLGT: Cases = LMT | {
     "tau": ({}, [0.5, 0.2]),
     "eps": ({}, [0.02, 0.3]),
     "band": ({"eps": 0.0}, []),
-    "guide_scope": ({"eps": 0.3}, []),
+    "reference_scope": ({"eps": 0.3}, []),
 }
 METHOD: Cases = {
     "clusters": ({}, [2, 3]),
@@ -79,7 +79,7 @@ METHOD: Cases = {
 SECTIONS = {
     "model.fmman": (FmmanSettings, NETWORK),
     "objective.fmman": (fmman.Settings, FMMAN),
-    "objective.lmt": (label_mask_training.Settings, LMT),
+    "objective.label_mask_training": (label_mask_training.Settings, LMT),
     "objective.fedlgt": (fedlgt.Settings, FEDLGT),
     "method.fmman": (method.Settings, METHOD),
 }
@@ -119,7 +119,7 @@ def test_every_setting_changes_the_result(name, field, beside, values, trained, 
 
 @pytest.fixture
 def trained(make_run, tiny_data):
-    """``trained("objective.fmman", options)``: digest of a client's weights under two unlike guides."""
+    """``trained("objective.fmman", options)``: digest of a client's weights under two unlike references."""
     runs = itertools.count()
 
     def train(section, options):
@@ -134,8 +134,8 @@ def trained(make_run, tiny_data):
         flat["readout.weight"][:UNSURE] = 0.0
         flat["readout.bias"][:UNSURE] = 0.0
         moved = {key: value + 0.02 if value.is_floating_point() else value for key, value in state.items()}
-        guides = [store.put_state(f"guide {n}.safetensors", one) for n, one in enumerate((flat, moved))]
-        job = TrainJob(tiny_data.ids[0], 1, 3, start, tuple((ref, 1) for ref in guides), own=0)
+        references = [store.put_state(f"reference {n}.safetensors", one) for n, one in enumerate((flat, moved))]
+        job = TrainJob(tiny_data.ids[0], 1, 3, start, tuple((ref, 1) for ref in references), own=0)
         return train_client(context, job).model.digest
 
     return train
@@ -165,9 +165,9 @@ def one_round(make_run, unequal):
         network = {"name": "resnet18", "backbone": {"width": 0.125}}
         context, start = make_run(f"round {next(runs)}", "bce", {}, {"lr": 0.01}, network, clients=str(unequal[0]))
         settings = method.Settings(**({"clusters": 2, "cluster_on": "backbone.layer4."} | options))
-        clients, engine = unequal[1], make_engine("direct", 1)
+        clients, engine = unequal[1], make_engine("local", 1)
         progress = Quiet()
-        federation = FederationSettings(engine="direct", workers=1)
+        federation = FederationSettings(engine="local", workers=1)
         fed = Federation(context, federation, settings, clients, engine, 1, {}, progress)
         return method.run_round(fed, start).digest
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from models.errors import UserError
-from tasks.client.objectives import Guide, Loss
-from tasks.client.regularisers import Term, TermScene, TermSpec, moon
+from tasks.client.objectives import Loss, Reference
+from tasks.client.regularisers import Regulariser, RegulariserContext, RegulariserSpec, moon
 from tasks.client.train import TrainJob, train_client
 
 PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
@@ -32,8 +32,8 @@ class Net(nn.Module):
 
 
 def scene(model, received, state=None, values=VALUES):
-    guide = Guide(copy.deepcopy(received).eval().requires_grad_(False))
-    return TermScene(model, (guide,), values, state or {}, {}, SimpleNamespace(), "bce")
+    reference = Reference(copy.deepcopy(received).eval().requires_grad_(False))
+    return RegulariserContext(model, (reference,), values, state or {}, {}, SimpleNamespace(), "bce")
 
 
 TURN, MIRROR, SAME = [[0.0, -1.0], [1.0, 0.0]], [[-1.0, 0.0], [0.0, -1.0]], [[1.0, 0.0], [0.0, 1.0]]
@@ -101,8 +101,8 @@ def test_a_first_training_has_nothing_to_contrast_with():
 
 def test_without_weight_nothing_is_computed_kept_or_sent():
     loss, values = Loss(torch.tensor(1.0)), VALUES | {"mu": 0.0}
-    term = moon.make(TermScene(Net(SAME), (), values, {}, {}, SimpleNamespace()))
-    assert type(term) is Term and term.change(loss, None) is loss and term.finish(1) == {}
+    term = moon.make(RegulariserContext(Net(SAME), (), values, {}, {}, SimpleNamespace()))
+    assert type(term) is Regulariser and term.change(loss, None) is loss and term.finish(1) == {}
     assert not moon.needs_guide(values) and moon.needs_guide(VALUES)
 
 
@@ -114,15 +114,15 @@ def test_an_objective_without_features_is_named_at_once():
 
 def test_in_the_loop_the_contrast_begins_with_the_second_training(make_run, tiny_data):
     context, start = make_run(objective="bce", network=PLAIN)
-    store, client, guides = context.open_store(), tiny_data.ids[0], ((start, 1),)
-    spec = TermSpec("moon", {"mu": 1.0, "temperature": 0.5})
-    first = train_client(context, TrainJob(client, 1, 1, start, guides, term=spec))
+    store, client, references = context.open_store(), tiny_data.ids[0], ((start, 1),)
+    spec = RegulariserSpec("moon", {"mu": 1.0, "temperature": 0.5})
+    first = train_client(context, TrainJob(client, 1, 1, start, references, term=spec))
     plain = train_client(context, TrainJob(client, 1, 1, start))
     assert first.model.digest == plain.model.digest and plain.state is None and "model_contrast" not in first.sums
     kept, sent = store.get_state(first.state), store.get_state(first.model)
     assert {key.removeprefix("moon/") for key in kept} == sent.keys()
     assert all(torch.equal(kept[f"moon/{key}"], value) for key, value in sent.items())
-    second = train_client(context, TrainJob(client, 2, 1, start, guides, state=first.state, term=spec))
+    second = train_client(context, TrainJob(client, 2, 1, start, references, state=first.state, term=spec))
     without = train_client(context, TrainJob(client, 2, 1, start))
     assert second.model.digest != without.model.digest
     assert second.sums["model_contrast"][1] == 11 and 0 < second.mean("model_contrast") < math.log(1 + math.exp(4))

@@ -11,7 +11,7 @@ from flows.methods import load_method
 from flows.settings.schema import load_settings
 from models.errors import UserError
 from tasks.client.objectives import Loss
-from tasks.client.regularisers import TermScene
+from tasks.client.regularisers import RegulariserContext
 from tasks.client.regularisers.scaffold import Control
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.train_settings import TrainSettings
@@ -46,7 +46,9 @@ def minimiser(clients, weights):
 def train(client, theta, steps, own, shared, corrected):
     """Local SGD from theta; returns theta_i and c_i_new, by the client's term."""
     client.theta.data = theta.clone()
-    term = Control(TermScene(client, (), {}, own, shared, TrainSettings(optimizer="sgd", lr=LR, grad_clip=None)))
+    term = Control(
+        RegulariserContext(client, (), {}, own, shared, TrainSettings(optimizer="sgd", lr=LR, grad_clip=None))
+    )
     sgd = torch.optim.SGD(client.parameters(), LR)
     for _ in range(steps):
         sgd.zero_grad()
@@ -95,7 +97,7 @@ def test_a13_without_the_correction_or_with_the_wrong_number_of_clients_it_is_mi
 def test_the_correction_is_a_constant_in_the_gradient_of_parameters_only():
     client = Quadratic(3)
     own, shared = {"theta": torch.tensor([1.0, 2.0, 3.0])}, {"theta": torch.tensor([0.5, 0.5, 5.0])}
-    term = Control(TermScene(client, (), {}, own, shared, TrainSettings(optimizer="sgd", lr=LR)))
+    term = Control(RegulariserContext(client, (), {}, own, shared, TrainSettings(optimizer="sgd", lr=LR)))
     loss = Loss(client.loss(), {"classification": (torch.tensor(2.0), 1.0)})
     changed = term.change(loss, torch.zeros(1))
     change = torch.autograd.grad(changed.total - loss.total, client.theta)[0]
@@ -113,10 +115,10 @@ def play(make_run, tiny_data):
         context, first = make_run(name, train=SGD, **PLAIN)
         module, progress = load_method(method), Quiet()
         own = module.Settings(**({"weighting": weighting} if weighting else {}))
-        settings = FederationSettings(engine="direct", workers=1, **federation)
+        settings = FederationSettings(engine="local", workers=1, **federation)
         states, server = (before.record.client_states, before.server_state) if before else ({}, None)
         sizes = dict.fromkeys(tiny_data.ids, 11)
-        fed = Federation(context, settings, own, sizes, make_engine("direct", 1), number, states, progress, server)
+        fed = Federation(context, settings, own, sizes, make_engine("local", 1), number, states, progress, server)
         return fed, module.run_round(fed, start or first), context
 
     return one

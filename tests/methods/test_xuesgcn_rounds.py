@@ -54,19 +54,19 @@ def trained(clients):
 def test_a_round_sends_the_model_and_each_client_its_own_scenes():
     fed = round_of(engine := Scenes())
     model = xuesgcn.run_round(fed, START)
-    assert [(j.client, j.stage, j.start, j.guides, j.state) for j in engine.jobs] == [
+    assert [(j.client, j.stage, j.start, j.references, j.state) for j in engine.jobs] == [
         (client, 1, START, (), None) for client in "abcd"
     ]
     none = [None] * 4
     assert engine.averages == [(list("abcd"), trained("abcd"), list(SIZES.values()), START, none, none, False)]
     assert model == ref("global", 1) and fed.record.weights == {"a": 0.1, "b": 0.3, "c": 0.2, "d": 0.4}
-    assert fed.record.client_states == fed.overlays == {c: ModelRef(f"{c}/1", f"{c}1", OWN) for c in "abcd"}
+    assert fed.record.client_states == fed.personal_states == {c: ModelRef(f"{c}/1", f"{c}1", OWN) for c in "abcd"}
     assert bytes_of(fed, "bytes_down") == {"local training": 4 * P}
 
     second = round_of(Scenes(), fed.record.client_states, number=2)
     xuesgcn.run_round(second, model)
-    assert [j.state for j in second.engine.jobs] == list(fed.overlays.values())
-    assert second.engine.averages[0][4] == list(fed.overlays.values())
+    assert [j.state for j in second.engine.jobs] == list(fed.personal_states.values())
+    assert second.engine.averages[0][4] == list(fed.personal_states.values())
     assert bytes_of(second, "bytes_down") == bytes_of(second, "bytes_down_naive") == {"local training": 4 * (P + OWN)}
     assert bytes_of(second, "bytes_up") == {"local training": 4 * P}
 
@@ -76,7 +76,7 @@ def test_who_does_not_take_part_keeps_its_scenes_and_is_scored_with_them():
     fed = round_of(engine := Scenes(silent="b"), held)
     xuesgcn.run_round(fed, START)
     assert engine.averages[0][0] == list("acd") and engine.averages[0][4] == [held["a"], held["c"], None]
-    assert fed.overlays["b"] == held["b"] and fed.overlays["d"] == ModelRef("d/1", "d1", OWN)
+    assert fed.personal_states["b"] == held["b"] and fed.personal_states["d"] == ModelRef("d/1", "d1", OWN)
     assert fed.record.weights == pytest.approx({"a": 1 / 7, "c": 2 / 7, "d": 4 / 7})
 
 
@@ -91,7 +91,7 @@ def test_what_a_client_keeps_itself_is_told_apart_from_what_it_began_with():
 def test_shared_scenes_are_those_of_the_global_model():
     fed = round_of(engine := Scenes(), shared=True)
     assert xuesgcn.run_round(fed, START) == ref("global", 1)
-    assert engine.averages[0][-1] is True and fed.overlays == {} and fed.record.client_states == {}
+    assert engine.averages[0][-1] is True and fed.personal_states == {} and fed.record.client_states == {}
     assert bytes_of(fed, "bytes_down") == {"local training": 4 * P}
 
 
@@ -108,7 +108,7 @@ NARROW = (
     "model.xuesgcn.scenes=2",
     "train.epochs=1",
     "tracking.enabled=false",
-    "federation.engine=direct",
+    "federation.engine=local",
 )
 
 

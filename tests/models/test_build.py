@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from models.build import initialise, new_model
-from models.registry import NETWORKS, Problem
+from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 
 
@@ -21,7 +21,7 @@ def fresh(name="fmman", seed=0, width=0.125, timm=None, **fmman):
     rows = nn.functional.normalize(torch.ones(4, settings.backbone.dim))
     table = rows if NETWORKS[name].needs_labels else None
     words = rows[:2] if NETWORKS[name].needs_state_words else None
-    return new_model(settings, Problem(tuple("abcd"), 64, table, words), generator(seed))
+    return new_model(settings, ModelSpec(tuple("abcd"), 64, table, words), generator(seed))
 
 
 def same_under_another_global_seed(name, **fmman):

@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from models.build import build_model
-from models.registry import NETWORKS, Problem
+from models.registry import NETWORKS, ModelSpec
 from models.settings import BackboneSettings, FmmanSettings, LabelSettings, ModelSettings
 
 
@@ -57,7 +57,7 @@ def test_every_network_builds_and_keeps_its_registered_facts(name):
     settings = ModelSettings(name=name, backbone=BackboneSettings(width=0.125), timm={"width": 0.125, "depth": 0.1})
     table = torch.nn.functional.normalize(torch.randn(3, 64, generator=torch.Generator().manual_seed(0)))
     network = NETWORKS[name]
-    problem = Problem(
+    problem = ModelSpec(
         ("a", "b", "c"), 64, table if network.needs_labels else None, table[:2] if network.needs_state_words else None
     )
     model = build_model(settings, problem).eval()
@@ -70,7 +70,7 @@ def test_every_network_builds_and_keeps_its_registered_facts(name):
 
 def test_a_network_with_label_tokens_insists_on_its_table():
     with pytest.raises(AssertionError, match="label table"):
-        build_model(ModelSettings(), Problem(("a", "b"), 64))
+        build_model(ModelSettings(), ModelSpec(("a", "b"), 64))
 
 
 @pytest.mark.integration

@@ -34,8 +34,8 @@ def median(tmp_path, monkeypatch):
 def federation(context, tiny_data, method):
     indices = load_clients(tiny_data.clients).indices
     clients = {client: len(indices[client]) for client in tiny_data.ids[:2]}
-    progress, options = Quiet(), FederationSettings(engine="direct")
-    return Federation(context, options, method, clients, make_engine("direct", 1), 1, {}, progress)
+    progress, options = Quiet(), FederationSettings(engine="local")
+    return Federation(context, options, method, clients, make_engine("local", 1), 1, {}, progress)
 
 
 @pytest.mark.parametrize("objective", ["fedlgt", "fmman"])
@@ -53,15 +53,15 @@ def test_the_example_works_with_objectives_that_look_at_a_frozen_model(make_run,
         assert torch.allclose(combined[name], (trained[0][name] + trained[1][name]) / 2)  # the median of two
 
     given = federation(context, tiny_data, median.Settings())
-    same = given.train(list(fed.clients), start, stage=1, name="with guides", guides=[start])
+    same = given.train(list(fed.clients), start, stage=1, name="with references", references=[start])
     assert [u.model for u in same] == [u.model for u in updates]  # found: they are the same jobs
 
 
 def test_clients_that_start_apart_are_each_guided_by_their_own_start():
     starts = {name: ModelRef(name, f"digest of {name}", 10) for name in "ab"}
     jobs = make_jobs(["b", "a"], 1, 3, starts, None, {"a": 1, "b": 0}, "own", False, {}, None, None)
-    assert [(job.client, job.start, job.guides, job.own) for job in jobs] == [
+    assert [(job.client, job.start, job.references, job.own) for job in jobs] == [
         (name, starts[name], ((starts[name], 1),), None) for name in "ab"
     ]
     plain = make_jobs(["a"], 1, 1, starts["a"], None, None, "none", False, {}, None, None)
-    assert plain[0].guides == ()  # an objective without guides is sent none
+    assert plain[0].references == ()  # an objective without references is sent none

@@ -27,12 +27,12 @@ PER_SITE, SIDE = 4, 32
 SETS = (
     "ingest.source=table", "ingest.site.rule=column", "ingest.site.column=where", "ingest.image_size=32",
     "partition.min_size=1", "partition.local.scheme=local", "ingest.split.val=0", "ingest.split.test=0.25",
-    "method.name=moon", "model.name=resnet18", "train.epochs=1", "report.pictures=2", "tracking.log_models=false",
+    "method.name=moon", "model.name=resnet18", "train.epochs=1", "report.images=2", "tracking.log_models=false",
 )  # fmt: skip
 
 
 def make_source(folder):
-    """Pictures of noise with a table that gives each a site and one or two labels."""
+    """Images of noise with a table that gives each a site and one or two labels."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

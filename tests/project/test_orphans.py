@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.format_rows import rows_of
-from tests.support.voc_trees import encoded, picture, put, voc_xml
+from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
 CATEGORIES = [{"id": 1, "name": "oil"}]
 
@@ -42,7 +42,7 @@ def flair(root):
 @pytest.mark.parametrize("write", [coco, voc, yolo, table, flair])
 def test_no_negative_beside_an_orphan(tmp_path, write):
     for number, name in enumerate("ab"):
-        put(tmp_path / f"{name}.png", encoded(picture(number)))
+        put(tmp_path / f"{name}.png", encoded(make_image(number)))
     rows = rows_of(write.__name__, tmp_path, **(write(tmp_path) or {}))
     assert rows["a.png"].labels == ["oil"]
     assert (rows["b.png"].status, rows["b.png"].labels) == ("quarantined", None)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from models.errors import UserError
 from tests.support.format_rows import classes_of, rows_of
-from tests.support.odd_files import UPRIGHT, encoded, ingested, picture, tree
+from tests.support.odd_files import UPRIGHT, encoded, ingested, make_image, tree
 
 XML = "<annotation><object><name>{}</name></object></annotation>"
 
@@ -39,7 +39,7 @@ def test_label_studio_9366_a_file_name_with_the_path_inside_the_tool(tmp_path):
     """COCO exports name images by the tool's own storage path."""
     images = [{"id": n, "file_name": f"/data/upload/3/ab12-{n}.png"} for n in (1, 2)]
     data = coco(images, [{"id": 0, "name": "car"}, {"id": 1, "name": "truck"}], [box(1, 1, 0), box(2, 2, 1)])
-    root = tree(tmp_path, {"images/ab12-1.png": picture(1), "images/ab12-2.png": picture(2), "result.json": data})
+    root = tree(tmp_path, {"images/ab12-1.png": make_image(1), "images/ab12-2.png": make_image(2), "result.json": data})
     found = outcome("coco", root)
     if isinstance(found, UserError):
         assert "ab12-1.png" in str(found)
@@ -59,7 +59,7 @@ def outcome(source, root, **own):
 def test_label_studio_6609_the_first_category_has_the_id_0(tmp_path):
     images = [{"id": 0, "file_name": "a.png"}, {"id": 1, "file_name": "b.png"}]
     data = coco(images, [{"id": 0, "name": "car"}, {"id": 1, "name": "truck"}], [box(0, 0, 0), box(1, 1, 1)])
-    rows = rows_of("coco", tree(tmp_path, {"a.png": picture(1), "b.png": picture(2), "r.json": data}))
+    rows = rows_of("coco", tree(tmp_path, {"a.png": make_image(1), "b.png": make_image(2), "r.json": data}))
     assert labels(rows) == {"a.png": ["car"], "b.png": ["truck"]}
 
 
@@ -67,7 +67,7 @@ def test_pylabel_46_category_ids_are_texts_in_the_annotations(tmp_path):
     more = {"iscrowd": 0.0, "difficult": "0", "segmentation": None, "truncated": "0"}
     data = coco([{"id": 208, "file_name": "a.png"}], [{"id": 0, "name": "LP", "supercategory": None}],
                 [box(112, 208, "0", **more)])  # fmt: skip
-    rows = rows_of("coco", tree(tmp_path, {"a.png": picture(1), "b.json": data}))
+    rows = rows_of("coco", tree(tmp_path, {"a.png": make_image(1), "b.json": data}))
     assert labels(rows) == {"a.png": ["LP"]}
 
 
@@ -75,7 +75,7 @@ def test_labelme_852_background_is_a_category_that_nothing_has(tmp_path):
     data = coco([{"id": 1, "file_name": "a.png"}],
                 [{"id": 0, "name": "_background_", "supercategory": None}, {"id": 1, "name": "dog"}],
                 [box(1, 1, 1)])  # fmt: skip
-    root = tree(tmp_path, {"a.png": picture(1), "b.json": data})
+    root = tree(tmp_path, {"a.png": make_image(1), "b.json": data})
     assert labels(rows_of("coco", root)) == {"a.png": ["dog"]}
     assert classes_of("coco", root) == ["dog"]
 
@@ -87,12 +87,12 @@ def test_datumaro_1160_two_categories_of_one_name(tmp_path):
                   {"id": 2, "name": "trap", "supercategory": "fish"}]  # fmt: skip
     data = coco([{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "b.png"}], categories,
                 [box(1, 1, 1), box(2, 2, 2)])  # fmt: skip
-    rows = rows_of("coco", tree(tmp_path, {"a.png": picture(1), "b.png": picture(2), "c.json": data}))
+    rows = rows_of("coco", tree(tmp_path, {"a.png": make_image(1), "b.png": make_image(2), "c.json": data}))
     assert labels(rows) == {"a.png": ["fish"], "b.png": ["trap"]}
 
 
 def test_ultralytics_21224_labels_lie_beside_the_images_of_a_folder_called_images(tmp_path):
-    files = {"one/1.png": picture(1), "one/1.txt": b"0 .5 .5 .1 .1", "two/images/2.png": picture(2),
+    files = {"one/1.png": make_image(1), "one/1.txt": b"0 .5 .5 .1 .1", "two/images/2.png": make_image(2),
              "two/images/2.txt": b"1 .5 .5 .1 .1", "classes.txt": b"car\ntruck\n"}  # fmt: skip
     rows = outcome("yolo", tree(tmp_path, files))
     assert isinstance(rows, UserError) or labels(rows) == {"one/1.png": ["car"], "two/images/2.png": ["truck"]}
@@ -100,7 +100,7 @@ def test_ultralytics_21224_labels_lie_beside_the_images_of_a_folder_called_image
 
 def test_ultralytics_8839_label_files_with_names_and_pixels(tmp_path):
     """The Open Images tool writes `Airplane 0.0 146.0 392.3 325.4` to Label/NAME.txt below a class folder."""
-    files = {f"train/Airplane/{n}.png": picture(n) for n in range(3)}
+    files = {f"train/Airplane/{n}.png": make_image(n) for n in range(3)}
     files |= {f"train/Airplane/Label/{n}.txt": b"Airplane 0.0 14.6 39.2 32.5" for n in range(3)}
     root = tree(tmp_path, files)
     found = outcome("yolo", root)
@@ -111,7 +111,7 @@ def test_ultralytics_8839_label_files_with_names_and_pixels(tmp_path):
 
 def test_cvat_5653_a_list_with_backslashes_and_trailing_blanks(tmp_path):
     names = ["8947_서울3720", "7626_FAIL"]
-    files = {f"obj_train_data/{name}.png": picture(n) for n, name in enumerate(names)}
+    files = {f"obj_train_data/{name}.png": make_image(n) for n, name in enumerate(names)}
     files |= {f"obj_train_data/{name}.txt": f"{n} .5 .5 .1 .1".encode() for n, name in enumerate(names)}
     files["train.txt"] = "".join(f"obj_train_data\\{name}.png \n" for name in names).encode()
     files |= {"obj.names": b"car\ntruck\n",
@@ -121,7 +121,7 @@ def test_cvat_5653_a_list_with_backslashes_and_trailing_blanks(tmp_path):
 
 
 def test_vott_133_two_paths_without_a_line_break_between_them(tmp_path):
-    files = {f"obj/{n}.png": picture(n) for n in range(3)} | {f"obj/{n}.txt": b"0 .5 .5 .1 .1" for n in range(3)}
+    files = {f"obj/{n}.png": make_image(n) for n in range(3)} | {f"obj/{n}.txt": b"0 .5 .5 .1 .1" for n in range(3)}
     files |= {"train.txt": b"obj/0.pngobj/1.png\nobj/2.png\n\n", "obj.names": b"car\n",
               "obj.data": b"classes=1\ntrain=train.txt\nnames=obj.names\n"}  # fmt: skip
     root = tree(tmp_path, files)
@@ -130,7 +130,7 @@ def test_vott_133_two_paths_without_a_line_break_between_them(tmp_path):
 
 
 def test_cvat_8090_a_class_number_beyond_the_names(tmp_path):
-    files = {"a.png": picture(1), "a.txt": b"138 .5 .5 .1 .1", "obj.names": b"car\ntruck\n"}
+    files = {"a.png": make_image(1), "a.txt": b"138 .5 .5 .1 .1", "obj.names": b"car\ntruck\n"}
     found = outcome("yolo", tree(tmp_path, files))
     if not isinstance(found, UserError):
         row = found["a.png"]
@@ -140,7 +140,7 @@ def test_cvat_8090_a_class_number_beyond_the_names(tmp_path):
 
 
 def test_cvat_8958_names_is_a_file(tmp_path):
-    files = {"images/a.png": picture(1), "labels/a.txt": b"1 .5 .5 .1 .1", "obj.names": b"car\ntruck\n",
+    files = {"images/a.png": make_image(1), "labels/a.txt": b"1 .5 .5 .1 .1", "obj.names": b"car\ntruck\n",
              "data.yaml": b"nc: 2\nclasses: 2\nnames: obj.names\ntrain: images\nbackup: backup/\n"}  # fmt: skip
     found = outcome("yolo", tree(tmp_path, files))
     if isinstance(found, UserError):
@@ -150,7 +150,7 @@ def test_cvat_8958_names_is_a_file(tmp_path):
 
 
 def test_datumaro_2084_voc_with_lists_of_labels_and_no_xml(tmp_path):
-    files = {f"JPEGImages/{n}.png": picture(n) for n in range(3)}
+    files = {f"JPEGImages/{n}.png": make_image(n) for n in range(3)}
     files["ImageSets/Main/cat_train.txt"] = b"0  1\n1 -1\n2  0\n"
     files["ImageSets/Main/dog_train.txt"] = b"0 -1\n1  1\n2 -1\n"
     root = tree(tmp_path, files)
@@ -161,7 +161,7 @@ def test_datumaro_2084_voc_with_lists_of_labels_and_no_xml(tmp_path):
 
 def test_chexpert_1_an_uncertain_label_is_neither_yes_nor_no(tmp_path):
     data = b"Path,Edema,Fracture\na.png,1.0,\nb.png,-1.0,1.0\nc.png,0.0,1.0\n"
-    root = tree(tmp_path, {"a.png": picture(1), "b.png": picture(2), "c.png": picture(3), "train.csv": data})
+    root = tree(tmp_path, {"a.png": make_image(1), "b.png": make_image(2), "c.png": make_image(3), "train.csv": data})
     found = outcome("table", root, image="Path", one_hot=["Edema", "Fracture"])
     if isinstance(found, UserError):
         assert "-1" in str(found)
@@ -172,18 +172,18 @@ def test_chexpert_1_an_uncertain_label_is_neither_yes_nor_no(tmp_path):
 
 def test_napari_15_the_index_that_pandas_writes_is_no_label(tmp_path):
     data = b",image,rust,crack\n0,a.png,1,0\n1,b.png,0,1\n"
-    root = tree(tmp_path, {"a.png": picture(1), "b.png": picture(2), "t.csv": data})
+    root = tree(tmp_path, {"a.png": make_image(1), "b.png": make_image(2), "t.csv": data})
     found = outcome("table", root)
     if not isinstance(found, UserError):
         assert labels(found) == {"a.png": ["rust"], "b.png": ["crack"]}
     named = b"Unnamed: 0,image,labels\n0,a.png,rust\n1,b.png,crack\n"
-    rows = rows_of("table", tree(tmp_path / "two", {"a.png": picture(1), "b.png": picture(2), "t.csv": named}))
+    rows = rows_of("table", tree(tmp_path / "two", {"a.png": make_image(1), "b.png": make_image(2), "t.csv": named}))
     assert labels(rows) == {"a.png": ["rust"], "b.png": ["crack"]}
 
 
 def test_labelimg_981_a_list_of_classes_that_lost_its_head(tmp_path):
     """Saving after a restart leaves one class in classes.txt; numbers in the label files are those of the old list."""
-    files = {f"{n}.png": picture(n) for n in range(3)} | {f"{n}.txt": f"{n} .5 .5 .1 .1".encode() for n in range(3)}
+    files = {f"{n}.png": make_image(n) for n in range(3)} | {f"{n}.txt": f"{n} .5 .5 .1 .1".encode() for n in range(3)}
     found = outcome("yolo", tree(tmp_path, files | {"classes.txt": b"pills\n"}))
     if not isinstance(found, UserError):
         assert found["1.png"].status == "quarantined" and no_negative(found)
@@ -192,7 +192,7 @@ def test_labelimg_981_a_list_of_classes_that_lost_its_head(tmp_path):
 
 
 def test_datasets_4814_metadata_beside_class_folders_does_not_become_the_labels(tmp_path):
-    files = {f"{label}/{n}.png": picture(n + 9 * (label == "dog")) for label in ("cat", "dog") for n in range(3)}
+    files = {f"{label}/{n}.png": make_image(n + 9 * (label == "dog")) for label in ("cat", "dog") for n in range(3)}
     lines = ["file_name,caption"] + [f"{label}/{n}.png,a photo" for label in ("cat", "dog") for n in range(3)]
     files["metadata.csv"] = "\n".join(lines).encode()
     rows = rows_of("folder", tree(tmp_path, files))
@@ -203,7 +203,7 @@ UPRIGHT_CASES = ("exif after the pixels", "xmp before exif", "xmp alone", "tiff"
 
 
 def arrow(width=40, height=30):
-    """A picture without any symmetry: a different colour in each corner."""
+    """A image without any symmetry: a different colour in each corner."""
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[: height // 2, : width // 2] = (250, 10, 10)
     pixels[: height // 2, width // 2 :] = (10, 250, 10)
@@ -252,7 +252,7 @@ def turned_file(case, orientation):
 @pytest.mark.parametrize("case", UPRIGHT_CASES)
 def test_pillow_orientation_is_found_wherever_it_is_written_and_applied_once(tmp_path, case, orientation):
     suffix, data = turned_file(case, orientation)
-    root = tree(tmp_path / "in", {f"x/a.{suffix}": data, "y/b.png": picture(3)})
+    root = tree(tmp_path / "in", {f"x/a.{suffix}": data, "y/b.png": make_image(3)})
     found = ingested(root, tmp_path / "out")
     expected = UPRIGHT[orientation](arrow())
     assert (found.rows[f"x/a.{suffix}"].width, found.rows[f"x/a.{suffix}"].height) == expected.shape[1::-1]
@@ -263,6 +263,6 @@ def test_pillow_orientation_is_found_wherever_it_is_written_and_applied_once(tmp
 def test_pillow_434_a_gif_keeps_its_colours(tmp_path):
     image = Image.fromarray(arrow()).quantize(8)
     image.info["transparency"] = 7
-    root = tree(tmp_path / "in", {"x/a.gif": encoded(image, "GIF", transparency=7), "y/b.png": picture(3)})
+    root = tree(tmp_path / "in", {"x/a.gif": encoded(image, "GIF", transparency=7), "y/b.png": make_image(3)})
     found = ingested(root, tmp_path / "out")
     assert np.abs(found.pixels["x/a.gif"][4, 4] - arrow()[4, 4]).max() < 40

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
-from tests.support.voc_trees import encoded, picture, voc_xml
+from tests.support.voc_trees import encoded, make_image, voc_xml
 
 Files = dict[str, bytes]
 #: path -> (status, reason), and with more entries width and height, or the labels
@@ -31,7 +31,7 @@ def pair(name: str, data: bytes | None = None, xml: bytes | None = None, seed: i
     """An image and its VOC annotation."""
     stem = name.rsplit(".", 1)[0]
     return {
-        f"JPEGImages/{name}": encoded(picture(seed + len(name))) if data is None else data,
+        f"JPEGImages/{name}": encoded(make_image(seed + len(name))) if data is None else data,
         f"Annotations/{stem}.xml": voc_xml(["crack"]) if xml is None else xml,
     }
 
@@ -57,7 +57,7 @@ def xmls(*cases: tuple) -> tuple[Files, Expected]:
 def turned(kind: str = "JPEG") -> bytes:
     exif = Image.Exif()
     exif[0x0112] = 6
-    return encoded(picture(1), kind, exif=exif)
+    return encoded(make_image(1), kind, exif=exif)
 
 
 def png_header(width: int, height: int) -> bytes:
@@ -68,7 +68,7 @@ def png_header(width: int, height: int) -> bytes:
 
 
 def several(kind: str) -> bytes:
-    return encoded(picture(0), kind, save_all=True, append_images=[picture(1), picture(2)])
+    return encoded(make_image(0), kind, save_all=True, append_images=[make_image(1), make_image(2)])
 
 
 def obj(label: str, *boxes: str) -> str:
@@ -91,7 +91,7 @@ def table(*rows: tuple[str, ...], encoding: str = "utf-8") -> bytes:
     return text.getvalue().encode(encoding)
 
 
-JPEG, PNG = encoded(picture(0, 64, 64), "JPEG"), encoded(picture(2, 64, 64))
+JPEG, PNG = encoded(make_image(0, 64, 64), "JPEG"), encoded(make_image(2, 64, 64))
 GREY16 = Image.fromarray(np.full((20, 20), 514, dtype=np.uint16))
 _CRACK = voc_xml(["裂纹"]).decode()
 _BOMB = b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "cc"><!ENTITY d "&b;&b;">]><annotation>&d;</annotation>'
@@ -113,7 +113,7 @@ def declared(encoding: str, written: str) -> bytes:
 def yolo(**labels: bytes) -> Files:
     files: Files = {"data.yaml": b"names: {0: crack, 2: oil}\n"}
     for number, (name, text) in enumerate(labels.items()):
-        files |= {f"images/{name}.png": encoded(picture(number)), f"labels/{name}.txt": text}
+        files |= {f"images/{name}.png": encoded(make_image(number)), f"labels/{name}.txt": text}
     return files
 
 
@@ -123,16 +123,16 @@ def coco() -> Files:
     notes = [{"image_id": image, "category_id": category} for image, category in ((1, 7), (2, 90), (3, 55), (999, 7))]
     categories = [{"id": 7, "name": "oil"}, {"id": 90, "name": "crack"}, {"id": 30, "name": "never"}]
     content = {"images": listed, "annotations": notes, "categories": categories}
-    return {"set.json": json.dumps(content).encode()} | {f"{n}.png": encoded(picture(n)) for n in (1, 2, 3, 4)}
+    return {"set.json": json.dumps(content).encode()} | {f"{n}.png": encoded(make_image(n)) for n in (1, 2, 3, 4)}
 
 
 CASES: dict[str, Callable[[], tuple]] = {
     "case01": lambda: images(("a.jpg", turned(), (*fixed("exif"), 30, 40)), ("bb.png", turned("PNG"), fixed("exif"))),
-    "case02": lambda: images(("a.jpg", encoded(picture(0).convert("CMYK"), "JPEG"), fixed("cmyk"))),
+    "case02": lambda: images(("a.jpg", encoded(make_image(0).convert("CMYK"), "JPEG"), fixed("cmyk"))),
     "case03": lambda: images(
         ("a.png", encoded(GREY16), fixed("gray16")),
-        ("bb.tif", encoded(picture(0).convert("F"), "TIFF"), bad("bad_mode")),
-        ("ccc.tif", encoded(picture(0).convert("I"), "TIFF"), bad("bad_mode")),
+        ("bb.tif", encoded(make_image(0).convert("F"), "TIFF"), bad("bad_mode")),
+        ("ccc.tif", encoded(make_image(0).convert("I"), "TIFF"), bad("bad_mode")),
     ),
     "case04": lambda: images(("a.png", alpha("P"), fixed("alpha")), ("bb.png", alpha("LA"), fixed("alpha"))),
     "case05": lambda: images(
@@ -145,8 +145,8 @@ CASES: dict[str, Callable[[], tuple]] = {
     ),
     "case07": lambda: images(("a.jpg", PNG, OK)),
     "case08": lambda: images(
-        ("a.JPG", JPEG, OK), ("bb.JPEG", encoded(picture(5), "JPEG"), OK), ("ccc.Bmp", encoded(picture(6), "BMP"), OK),
-        ("dddd.jfif", encoded(picture(7), "JPEG"), OK),
+        ("a.JPG", JPEG, OK), ("bb.JPEG", encoded(make_image(5), "JPEG"), OK),
+        ("ccc.Bmp", encoded(make_image(6), "BMP"), OK), ("dddd.jfif", encoded(make_image(7), "JPEG"), OK),
     ),
     "case09": lambda: images(("变电站 一/表 盘.JPG", JPEG, OK)),
     "case10": lambda: images(
@@ -157,7 +157,7 @@ CASES: dict[str, Callable[[], tuple]] = {
         ("a.jpg", several("MPO"), fixed("mpo")), ("bb.gif", several("GIF"), bad("multi_frame")),
         ("ccc.tif", several("TIFF"), bad("multi_frame")), ("dddd.png", several("PNG"), bad("multi_frame")),
     ),
-    "case12": lambda: images(("a.png", encoded(picture(0), "PNG", icc_profile=b"\0" * 128), OK)),
+    "case12": lambda: images(("a.png", encoded(make_image(0), "PNG", icc_profile=b"\0" * 128), OK)),
     "case13": lambda: (
         pair("a.png", PNG) | pair("bb.png", PNG) | pair("ccc.png", JPEG) | pair("dddd.png", JPEG, voc_xml(["oil"])),
         {"JPEGImages/a.png": OK, "JPEGImages/bb.png": bad("duplicate"),
@@ -169,7 +169,7 @@ CASES: dict[str, Callable[[], tuple]] = {
          "JPEGImages/._x.jpg": ("ignored", "hidden"), "notes.json": ("ignored", "other")},
     ),
     "case15": lambda: images(
-        ("a.png", encoded(picture(0, 300, 17)), OK), ("bb.png", encoded(picture(0, 300, 15)), bad("too_small"))
+        ("a.png", encoded(make_image(0, 300, 17)), OK), ("bb.png", encoded(make_image(0, 300, 15)), bad("too_small"))
     ),
     "case16": lambda: xmls(
         ("gbk", declared("GBK", "gbk"), fixed("encoding"), (*OK, ["裂纹"])),
@@ -209,7 +209,7 @@ CASES: dict[str, Callable[[], tuple]] = {
     "case23 rows": lambda: (
         {"labels.csv": table(("image", "labels"), ("a.png", "oil"), ("a.png", "oil"), ("b.png", "oil"),
                              ("b.png", "crack"), ("c.png", "oil;crack;oil")),
-         "a.png": PNG, "b.png": JPEG, "c.png": encoded(picture(3))},
+         "a.png": PNG, "b.png": JPEG, "c.png": encoded(make_image(3))},
         {"labels.csv": ("ok", "metadata"), "a.png": (*fixed("repeated"), ["oil"]), "b.png": bad("ambiguous_pair"),
          "c.png": (*OK, ["crack", "oil"])},
     ),
@@ -221,7 +221,7 @@ CASES: dict[str, Callable[[], tuple]] = {
     ),
     "case25": lambda: (
         pair("a.jpg", JPEG) | pair("a.png", PNG) | pair("ok.png")
-        | {"JPEGImages/alone.png": encoded(picture(4)), "Annotations/alone2.xml": voc_xml(["oil"])},
+        | {"JPEGImages/alone.png": encoded(make_image(4)), "Annotations/alone2.xml": voc_xml(["oil"])},
         {"JPEGImages/a.jpg": bad("ambiguous_pair"), "JPEGImages/a.png": bad("ambiguous_pair"),
          "Annotations/a.xml": bad("annotation_unused"), "JPEGImages/ok.png": OK,
          "JPEGImages/alone.png": (*bad("no_annotation"), None), "Annotations/alone2.xml": bad("no_image")},
@@ -229,7 +229,7 @@ CASES: dict[str, Callable[[], tuple]] = {
     "case26": lambda: (
         yolo(box=b"0 .5 .5 .2 .2\n\n2 .5 .5 .1 .1\n", polygon=b"2 .1 .1 .2 .1 .2 .2\n", empty=b"",
              beyond=b"0 .5 .5 .2 .2\n3 .5 .5 .2 .2\n")
-        | {"images/none.png": encoded(picture(9))},
+        | {"images/none.png": encoded(make_image(9))},
         {"images/box.png": (*OK, ["crack", "oil"]), "images/polygon.png": (*OK, ["oil"]), "images/empty.png": NEGATIVE,
          "labels/beyond.txt": bad("bad_text"), "images/beyond.png": bad("bad_annotation"),
          "images/none.png": (*bad("no_annotation"), None)},
@@ -240,7 +240,7 @@ CASES: dict[str, Callable[[], tuple]] = {
          "4.png": bad("doubtful"), "set.json#image_id 999": bad("dangling")},
     ),
     "case28": lambda: (
-        {"train/oil/a.png": PNG, "train/crack/b.png": JPEG, "train/loose.png": encoded(picture(3))},
+        {"train/oil/a.png": PNG, "train/crack/b.png": JPEG, "train/loose.png": encoded(make_image(3))},
         {"train/oil/a.png": (*OK, ["oil"]), "train/crack/b.png": (*OK, ["crack"]),
          "train/loose.png": (*bad("no_annotation"), None)},
     ),

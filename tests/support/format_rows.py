@@ -47,7 +47,7 @@ def unpacked(pack, folder):
 
 
 def raw_rows(source, root):
-    """What the reader yields, pictures undecoded, annotations included."""
+    """What the reader yields, images undecoded, annotations included."""
     settings = settings_of(source, root)
     for sample in open_source(settings).read(settings, 0):
         yield from (sample, *sample.beside)

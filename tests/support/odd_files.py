@@ -15,7 +15,7 @@ from tasks.data.dataset import load_dataset
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.source.decode import DEFAULT_MAX_PIXELS
 from tests.support.format_rows import reasons, rows_of
-from tests.support.voc_trees import encoded, picture, put, voc_xml
+from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -72,7 +72,7 @@ def swapped_profile():
 
 
 def by_profile(data):
-    """The first pixel of a picture, converted by its embedded profile."""
+    """The first pixel of a image, converted by its embedded profile."""
     image = Image.open(io.BytesIO(data))
     source = ImageCms.ImageCmsProfile(io.BytesIO(image.info["icc_profile"]))
     return ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB")).getpixel((0, 0))
@@ -86,9 +86,9 @@ def tree(root, files):
 
 
 def pairs(root, annotations, first=0):
-    """A picture of 40 x 30 for each of ``{name: XML bytes}``."""
+    """A image of 40 x 30 for each of ``{name: XML bytes}``."""
     for number, (name, xml) in enumerate(annotations.items(), first):
-        tree(root, {f"{name}.png": picture(number), f"{name}.xml": xml})
+        tree(root, {f"{name}.png": make_image(number), f"{name}.xml": xml})
     return root
 
 
@@ -114,7 +114,7 @@ def near(pixels, colour, within=6):
 
 
 OK = ("ok", "")
-JPEG = encoded(picture(0, 64, 64), "JPEG")
+JPEG = encoded(make_image(0, 64, 64), "JPEG")
 
 
 def bad(reason):
@@ -126,14 +126,14 @@ def fixed(reason):
 
 
 def case01_exif_orientation(tmp_path):
-    stored = np.asarray(picture(1, 32, 32))
+    stored = np.asarray(make_image(1, 32, 32))
     root = tree(tmp_path / "all", {f"crack/{o}.png": turned(Image.fromarray(stored), o) for o in UPRIGHT})
     found = ingested(root, tmp_path / "out")
     for orientation, upright in UPRIGHT.items():
         path = f"crack/{orientation}.png"
         assert (found.pixels[path] == upright(stored)).all(), orientation
         assert (found.rows[path].status, found.rows[path].reason) == (OK if orientation == 1 else fixed("exif"))
-    root = tree(tmp_path / "voc", {"a.jpg": turned(picture(2, 48, 32), 6, "JPEG")})
+    root = tree(tmp_path / "voc", {"a.jpg": turned(make_image(2, 48, 32), 6, "JPEG")})
     put(root / "a.xml", voc_xml(["crack"], box=(41, 1, 47, 9), size=(48, 32)))  # fits the stored frame only
     rows = rows_of("voc", root)
     assert (rows["a.jpg"].width, rows["a.jpg"].height, rows["a.jpg"].reason) == (32, 48, "exif")
@@ -155,8 +155,8 @@ def case02_cmyk_and_ycck(tmp_path):
 def case03_sixteen_bit_grey(tmp_path):
     ramp = np.tile(np.arange(256, dtype=np.uint16) * 257, (256, 1))
     modes = ("1", "L", "LA", "P", "RGB", "RGBA")
-    files = {f"crack/{mode}.png": picture(1 + i).convert(mode) for i, mode in enumerate(modes)}
-    files |= {f"crack/{mode}.tif": encoded(picture(0).convert(mode), "TIFF") for mode in "FI"}
+    files = {f"crack/{mode}.png": make_image(1 + i).convert(mode) for i, mode in enumerate(modes)}
+    files |= {f"crack/{mode}.tif": encoded(make_image(0).convert(mode), "TIFF") for mode in "FI"}
     root = tree(tmp_path / "in", files | {"crack/ramp.png": Image.fromarray(ramp)})
     found = ingested(root, tmp_path / "out", image_size=256)
     assert (found.pixels["crack/ramp.png"] == np.arange(256)[None, :, None]).all()
@@ -185,7 +185,7 @@ def case04_transparency(tmp_path):
 
 
 def case05_truncated(tmp_path):
-    png = encoded(picture(0, 64, 64))
+    png = encoded(make_image(0, 64, 64))
     root = tree(tmp_path, {"a.jpg": JPEG[: len(JPEG) // 2], "b.png": png[: len(png) // 2], "c.jpg": JPEG[:-100]})
     with Image.open(root / "a.jpg") as image:
         image.verify()  # which is why ingestion decodes everything
@@ -202,17 +202,19 @@ def case06_empty_or_no_image(tmp_path):
 
 
 def case07_wrong_extension(tmp_path):
-    files = {"crack/a.jpg": encoded(picture(1, 32, 32)), "crack/b.png": encoded(solid(RED), "JPEG")}
+    files = {"crack/a.jpg": encoded(make_image(1, 32, 32)), "crack/b.png": encoded(solid(RED), "JPEG")}
     found = ingested(tree(tmp_path / "in", files), tmp_path / "out")
     assert reasons(found.rows) == dict.fromkeys(files, OK)
     assert [found.rows[path].detail for path in files] == ["PNG content", "JPEG content"]
-    assert (found.pixels["crack/a.jpg"] == np.asarray(picture(1, 32, 32))).all()
+    assert (found.pixels["crack/a.jpg"] == np.asarray(make_image(1, 32, 32))).all()
     assert near(found.pixels["crack/b.png"], RED)
 
 
 def case08_unusual_extensions(tmp_path):
     names = {"a.JPG": "JPEG", "b.JPEG": "JPEG", "c.Bmp": "BMP", "d.jfif": "JPEG", "e.PNG": "PNG", "f.TIFF": "TIFF"}
-    tree(tmp_path / "in", {f"crack/{name}": encoded(picture(i), kind) for i, (name, kind) in enumerate(names.items())})
+    tree(
+        tmp_path / "in", {f"crack/{name}": encoded(make_image(i), kind) for i, (name, kind) in enumerate(names.items())}
+    )
     found = ingested(tmp_path / "in", tmp_path / "out")
     assert reasons(found.rows) == {f"crack/{name}": OK for name in names}
     assert (found.summary["images"], found.summary["files"]) == (6, 6)  # each once
@@ -220,10 +222,10 @@ def case08_unusual_extensions(tmp_path):
 
 def case09_names_in_other_scripts(tmp_path):
     site, name = "变电站 一", "红外 图"
-    root = tree(tmp_path / "数据 集", {f"{site}/图 片/{name}.JPG": encoded(picture(0), "JPEG")})
+    root = tree(tmp_path / "数据 集", {f"{site}/图 片/{name}.JPG": encoded(make_image(0), "JPEG")})
     put(root / site / "标注" / f"{name}.xml", voc_xml(["表计破损"]))
-    tree(root, {f"{site}/re\u0301seau.png": picture(1)})
-    put(root / site / "r\u00e9seau.xml", voc_xml(["鸟巢"]))  # composed; the picture's name is not
+    tree(root, {f"{site}/re\u0301seau.png": make_image(1)})
+    put(root / site / "r\u00e9seau.xml", voc_xml(["鸟巢"]))  # composed; the image's name is not
     found = ingested(root, tmp_path / "输 出", "voc", site={"rule": "folder"})
     assert found.labels == {f"{site}/图 片/{name}.JPG": ["表计破损"], f"{site}/re\u0301seau.png": ["鸟巢"]}
     assert set(found.sites.values()) == {site}
@@ -232,7 +234,7 @@ def case09_names_in_other_scripts(tmp_path):
 
 def case10_huge(tmp_path):
     root = tree(tmp_path / "in", {"crack/a.png": bare_png(10_000, 10_000), "crack/b.png": bare_png(20_000, 10_000)})
-    tree(root, {"crack/c.png": picture(0, 100, 101), "crack/d.png": picture(1, 100, 100)})
+    tree(root, {"crack/c.png": make_image(0, 100, 101), "crack/d.png": make_image(1, 100, 100)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         found = ingested(root, tmp_path / "out", max_pixels=10_000)
@@ -261,12 +263,14 @@ def case12_colour_profile(tmp_path):
     assert near(found.pixels["crack/a.png"], RED, 0)
 
 
-def case13_same_picture_twice(tmp_path):
+def case13_same_image_twice(tmp_path):
     root = tmp_path / "in"
     for i in range(12):
         label = "crack" if i % 2 else "oil"
-        tree(root, {f"a/{label}/{i}.png": picture(i), f"b/{label}/again{i}.png": picture(i)})
-    tree(root, {"b/oil/own.png": picture(50), "a/oil/mixed.png": picture(51), "b/crack/mixed.png": picture(51)})
+        tree(root, {f"a/{label}/{i}.png": make_image(i), f"b/{label}/again{i}.png": make_image(i)})
+    tree(
+        root, {"b/oil/own.png": make_image(50), "a/oil/mixed.png": make_image(51), "b/crack/mixed.png": make_image(51)}
+    )
     found = ingested(root, tmp_path / "out", site={"rule": "folder"})
     firsts = [row for path, row in found.rows.items() if path in found.splits]
     assert len({row.sha256 for row in firsts}) == len(firsts) == 13
@@ -274,8 +278,10 @@ def case13_same_picture_twice(tmp_path):
     assert sum(row.reason == "duplicate" for row in found.rows.values()) == 12
     assert found.rows["b/oil/again4.png"].detail == "same bytes as a/oil/4.png"
     assert all(found.rows[path].reason == "duplicate_conflict" for path in ("a/oil/mixed.png", "b/crack/mixed.png"))
-    root = tree(tmp_path / "given", {f"{split}/oil/{n}.png": picture(n) for n, split in enumerate(("train", "test"))})
-    tree(root, {"train/oil/leak.png": picture(1)})  # the bytes of the test image
+    root = tree(
+        tmp_path / "given", {f"{split}/oil/{n}.png": make_image(n) for n, split in enumerate(("train", "test"))}
+    )
+    tree(root, {"train/oil/leak.png": make_image(1)})  # the bytes of the test image
     given = ingested(root, tmp_path / "out2", split={"scheme": "given", "val": 0})
     assert given.splits == {"train/oil/0.png": "train", "test/oil/1.png": "test"}
 
@@ -290,7 +296,7 @@ def case14_system_files(tmp_path):
 
 def case15_sizes(tmp_path):
     sizes = {"wide": (300, 17), "tall": (16, 200), "same": (32, 32), "low": (40, 15), "dot": (1, 1)}
-    files = {f"crack/{name}.png": picture(i, *size) for i, (name, size) in enumerate(sizes.items())}
+    files = {f"crack/{name}.png": make_image(i, *size) for i, (name, size) in enumerate(sizes.items())}
     root = tree(tmp_path / "in", files)
     found = ingested(root, tmp_path / "out")
     small = {"low", "dot"}

@@ -9,12 +9,12 @@ from flows.settings.schema import as_values, load_settings
 
 ROOT = Path(__file__).parents[2]
 QUICK = (
-    "ingest.rendered.images=120",
-    "ingest.rendered.sites=3",
+    "ingest.synthetic.images=120",
+    "ingest.synthetic.sites=3",
     "ingest.image_size=32",
     "partition.min_size=8",
     "federation.rounds=2",
-    "report.pictures=4",
+    "report.images=4",
     "train.epochs=1",
     "train.lr=0.002",
 )

@@ -10,7 +10,7 @@ from PIL import Image
 Box = tuple[object, object, object, object]
 
 
-def picture(seed: int, width: int = 40, height: int = 30) -> Image.Image:
+def make_image(seed: int, width: int = 40, height: int = 30) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
@@ -43,7 +43,7 @@ def put(path: Path, data: bytes) -> None:
 
 def add(root: Path, name: str, labels: Sequence[str], seed: int, folder: str = "") -> None:
     """A sound pair: ``JPEGImages/NAME.png`` and ``Annotations/NAME.xml`` below ``folder``."""
-    put(root / folder / "JPEGImages" / f"{name}.png", encoded(picture(seed)))
+    put(root / folder / "JPEGImages" / f"{name}.png", encoded(make_image(seed)))
     put(root / folder / "Annotations" / f"{name}.xml", voc_xml(labels))
 
 

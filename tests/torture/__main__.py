@@ -29,8 +29,8 @@ environment.prepare()
 from events import Events  # noqa: E402
 from phases import PHASES, Phase, as_json, faults, listing, make_cheap, template  # noqa: E402
 
-LONGEST_S = 300
-MOST_STATEMENTS = 40  # of the making of a database, which takes seconds: this many of its statements are tried
+MAX_S = 300
+MAX_STATEMENTS = 40  # of the making of a database, which takes seconds: this many of its statements are tried
 
 
 @dataclass
@@ -75,7 +75,7 @@ def in_child(phase: Phase, runs: Path, end_at: int | None, torn: bool) -> Child:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
-    deadline = time.monotonic() + LONGEST_S
+    deadline = time.monotonic() + MAX_S
     while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
@@ -111,7 +111,7 @@ def chosen(phase: Phase, events: list[str], sample: int | None, rng: random.Rand
     numbers = list(range(1, len(events) + 1))
     if phase.name == "database":
         statements = [number for number in numbers if events[number - 1].startswith("sql")]
-        step = max(1, len(statements) // MOST_STATEMENTS)
+        step = max(1, len(statements) // MAX_STATEMENTS)
         numbers = sorted(set(numbers) - set(statements) | set(statements[::step]))
     kills = [(number, False) for number in numbers]
     kills += [(number, True) for number in numbers if events[number - 1].startswith("open for writing")]

@@ -14,9 +14,9 @@ from flows.settings.schema import Settings, load_settings
 
 ROUNDS = 2
 SETS = (
-    "ingest.rendered.images=24", "ingest.rendered.sites=2", "ingest.image_size=32", "partition.scheme=iid",
+    "ingest.synthetic.images=24", "ingest.synthetic.sites=2", "ingest.image_size=32", "partition.scheme=iid",
     "partition.clients=2", "partition.min_size=2", "model.name=resnet18", "model.backbone.width=0.125",
-    "objective.name=bce", "train.epochs=1", "train.batch_size=8", "report.pictures=2", "federation.workers=1",
+    "objective.name=bce", "train.epochs=1", "train.batch_size=8", "report.images=2", "federation.workers=1",
     f"federation.rounds={ROUNDS}",
 )  # fmt: skip
 PHASES = ("database", "data", "start", "rounds", "end")
@@ -136,8 +136,8 @@ def make_cheap(phase: Phase) -> None:
             out.mkdir(exist_ok=True)
             (out / "report.md").write_text("a report")
 
-        sample_predictions.report_with_pictures = report
-        sample_predictions.sample_pictures = lambda *_: None
+        sample_predictions.report_with_predictions = report
+        sample_predictions.sample_predictions = lambda *_: None
 
 
 def template(phase: Phase, folder: Path, base: Path | None, child: Callable[..., Any]) -> None:

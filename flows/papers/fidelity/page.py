@@ -172,6 +172,6 @@ every pair of them without eq 7's noise, as the network is used at test, over th
 training (1 would be a collapse). With the noise, which is as large as the mean, cosines are about half as large."""
 
 ABOUT_CONTRAST = """\
-In stage 1 a client's K prototypes are equal copies of the global model. The contrast is then the constant K ln K
+In stage 1 a client's K prototypes are equal multiplicity of the global model. The contrast is then the constant K ln K
 whatever the client does, and its gradient is zero: it cannot teach anything before stage 3. There, its least value
 is K ln K again, reached where all cosines are equal: as printed it balances the prototypes and pulls to none."""

@@ -22,7 +22,7 @@ from tasks.core.store import Store
 
 TABLES = ("fmman-claims-cabinet", "fmman-claims-defects")
 TITLE = "FMMAN: how faithful our implementation is, and which claims hold in our runs"
-LEAST_SEEDS = 3
+MIN_SEEDS = 3
 SCALE = "small"  # of the claims' tables; the other is for photographs that no clone has
 
 
@@ -60,8 +60,8 @@ def fidelity(
     Raises:
         UserError: If a row of the tables failed, or there are fewer than three seeds.
     """
-    if seeds is not None and len(seeds) < LEAST_SEEDS:
-        raise UserError("too few seeds for a verdict", where="--seeds", expected=f"{LEAST_SEEDS}", found=len(seeds))
+    if seeds is not None and len(seeds) < MIN_SEEDS:
+        raise UserError("too few seeds for a verdict", where="--seeds", expected=f"{MIN_SEEDS}", found=len(seeds))
     require_writable(target.parent)
     tables = []
     for name in TABLES:

@@ -1,4 +1,4 @@
-"""The paper's kinds of pictures: precision and recall of every row, F1 of every class for a few rows."""
+"""The paper's kinds of plots: precision and recall of every row, F1 of every class for a few rows."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from flows.engine.environment import runs_root
 from flows.federation.progress import Progress
 from flows.papers.replicate.report import describe, measured, row_metrics
 from flows.papers.replicate.tables import Job, Table, data_folder, jobs
-from flows.papers.replicate.write import write_pictures, write_table
+from flows.papers.replicate.write import write_plots, write_table
 from flows.run.data import find_data, prepare_data
 from flows.run.open import DataPaths, run_of
 from flows.settings.schema import Settings, as_values
@@ -134,7 +134,7 @@ def _found(job: Job, data: DataPaths) -> tuple[str, list[RoundRecord]]:
 
 
 def replicate(plan: Plan, out: Path, progress: RowProgress) -> dict[str, Any]:
-    """Runs what is missing and writes ``table.json``, ``table.md`` and pictures to ``out``.
+    """Runs what is missing and writes ``table.json``, ``table.md`` and plots to ``out``.
 
     The table is written after every run, so that it says how far it is; one row's error does not end it.
 
@@ -163,8 +163,8 @@ def replicate(plan: Plan, out: Path, progress: RowProgress) -> dict[str, Any]:
                 entries[job.row]["failed"] = failed
             write_table(report, out)
             progress.row_done(job, run, failed)
-        pictures = write_pictures(report, plan.table.main, out)
-        files = [*write_table(report, out), *pictures]
+        plots = write_plots(report, plan.table.main, out)
+        files = [*write_table(report, out), *plots]
         finished = True
     finally:
         _close_parent(plan, parent, report, files if finished else [], finished)

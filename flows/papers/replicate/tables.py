@@ -75,7 +75,7 @@ class Table(Section):
     source: str = Field("", description="Paper and number of the table.")
     data: str = Field(description="One of `datasets`.")
     rows: dict[str, Row] = Field(min_length=1, description="Name, as the paper's -> row, in order.")
-    main: list[str] = Field([], description="Rows of the picture of classes.")
+    main: list[str] = Field([], description="Rows of the image of classes.")
     paper: dict[str, tuple[Percent, Percent, Percent, Percent]] = Field(
         {}, description="Row -> printed macro-AP, macro-F1, micro-AP, micro-F1 in percent."
     )

@@ -1,4 +1,4 @@
-"""A table as files: ``table.json`` with everything, ``table.md`` to read, and the paper's kinds of pictures."""
+"""A table as files: ``table.json`` with everything, ``table.md`` to read, and the paper's kinds of plots."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from tasks.plotting.markdown import markdown_table, safe_cell
 TABLE, PAGE = "table.json", "table.md"
 NONE = "-"
 BY_ROW, BY_CLASS = "precision-recall.png", "class-f1.png"
-PICTURES = {BY_ROW: "precision and recall by row", BY_CLASS: "F1 by class"}
+PLOTS = {BY_ROW: "precision and recall by row", BY_CLASS: "F1 by class"}
 TITLES = {"macro_ap": "macro-AP", "cf1": "macro-F1 (CF1)", "micro_ap": "micro-AP", "micro_f1": "micro-F1"}
 _MORE = {
     "mean_f1": "mean F1",
@@ -27,15 +27,15 @@ _MORE = {
 
 
 def write_table(report: Mapping[str, Any], out: Path) -> list[Path]:
-    """Writes ``table.json`` and ``table.md``, which shows the pictures in ``out``; returns their paths, page first."""
+    """Writes ``table.json`` and ``table.md``, which shows the plots in ``out``; returns their paths, page first."""
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(plain(report), indent=1, allow_nan=False)
-    pictures = {name: title for name, title in PICTURES.items() if (out / name).is_file()}
-    return [_write(out / PAGE, page(report, pictures)), _write(out / TABLE, text + "\n")]
+    plots = {name: title for name, title in PLOTS.items() if (out / name).is_file()}
+    return [_write(out / PAGE, page(report, plots)), _write(out / TABLE, text + "\n")]
 
 
-def write_pictures(report: Mapping[str, Any], main: Sequence[str], out: Path) -> list[Path]:
-    """Draws the pictures that the rows allow; returns their paths."""
+def write_plots(report: Mapping[str, Any], main: Sequence[str], out: Path) -> list[Path]:
+    """Draws the plots that the rows allow; returns their paths."""
     from flows.papers.replicate.figures import class_bars, precision_recall
 
     rows = [row for row in report["rows"] if row["runs"]]
@@ -53,8 +53,8 @@ def write_pictures(report: Mapping[str, Any], main: Sequence[str], out: Path) ->
     return drawn
 
 
-def page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
-    """The table as Markdown, with pictures file name -> title."""
+def page(report: Mapping[str, Any], plots: Mapping[str, str]) -> str:
+    """The table as Markdown, with plots file name -> title."""
     parts = [
         f"# {report['title']}",
         f"{safe_cell(report['source'])}. {_sentence(report['scale_note'])}",
@@ -64,10 +64,10 @@ def page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
         markdown_table(*main_table(report)),
         "## Other metrics, and cost",
         "Two columns where a row goes on: at equal rounds, and at equal local epochs. Seconds are wall time of the "
-        "rounds' stages; they depend on the machine. MB are 10^6 bytes, equal copies to one client counted once.",
+        "rounds' stages; they depend on the machine. MB are 10^6 bytes, equal multiplicity to one client counted once.",
         _costs(report),
-        "## Pictures\n\nAt equal local epochs." if pictures else "",
-        *(f"![{title}]({name})" for name, title in pictures.items()),
+        "## Plots\n\nAt equal local epochs." if plots else "",
+        *(f"![{title}]({name})" for name, title in plots.items()),
         _notes(report),
         _failures(report),
         _settings(report),

@@ -1,8 +1,8 @@
-"""One loss per method. An objective is a module here with ``TITLE``, ``Settings``, ``guides_needed`` and ``make``.
+"""One loss per method. An objective is a module here with ``TITLE``, ``Settings``, ``references_needed`` and ``make``.
 
 A new objective is one module and one line in ``OBJECTIVES``. The local loop (``tasks.client.train``) calls the
 step that ``make(scene)`` returns with a batch and gets a ``Loss`` back; it knows nothing else about a method.
-``guides_needed(settings)`` says which prototypes the client must be sent: ``none``, its ``own`` group's, or ``all``.
+``references_needed(settings)`` says which reference models a client is sent: ``none``, its ``own`` cluster's, ``all``.
 """
 
 from collections.abc import Callable
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 OBJECTIVES = {
     "bce": "tasks.client.objectives.bce",
     "fmman": "tasks.client.objectives.label_mask.fmman",
-    "lmt": "tasks.client.objectives.label_mask.label_mask_training",
+    "label_mask_training": "tasks.client.objectives.label_mask.label_mask_training",
     "fedlgt": "tasks.client.objectives.label_mask.fedlgt",
     "asl": "tasks.client.objectives.asl",
 }
 
 
 @dataclass(frozen=True)
-class Guide:
+class Reference:
     """A frozen model that the server sent along.
 
     Attributes:
         model: The network in eval mode, without gradients.
-        copies: How many equal copies of it the client holds (FMMAN's stage 1 holds K of the global model).
+        multiplicity: How many equal multiplicity of it the client holds (FMMAN's stage 1 holds K of the global model).
     """
 
     model: "nn.Module"
-    copies: int = 1
+    multiplicity: int = 1
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class Scene:
 
     Attributes:
         model: The network that is being trained.
-        guides: The frozen prototypes, in cluster order.
-        own: Index of the client's own cluster among the guides, ``None`` without clusters.
+        references: The frozen prototypes, in cluster order.
+        own: Index of the client's own cluster among the references, ``None`` without clusters.
         settings: The objective's own settings section.
         generator: Where its random draws come from.
         targets: The client's training labels, uint8 [M_i, C].
     """
 
     model: "nn.Module"
-    guides: tuple[Guide, ...]
+    references: tuple[Reference, ...]
     own: int | None
     settings: Any
     generator: "torch.Generator"

@@ -36,7 +36,7 @@ class Settings(Section):
     )
 
 
-def guides_needed(settings: Settings) -> Literal["none", "own", "all"]:
+def references_needed(settings: Settings) -> Literal["none", "own", "all"]:
     """Which of the server's prototypes the client needs: none."""
     del settings
     return "none"

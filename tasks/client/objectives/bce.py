@@ -16,7 +16,7 @@ class Settings(Section):
     """Binary cross entropy has nothing to set."""
 
 
-def guides_needed(settings: Settings) -> Literal["none", "own", "all"]:
+def references_needed(settings: Settings) -> Literal["none", "own", "all"]:
     """Which of the server's prototypes the client needs: none."""
     del settings
     return "none"

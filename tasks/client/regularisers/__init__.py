@@ -1,8 +1,8 @@
-"""What a method adds to whatever loss the client minimises. A term is a module here with ``TITLE`` and ``make``.
+"""What a method adds to whatever loss the client minimises. A regulariser is a module here with ``TITLE`` and ``make``.
 
-A new term is one module and one line in ``TERMS``. A round names it (``fed.train(..., term=TermSpec(name, values))``);
-the local loop hands every batch's ``Loss`` through ``change`` and keeps what ``finish`` returns for the client's next
-training.
+A new one is one module and one line in ``REGULARISERS``. A method names it as
+``fed.train(..., regulariser=RegulariserSpec(name, values))``; the local loop passes
+every batch's ``Loss`` to ``change`` and keeps what ``finish`` returns for the client's next training.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from tasks.client.objectives import Guide, Loss
+    from tasks.client.objectives import Loss, Reference
     from tasks.core.train_settings import TrainSettings
 
-TERMS: dict[str, str] = {
+REGULARISERS: dict[str, str] = {
     "prox": "tasks.client.regularisers.fedprox",
     "moon": "tasks.client.regularisers.moon",
     "dual": "tasks.client.regularisers.fedhybrid",
@@ -26,11 +26,11 @@ TERMS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class TermSpec:
+class RegulariserSpec:
     """A term and its numbers, as a round asks for it.
 
     Attributes:
-        name: One of ``TERMS``.
+        name: One of ``REGULARISERS``.
         values: Its settings.
     """
 
@@ -39,12 +39,12 @@ class TermSpec:
 
 
 @dataclass(frozen=True)
-class TermScene:
+class RegulariserContext:
     """What a term may look at.
 
     Attributes:
         model: The network that is about to be trained, with its start weights.
-        guides: The frozen models that the server sent.
+        references: The frozen models that the server sent.
         values: The term's settings.
         state: The client's private tensors of this term from its last training, empty the first time.
         shared: What the server sent to all clients beside the model, empty if nothing.
@@ -53,7 +53,7 @@ class TermScene:
     """
 
     model: "nn.Module"
-    guides: "tuple[Guide, ...]"
+    references: "tuple[Reference, ...]"
     values: Mapping[str, float]
     state: "dict[str, Tensor]"
     shared: "dict[str, Tensor]"
@@ -61,7 +61,7 @@ class TermScene:
     objective: str = ""
 
 
-class Term:
+class Regulariser:
     """The neutral term: changes nothing and keeps nothing. The others derive from it."""
 
     def change(self, loss: "Loss", images: "Tensor") -> "Loss":
@@ -81,7 +81,7 @@ def no_guide(values: Mapping[str, float]) -> bool:
     return False
 
 
-def load_term(name: str) -> ModuleType:
-    """The term's module: ``make(scene: TermScene) -> Term`` and ``needs_guide(values) -> bool``."""
-    assert name in TERMS, f"no term {name}"  # rounds name it, not users
-    return import_module(TERMS[name])
+def load_regulariser(name: str) -> ModuleType:
+    """The term's module: ``make(scene: RegulariserContext) -> Regulariser`` and ``needs_guide(values) -> bool``."""
+    assert name in REGULARISERS, f"no term {name}"  # rounds name it, not users
+    return import_module(REGULARISERS[name])

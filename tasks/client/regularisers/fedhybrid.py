@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tasks.client.objectives import Loss
-from tasks.client.regularisers import Term, TermScene, no_guide
+from tasks.client.regularisers import Regulariser, RegulariserContext, no_guide
 from tasks.client.regularisers.fedprox import proximal, trainable
 
 TITLE = "FedHybrid: (mu/2) |x - x_0|^2 and the client's own dual variable y_i"
@@ -28,10 +28,10 @@ def next_dual(y: Tensor, x_0: Tensor, x_i: Tensor, mu: float) -> Tensor:
     return y + mu * (x_0 - x_i)
 
 
-class Dual(Term):
+class Dual(Regulariser):
     """The augmented local loss; keeps the duals y_i, which are 0 before the client's first training."""
 
-    def __init__(self, scene: TermScene) -> None:
+    def __init__(self, scene: RegulariserContext) -> None:
         self.mu, self.scale = scene.values["mu"], scene.values["scale"]
         self.parameters = trainable(scene.model)
         self.anchors = {name: value.detach().clone() for name, value in self.parameters.items()}
@@ -61,6 +61,6 @@ class Dual(Term):
 needs_guide = no_guide
 
 
-def make(scene: TermScene) -> Term:
+def make(scene: RegulariserContext) -> Regulariser:
     """The term for one client, with the values ``mu`` and ``scale`` (the factor on f_i)."""
     return Dual(scene)

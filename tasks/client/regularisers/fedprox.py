@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.client.objectives import Loss
-from tasks.client.regularisers import Term, TermScene, no_guide
+from tasks.client.regularisers import Regulariser, RegulariserContext, no_guide
 
 TITLE = "FedProx: (mu/2) |theta - W|^2 to the global model received this round"
 
@@ -32,10 +32,10 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
-class Prox(Term):
+class Prox(Regulariser):
     """The term around fixed anchors: a copy of the weights that training starts from."""
 
-    def __init__(self, scene: TermScene) -> None:
+    def __init__(self, scene: RegulariserContext) -> None:
         self.mu = scene.values["mu"]
         self.parameters = list(trainable(scene.model).values())
         self.anchors = [value.detach().clone() for value in self.parameters]  # a copy, else it moves with the model
@@ -50,6 +50,6 @@ class Prox(Term):
 needs_guide = no_guide
 
 
-def make(scene: TermScene) -> Term:
+def make(scene: RegulariserContext) -> Regulariser:
     """The term for one client; with ``mu`` 0 the neutral one, so that the training is FedAvg's bit for bit."""
-    return Prox(scene) if scene.values["mu"] else Term()
+    return Prox(scene) if scene.values["mu"] else Regulariser()

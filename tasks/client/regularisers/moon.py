@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from models.errors import UserError
 from tasks.client.objectives import Loss
 from tasks.client.objectives.label_mask.fmman_losses import own_group_contrast
-from tasks.client.regularisers import Term, TermScene
+from tasks.client.regularisers import Regulariser, RegulariserContext
 
 TITLE = "MOON: features near the global model's and away from the client's previous model's"
 
@@ -33,13 +33,13 @@ def moon_contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: 
     return own_group_contrast(z, [z_global, z_previous], 0, temperature)
 
 
-class Moon(Term):
+class Moon(Regulariser):
     """The term; keeps the whole model (parameters and buffers) for the client's next training."""
 
-    def __init__(self, scene: TermScene) -> None:
-        assert scene.guides, "MOON contrasts with the global model, which the round sends"
+    def __init__(self, scene: RegulariserContext) -> None:
+        assert scene.references, "MOON contrasts with the global model, which the round sends"
         self.mu, self.temperature = scene.values["mu"], scene.values["temperature"]
-        self.model, self.received = scene.model, scene.guides[0].model
+        self.model, self.received = scene.model, scene.references[0].model
         self.objective = scene.objective
         self.previous = _earlier(self.received, scene.state) if scene.state else None
 
@@ -88,6 +88,6 @@ def needs_guide(values: Mapping[str, float]) -> bool:
     return values["mu"] > 0
 
 
-def make(scene: TermScene) -> Term:
+def make(scene: RegulariserContext) -> Regulariser:
     """The term for one client; with ``mu`` 0 the neutral one: FedAvg bit for bit, and no state is kept."""
-    return Moon(scene) if scene.values["mu"] else Term()
+    return Moon(scene) if scene.values["mu"] else Regulariser()

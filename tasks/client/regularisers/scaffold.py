@@ -8,7 +8,7 @@ mean gradient.
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tasks.client.regularisers import Term, TermScene, no_guide
+from tasks.client.regularisers import Regulariser, RegulariserContext, no_guide
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,15 +26,15 @@ def mean_gradient(start: "Tensor", trained: "Tensor", steps: int, lr: float) -> 
     return (start - trained) / (steps * lr)
 
 
-def make(scene: TermScene) -> Term:
+def make(scene: RegulariserContext) -> Regulariser:
     """The term of one client; ``state`` holds c_i and ``shared`` c, each by parameter name, zero where missing."""
     return Control(scene)
 
 
-class Control(Term):
+class Control(Regulariser):
     """The correction of one training, and the client's next variate."""
 
-    def __init__(self, scene: TermScene) -> None:
+    def __init__(self, scene: RegulariserContext) -> None:
         import torch
 
         self.lr = scene.train.lr

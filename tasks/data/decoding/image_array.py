@@ -29,7 +29,7 @@ def write_images(rows: list[dict[str, Any]], parts: Path, path: Path, size: int)
             if row["place"][0] != name:
                 name = row["place"][0]
                 pixels = part_pixels(parts, name)
-            picture = pixels[row["place"][1]]
-            if pixels_digest(picture.transpose(1, 2, 0)) != row["pixels"]:
+            image = pixels[row["place"][1]]
+            if pixels_digest(image.transpose(1, 2, 0)) != row["pixels"]:
                 raise damaged_part(parts, name, f"other pixels than were decoded of {row['path']}")
-            file.write(picture.tobytes())
+            file.write(image.tobytes())

@@ -1,4 +1,4 @@
-"""Near duplicates: pictures that look alike (bursts of one camera, saved again smaller), by 64-bit perceptual hashes.
+"""Near duplicates: images that look alike (bursts of one camera, saved again smaller), by 64-bit perceptual hashes.
 
 Two hashes within d bits agree wholly in at least one of d + 1 bands of their bits (pigeonhole), so only hashes that
 share a band are compared: exact, and far from comparing all pairs as long as d is small.
@@ -10,7 +10,7 @@ import numpy as np
 
 BITS = 64
 DEFAULT_DISTANCE = 6  # bits; unrelated photographs are some 32 apart
-_MOST_LINKS = 1_000_000  # held at once before they are reduced
+_MAX_LINKS = 1_000_000  # held at once before they are reduced
 
 
 def perceptual_hash(image: np.ndarray) -> str:
@@ -54,7 +54,7 @@ def _groups(values: np.ndarray, distance: int) -> np.ndarray:
     for some in _close(values, distance):
         links.append(some)
         held += some.shape[1]
-        if held > _MOST_LINKS:
+        if held > _MAX_LINKS:
             groups, links, held = _joined(groups, links), [], 0
     return _joined(groups, links)
 

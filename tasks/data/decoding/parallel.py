@@ -1,6 +1,6 @@
 """Decoding in parallel, in parts that outlive a crash.
 
-Pictures are decoded in chunks, by as many processes as there are cores. A chunk's pixels and findings are put down
+Images are decoded in chunks, by as many processes as there are cores. A chunk's pixels and findings are put down
 as one part, named by all that decides them; when an ingest is started again, parts that are there are not decoded
 again. Chunks come back in the order of the source, and only a few are under way at any time, so memory does not grow.
 """
@@ -23,18 +23,18 @@ from models.errors import UserError
 from tasks.core.context import DATA_CODE, code_digest
 from tasks.data.decoding.workers import process_pool
 from tasks.data.source.decode import DecodeError, Limits, resize
-from tasks.data.source.image import Picture
+from tasks.data.source.image import ImageSource
 from tasks.data.source.pixels import few_colours
 from tasks.data.source.sample import RawSample
 
-CHUNK = 64  # pictures
-_HEAVIEST = 2**24  # bytes that the pictures of a chunk may hold in memory
-_WORTH_PROCESSES = 4 * CHUNK  # starting them takes as long as some hundred pictures
+CHUNK = 64  # images
+_HEAVIEST = 2**24  # bytes that the images of a chunk may hold in memory
+_WORTH_PROCESSES = 4 * CHUNK  # starting them takes as long as some hundred images
 
 
 @dataclass(frozen=True)
 class Result:
-    """What decoding one picture gave.
+    """What decoding one image gave.
 
     Attributes:
         status: ``ok``, ``fixed`` or ``quarantined``.
@@ -67,7 +67,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How pictures become stored pixels.
+    """How images become stored pixels.
 
     Attributes:
         size: Side of the stored images in pixels.
@@ -81,33 +81,33 @@ class Decoding:
     perceptual: bool = False
     folder: Path | None = None
 
-    def name(self, pictures: list[Picture]) -> str:
-        """The name of the part that these pictures make."""
+    def name(self, images: list[ImageSource]) -> str:
+        """The name of the part that these images make."""
         digest = hashlib.sha256(f"{code_digest(DATA_CODE)}|{self.size}|{self.limits}|{self.perceptual}".encode())
-        for picture in pictures:
-            digest.update(b"\n" + picture.stamp().encode("utf-8", "surrogateescape"))
+        for image in images:
+            digest.update(b"\n" + image.stamp().encode("utf-8", "surrogateescape"))
         return digest.hexdigest()[:32]
 
 
 def decoded(
     samples: Iterable[RawSample], how: Decoding, workers: int | None = None
 ) -> Iterator[tuple[RawSample, Result | None]]:
-    """The samples in their order, each with what its picture gave; ``None`` for those without a picture.
+    """The samples in their order, each with what its image gave; ``None`` for those without a image.
 
     Args:
         samples: What a reader yields.
         how: The settings.
-        workers: Processes; ``None``: one for each core that this process may use. Few pictures are decoded here.
+        workers: Processes; ``None``: one for each core that this process may use. Few images are decoded here.
 
     Raises:
-        UserError: A decoding process died (out of memory, or a fault in a decoder); the message names the pictures.
+        UserError: A decoding process died (out of memory, or a fault in a decoder); the message names the images.
     """
     workers = workers or len(os.sched_getaffinity(0))
     chunks = _chunked(samples)
     first = list(islice(chunks, _WORTH_PROCESSES // CHUNK))
-    if workers == 1 or sum(sample.picture is not None for chunk in first for sample in chunk) < _WORTH_PROCESSES:
+    if workers == 1 or sum(sample.image is not None for chunk in first for sample in chunk) < _WORTH_PROCESSES:
         for chunk in chain(first, chunks):
-            yield from _joined(chunk, decode_part([s.picture for s in chunk if s.picture], how))
+            yield from _joined(chunk, decode_part([s.image for s in chunk if s.image], how))
         return
     pool = process_pool(workers)
     try:
@@ -116,21 +116,21 @@ def decoded(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def decode_part(pictures: list[Picture], how: Decoding) -> list[Result]:
-    """Decode some pictures, or read what an earlier call put down; runs in a process of its own."""
+def decode_part(images: list[ImageSource], how: Decoding) -> list[Result]:
+    """Decode some images, or read what an earlier call put down; runs in a process of its own."""
     if how.folder is None:
-        return [_load(picture, how)[0] for picture in pictures]
-    name = how.name(pictures)
+        return [_load(image, how)[0] for image in images]
+    name = how.name(images)
     findings = how.folder / f"{name}.json"
     if findings.is_file():
         try:
-            return _found(how.folder, name, len(pictures))
+            return _found(how.folder, name, len(images))
         except _DamagedPartError as error:
             logging.getLogger(__name__).warning("a decoded part is damaged (%s): decoded again: %s", error, findings)
     results: list[Result] = []
     stack: list[np.ndarray] = []
-    for picture in pictures:
-        result, small = _load(picture, how)
+    for image in images:
+        result, small = _load(image, how)
         if small is not None:
             result = Result(**asdict(result) | {"part": name, "row": len(stack)})
             stack.append(small.transpose(2, 0, 1))
@@ -157,7 +157,7 @@ def part_pixels(folder: Path, name: str) -> np.ndarray:
 
 
 def pixels_digest(small: np.ndarray) -> str:
-    """``Result.pixels`` of a resized picture, uint8 [S, S, 3]."""
+    """``Result.pixels`` of a resized image, uint8 [S, S, 3]."""
     return hashlib.sha256(np.ascontiguousarray(small).data).hexdigest()
 
 
@@ -198,7 +198,7 @@ def _found(folder: Path, name: str, count: int) -> list[Result]:
     except TypeError as error:  # of a release whose findings have other fields
         raise _DamagedPartError("its record is of another release") from error
     if len(results) != count:
-        raise _DamagedPartError(f"its record is of {len(results)} pictures, there are {count}")
+        raise _DamagedPartError(f"its record is of {len(results)} images, there are {count}")
     if any(result.row >= 0 for result in results):
         try:
             pixels = part_pixels(folder, name)
@@ -212,15 +212,15 @@ def _found(folder: Path, name: str, count: int) -> list[Result]:
     return results
 
 
-def _load(picture: Picture, how: Decoding) -> tuple[Result, np.ndarray | None]:
-    """The finding, and the resized pixels [S, S, 3] when the picture can be used."""
+def _load(image: ImageSource, how: Decoding) -> tuple[Result, np.ndarray | None]:
+    """The finding, and the resized pixels [S, S, 3] when the image can be used."""
     try:
-        found = picture.load(how.limits)
+        found = image.load(how.limits)
     except DecodeError as error:
         return Result("quarantined", error.reason, error.detail, error.width, error.height, error.sha256), None
     except MemoryError as error:
-        hint = "--workers 1 needs least memory; a lower ingest.max_pixels refuses pictures by their size"
-        raise UserError("out of memory while a picture was decoded", where=picture, hint=hint) from error
+        hint = "--workers 1 needs least memory; a lower ingest.max_pixels refuses images by their size"
+        raise UserError("out of memory while a image was decoded", where=image, hint=hint) from error
     small = resize(found.image, how.size)
     phash = ""
     if how.perceptual:
@@ -243,14 +243,14 @@ def _put(path: Path, array: np.ndarray) -> None:
 
 def _chunked(samples: Iterable[RawSample]) -> Iterator[list[RawSample]]:
     chunk: list[RawSample] = []
-    pictures = weight = 0
+    images = weight = 0
     for sample in samples:
         chunk.append(sample)
-        pictures += sample.picture is not None
-        weight += getattr(sample.picture, "weight", 0)
-        if pictures == CHUNK or weight > _HEAVIEST or len(chunk) == 16 * CHUNK:
+        images += sample.image is not None
+        weight += getattr(sample.image, "weight", 0)
+        if images == CHUNK or weight > _HEAVIEST or len(chunk) == 16 * CHUNK:
             yield chunk
-            chunk, pictures, weight = [], 0, 0
+            chunk, images, weight = [], 0, 0
     if chunk:
         yield chunk
 
@@ -258,7 +258,7 @@ def _chunked(samples: Iterable[RawSample]) -> Iterator[list[RawSample]]:
 def _joined(chunk: list[RawSample], results: list[Result]) -> Iterator[tuple[RawSample, Result | None]]:
     remaining = iter(results)
     for sample in chunk:
-        yield sample, next(remaining) if sample.picture is not None else None
+        yield sample, next(remaining) if sample.image is not None else None
 
 
 def _in_order(
@@ -267,8 +267,8 @@ def _in_order(
     waiting: deque[tuple[list[RawSample], Future[list[Result]]]] = deque()
     try:
         for chunk in chunks:
-            pictures = [sample.picture for sample in chunk if sample.picture is not None]
-            waiting.append((chunk, pool.submit(decode_part, pictures, how)))
+            images = [sample.image for sample in chunk if sample.image is not None]
+            waiting.append((chunk, pool.submit(decode_part, images, how)))
             if len(waiting) > ahead:
                 chunk, future = waiting.popleft()
                 yield from _joined(chunk, future.result())
@@ -277,7 +277,7 @@ def _in_order(
             yield from _joined(chunk, future.result())
     except BrokenProcessPool as error:
         raise UserError(
-            "a process that decodes pictures died",
+            "a process that decodes images died",
             where=f"{chunk[0].path} to {chunk[-1].path}",
             found="out of memory, killed, a fault in a decoder, or the program was read from stdin",
             hint="start it again: finished parts are kept; --workers 1 needs least memory and no process of its own",

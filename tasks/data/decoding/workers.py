@@ -1,4 +1,4 @@
-"""The processes that decode pictures."""
+"""The processes that decode images."""
 
 import os
 import threading
@@ -21,7 +21,7 @@ def _start() -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed parent cannot tell its workers, which would wait for pictures for ever."""
+    """A killed parent cannot tell its workers, which would wait for images for ever."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])

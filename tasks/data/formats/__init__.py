@@ -4,7 +4,7 @@ A reader module offers
 
 - ``Settings``: a ``Section`` with what only this format needs; it becomes ``ingest.<format>`` in params.yaml,
 - ``read(root: Path, own: Settings, ingest: SourceSettings, seed: int) -> Iterator[RawSample]``: every input file once,
-  in a fixed order, images undecoded (``RawSample.picture``); ``ingest.site`` names sites (``rules.namer``),
+  in a fixed order, images undecoded (``RawSample.image``); ``ingest.site`` names sites (``rules.namer``),
 - ``default_classes(root, own, ingest) -> list[str] | None``: the labels that the source itself declares, if it does,
 - ``recognise(root: Path, names: Sequence[str]) -> str``: given the relative names of the files below ``root``, one line
   that says why this looks like the format ("30 XML files with the names of images"), "" when it does not,
@@ -21,7 +21,7 @@ from importlib import import_module
 from types import ModuleType
 
 FORMATS: dict[str, str] = {
-    "rendered": "tasks.data.formats.synthetic",
+    "synthetic": "tasks.data.formats.synthetic",
     "voc": "tasks.data.formats.voc.reader",
     "coco": "tasks.data.formats.coco.reader",
     "yolo": "tasks.data.formats.yolo.reader",

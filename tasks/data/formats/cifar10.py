@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.files.tree import ONE_SITE, file_row, image_row, left_over, scan
-from tasks.data.source.image import ArrayPicture
+from tasks.data.source.image import ImageArray
 from tasks.data.source.rules import namer
 from tasks.data.source.sample import RawSample
 
@@ -63,11 +63,11 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
     known = {"batches.meta", "test_batch", *(f"data_batch_{number}" for number in range(1, 6))}
     batches = [entry for entry in tree.others if PurePosixPath(entry.name).name in known]
     yield from left_over(tree, {entry.name for entry in batches})
-    yield from (image_row(entry, "no_annotation", "a loose picture beside the batches") for entry in tree.images)
+    yield from (image_row(entry, "no_annotation", "a loose image beside the batches") for entry in tree.images)
     yield from (file_row(entry, "ok", "metadata") for entry in batches)
     site_of = namer(ingest.site, "ingest.site", ONE_SITE)
     for split, part in parts.items():
         for index, (pixels, number) in enumerate(zip(part.data, part.targets, strict=True)):
             name = f"{_FOLDER}/{split}/{index:05d}"
             label = _CLASSES[number]
-            yield RawSample(name, site_of(name, {}), (label,), picture=ArrayPicture(pixels), split=split)
+            yield RawSample(name, site_of(name, {}), (label,), image=ImageArray(pixels), split=split)

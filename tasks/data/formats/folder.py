@@ -27,7 +27,7 @@ from tasks.data.formats.files.tree import (
     scan,
     split_of,
 )
-from tasks.data.source.image import FilePicture
+from tasks.data.source.image import ImageFile
 from tasks.data.source.image_kinds import SUFFIXES
 from tasks.data.source.rules import NameRule
 from tasks.data.source.sample import RawSample
@@ -79,7 +79,7 @@ def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list
     """The class folders in name order: those with images, and the empty ones."""
     tree, level = scan(root, ingest), _Level.of(own, ingest.site)
     filled = {_class_path(entry.name, level) for entry in tree.images}
-    used = filled | {_class_path(entry.name, level) for entry in tree.others + tree.excluded + tree.copies}
+    used = filled | {_class_path(entry.name, level) for entry in tree.others + tree.excluded + tree.multiplicity}
     found = (filled | {path for path in _class_folders(root, level) if path not in used}) - {()}
     return sorted({normal(path[-1]) for path in found}) or None
 
@@ -135,9 +135,7 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
             detail = next((unclear[folder] for folder in parents if folder in unclear), "it lies in no class folder")
             yield image_row(entry, "no_annotation", detail)
         else:
-            yield RawSample(
-                entry.name, entry.site, (path[-1],), picture=FilePicture(entry.path), split=_split(entry, path)
-            )
+            yield RawSample(entry.name, entry.site, (path[-1],), image=ImageFile(entry.path), split=_split(entry, path))
 
 
 def _class_path(name: str, level: _Level) -> tuple[str, ...]:

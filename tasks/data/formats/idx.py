@@ -16,7 +16,7 @@ from pydantic import Field
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.files.tree import ONE_SITE, Entry, file_row, image_row, left_over, scan
-from tasks.data.source.image import ArrayPicture
+from tasks.data.source.image import ImageArray
 from tasks.data.source.rules import namer
 from tasks.data.source.sample import RawSample
 
@@ -66,7 +66,7 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
         raise UserError("no pair of idx files", where=root, expected=LAYOUT, found=without)
     used = {entry.name: entry for pair in pairs for entry in pair if entry is not None}
     yield from left_over(tree, used)
-    yield from (image_row(entry, "no_annotation", "a loose picture beside idx files") for entry in tree.images)
+    yield from (image_row(entry, "no_annotation", "a loose image beside idx files") for entry in tree.images)
     yield from (file_row(used[name], "ok", "metadata") for name in sorted(used))
     site_of, names = namer(ingest.site, "ingest.site", ONE_SITE), _NAMES[own.names]
     for file, labels in pairs:
@@ -76,7 +76,7 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
             counts = f"{len(pixels)} images, {len(numbers)} labels"
             raise UserError("images and labels are not equally many", where=file.path, found=counts)
         split = "train" if PurePosixPath(file.name).name.startswith("train") else "test"
-        for index, (picture, number) in enumerate(zip(pixels, numbers.tolist(), strict=True)):
+        for index, (image, number) in enumerate(zip(pixels, numbers.tolist(), strict=True)):
             name = f"{file.name}/{index:06d}"
             known = number < len(names)
             yield RawSample(
@@ -85,7 +85,7 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
                 (names[number],) if known else None,
                 "ok" if known else "quarantined",
                 "" if known else "bad_annotation",
-                ArrayPicture(picture),
+                ImageArray(image),
                 split=split,
                 detail="" if known else f"label {number}, there are {len(names)}",
             )

@@ -1,4 +1,4 @@
-"""Pictures without labels, in any folders: for an audit before anyone has labelled them."""
+"""Images without labels, in any folders: for an audit before anyone has labelled them."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from models.base_settings import Section
 from tasks.data.formats.files.tree import NO_SITE, image_row, left_over, scan
-from tasks.data.source.image import FilePicture
+from tasks.data.source.image import ImageFile
 from tasks.data.source.image_kinds import SUFFIXES
 from tasks.data.source.sample import RawSample
 
 if TYPE_CHECKING:
     from tasks.data.source.settings import SourceSettings
 
-LAYOUT = "pictures in any folders"
+LAYOUT = "images in any folders"
 KIND = "folder"
 
 
 class Settings(Section):
-    """Pictures need no settings of their own."""
+    """Images need no settings of their own."""
 
 
 def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> None:
@@ -27,13 +27,13 @@ def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> None
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """Any picture will do, so this is asked last."""
+    """Any image will do, so this is asked last."""
     count = sum(PurePosixPath(name).suffix.lower() in SUFFIXES for name in names)
-    return f"{count} pictures, and nothing that names labels" if count else ""
+    return f"{count} images, and nothing that names labels" if count else ""
 
 
 def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file once, pictures in name order; none has a label.
+    """Every file once, images in name order; none has a label.
 
     Raises:
         UserError: The site rule does not fit the tree.
@@ -44,4 +44,4 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
         if entry.site == NO_SITE:
             yield image_row(entry, "no_site", "ingest.site names no site for it")
         else:
-            yield RawSample(entry.name, entry.site, None, reason="unlabelled", picture=FilePicture(entry.path))
+            yield RawSample(entry.name, entry.site, None, reason="unlabelled", image=ImageFile(entry.path))

@@ -1,4 +1,4 @@
-"""Drawn image sets as a source: the pictures come from a program, not from files."""
+"""Drawn image sets as a source: the images come from a program, not from files."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,53 +8,53 @@ from typing import TYPE_CHECKING
 
 from tasks.data.source.decode import Decoded, Limits
 from tasks.data.source.sample import RawSample
-from tasks.data.synthetic.registry import rendered_set
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.registry import synthetic_set
+from tasks.data.synthetic.settings import SyntheticSettings
 
 if TYPE_CHECKING:
     from tasks.data.source.settings import SourceSettings
 
-Settings = RenderedSettings
+Settings = SyntheticSettings
 LAYOUT = "a drawn set of tasks/data/synthetic"
 KIND = "none"
 
 
 @dataclass(frozen=True)
-class DrawnPicture:
+class SyntheticImage:
     """Image ``number`` of a site, drawn when it is loaded."""
 
-    settings: RenderedSettings
+    settings: SyntheticSettings
     seed: int
     site: str
     number: int
     size: int
 
     def stamp(self) -> str:
-        """All that decides the picture; the code is in the part's name."""
+        """All that decides the image; the code is in the part's name."""
         return f"{self.settings.model_dump_json()}|{self.seed}|{self.site}|{self.number}|{self.size}"
 
     def load(self, limits: Limits) -> Decoded:
-        """The drawn picture; its hash is that of the pixels."""
-        image = rendered_set(self.settings.set).draw(self.settings, self.seed, self.site, self.number, self.size)
+        """The drawn image; its hash is that of the pixels."""
+        image = synthetic_set(self.settings.set).draw(self.settings, self.seed, self.site, self.number, self.size)
         return Decoded(image, self.size, self.size, sha256(image.tobytes()).hexdigest())
 
 
-def read(root: Path, own: RenderedSettings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, own: SyntheticSettings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """The images of the set at ``ingest.image_size``, site by site, under virtual paths."""
-    drawn = rendered_set(own.set)
+    drawn = synthetic_set(own.set)
     for site, count in drawn.sites(own).items():
         for number, labels in enumerate(drawn.draw_labels(own, seed, site, count)):
             yield RawSample(
                 f"{own.set}/{site}/{number:06d}.png",
                 site,
                 tuple(sorted(name for name, present in zip(drawn.CLASSES, labels, strict=True) if present)),
-                picture=DrawnPicture(own, seed, site, number, ingest.image_size),
+                image=SyntheticImage(own, seed, site, number, ingest.image_size),
             )
 
 
-def default_classes(root: Path, own: RenderedSettings, ingest: "SourceSettings") -> list[str]:
+def default_classes(root: Path, own: SyntheticSettings, ingest: "SourceSettings") -> list[str]:
     """The labels of the set, in its order."""
-    return list(rendered_set(own.set).CLASSES)
+    return list(synthetic_set(own.set).CLASSES)
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:

@@ -23,17 +23,17 @@ from tasks.data.source.rules import NameRule
 from tasks.data.source.sample import STATUSES
 
 Row = dict[str, Any]
-#: The format of pictures that nothing labels; what is no other format is looked at as this.
-PICTURES_ONLY = "images"
-_BY_NAME_ONLY = ("folder", PICTURES_ONLY)  # formats that no file's content speaks for
+#: The format of images that nothing labels; what is no other format is looked at as this.
+IMAGES_ONLY = "images"
+_BY_NAME_ONLY = ("folder", IMAGES_ONLY)  # formats that no file's content speaks for
 _ANNOTATED = ("voc", "coco", "yolo", "table")  # formats that the content of files speaks for
-_MOST_NEAR = 8  # lines about files that nearly are of a format
+_MAX_NEAR = 8  # lines about files that nearly are of a format
 
 
 def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[str, str]:
     """The format of a folder or file, and one line that says why.
 
-    The readers are asked in the order of ``FORMATS``. A folder in which none sees its format is read as pictures
+    The readers are asked in the order of ``FORMATS``. A folder in which none sees its format is read as images
     without labels, so that every file is listed all the same.
 
     Args:
@@ -60,17 +60,17 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
             if why:
                 beside = _foreign_beside(path, names, len(tree.images)) if name in _BY_NAME_ONLY else ""
                 beside += _also(path, names, name)
-                return name, why + beside + (_nearly(near) if name == PICTURES_ONLY else "")
+                return name, why + beside + (_nearly(near) if name == IMAGES_ONLY else "")
             near += module.nearly(path, names) if hasattr(module, "nearly") else []
     if not folder:
         kind = foreign_file(path)
-        hint = "name its format with --format; pictures are looked at by the folder"
-        found = kind or "".join(f"\n    {line}" for line in near[:_MOST_NEAR]) or None
+        hint = "name its format with --format; images are looked at by the folder"
+        found = kind or "".join(f"\n    {line}" for line in near[:_MAX_NEAR]) or None
         raise UserError(
             "this file is of no known format", where=path, expected="".join(layouts), found=found, hint=hint
         )
     beside = _foreign_beside(path, names, len(tree.images))
-    return PICTURES_ONLY, f"nothing in it looks like a known format{beside}{_nearly(near)}"
+    return IMAGES_ONLY, f"nothing in it looks like a known format{beside}{_nearly(near)}"
 
 
 def _also(path: Path, names: Sequence[str], taken: str) -> str:
@@ -103,7 +103,7 @@ def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
 
 def _nearly(near: Sequence[str]) -> str:
     """What nearly names labels, for the line that says why nothing does."""
-    return "; what nearly does:" + "".join(f"\n    {line}" for line in near[:_MOST_NEAR]) if near else ""
+    return "; what nearly does:" + "".join(f"\n    {line}" for line in near[:_MAX_NEAR]) if near else ""
 
 
 @dataclass(frozen=True)
@@ -157,10 +157,10 @@ def judge(source: Source, settings: IngestSettings, collector: Collector, kept: 
     """
     rows = collector.rows
     bad = sum(row["reason"] in COUNTED_BAD for row in rows)
-    pictures = sum(_is_picture(row) for row in rows)
-    share = bad / (bad + len(kept) + pictures) if bad else 0.0
+    images = sum(_is_image(row) for row in rows)
+    share = bad / (bad + len(kept) + images) if bad else 0.0
     problem = None
-    if not (pictures and settings.source == PICTURES_ONLY and share <= settings.max_bad_share):
+    if not (images and settings.source == IMAGES_ONLY and share <= settings.max_bad_share):
         problem = _problem(source, settings, collector, list(kept))
     labels = Counter(label for row in kept for label in row["labels"])
     statuses = Counter(row["status"] for row in rows)
@@ -199,13 +199,13 @@ def _problem(source: Source, settings: IngestSettings, collector: Collector, kep
     return None
 
 
-def _is_picture(row: Row) -> bool:
+def _is_image(row: Row) -> bool:
     """Whether it is sound, of a source without labels."""
     return row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed")
 
 
 def _sizes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Smallest, median and largest width and height of the pictures that have a size, in pixels, with their files."""
+    """Smallest, median and largest width and height of the images that have a size, in pixels, with their files."""
     seen = [row for row in rows if row["width"]]
     found: dict[str, dict[str, Any]] = {}
     for side in ("width", "height") if seen else ():
@@ -218,7 +218,7 @@ def _sizes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
 
 
 def repeated(rows: Sequence[Row], kept: Sequence[Row], settings: IngestSettings) -> list[dict[str, Any]]:
-    """Groups of pictures that are the same or nearly: equal bytes among all, equal pixels and likeness among the kept.
+    """Groups of images that are the same or nearly: equal bytes among all, equal pixels and likeness among the kept.
 
     Returns:
         ``kind`` (``bytes``, ``pixels`` or ``near``), ``paths``, the ``sites`` and source's ``splits`` that hold them,

@@ -17,14 +17,14 @@ from tasks.data.ingest.manifest import REASONS, write_manifest
 from tasks.data.ingest.similar_labels import alike
 from tasks.data.source.decode import DecodeError, decode
 from tasks.data.source.sample import STATUSES
-from tasks.data.statistics.contact_sheet import MOST_PICTURES, contact_sheet
+from tasks.data.statistics.contact_sheet import MAX_IMAGES, contact_sheet
 from tasks.plotting.markdown import markdown_table, safe_cell
 
 AUDIT = "audit"  # folder of a data set with the report about its source
 REPORT, SHEET = AUDIT_FILES = ("audit.md", "quarantined.png")
-_MOST_ROWS = 300  # of a table in Markdown; the manifest has all
-_MOST_PATHS = 4  # of a group in a table
-_SIDE = 192  # pixels of a picture kept for the sheet
+_MAX_ROWS = 300  # of a table in Markdown; the manifest has all
+_MAX_PATHS = 4  # of a group in a table
+_SIDE = 192  # pixels of a image kept for the sheet
 # No pixels, or none that may be decoded
 _WITHOUT_PIXELS = frozenset(
     {"unreadable", "empty", "not_an_image", "flat", "truncated", "too_large", "multi_frame", "bad_mode"}
@@ -84,7 +84,7 @@ def verdict(findings: dict[str, Any]) -> str:
     """What an ingest would do with it; the reason is ``problem``."""
     if not findings["usable"]:
         return "An ingest would refuse it:"
-    return "An ingest would take it." if findings["images"] else "Sound pictures, but to train they need labels."
+    return "An ingest would take it." if findings["images"] else "Sound images, but to train they need labels."
 
 
 def sections(audit: Audit) -> list[Section]:
@@ -143,9 +143,9 @@ def _repeated(groups: Sequence[dict[str, Any]]) -> Section:
         across += [f"sites {', '.join(group['sites'][:4])}"] * (len(group["sites"]) > 1)
         across += [f"splits {', '.join(group['splits'])}"] * (len(group["splits"]) > 1)
         across += [f"labels {' | '.join(group['labels'][:3])}"] * (len(group["labels"]) > 1)
-        more = f", and {len(paths) - _MOST_PATHS} more" if len(paths) > _MOST_PATHS else ""
-        lines.append((_KINDS[group["kind"]], ", ".join(paths[:_MOST_PATHS]) + more, "; ".join(across)))
-    return Section("Pictures that repeat", ("how", "files", "differ in"), lines)
+        more = f", and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
+        lines.append((_KINDS[group["kind"]], ", ".join(paths[:_MAX_PATHS]) + more, "; ".join(across)))
+    return Section("Images that repeat", ("how", "files", "differ in"), lines)
 
 
 def _files(title: str, rows: Iterable[Row]) -> Section:
@@ -172,11 +172,11 @@ def _markdown(audit: Audit, sheet: bool) -> str:
         verdict(found) if found["usable"] else f"{verdict(found)}\n\n{_quoted(found['problem'])}",
     ]
     for table in sections(audit):
-        shown = markdown_table(table.heads, table.rows[:_MOST_ROWS])
-        more = len(table.rows) - _MOST_ROWS
+        shown = markdown_table(table.heads, table.rows[:_MAX_ROWS])
+        more = len(table.rows) - _MAX_ROWS
         parts += [f"## {table.title}", shown + (f"\n\nand {more} more, see {MANIFEST}" if more > 0 else "")]
     if sheet:
-        parts += ["## Pictures that are not used", f"![what is not used, as far as it can be decoded]({SHEET})"]
+        parts += ["## Images that are not used", f"![what is not used, as far as it can be decoded]({SHEET})"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -185,25 +185,25 @@ def _quoted(text: str) -> str:
 
 
 def _write_sheet(audit: Audit, path: Path) -> Path | None:
-    """The sheet of the quarantined pictures that decode; ``None``, and no file, when there are none."""
+    """The sheet of the quarantined images that decode; ``None``, and no file, when there are none."""
     path.unlink(missing_ok=True)
     root = audit.source.root if audit.source.root.is_dir() else audit.source.root.parent
-    pictures: list[np.ndarray] = []
+    images: list[np.ndarray] = []
     captions: list[str] = []
     rows = [r for r in audit.rows if r["status"] == "quarantined" and r["width"] and r["reason"] not in _WITHOUT_PIXELS]
     limits = replace(audit.settings.limits, min_side=1, enough=0)
     for row in _in_turn(rows) if audit.source.module.KIND != "none" else ():
-        if len(pictures) == MOST_PICTURES:
+        if len(images) == MAX_IMAGES:
             break
         try:
-            pictures.append(_small(decode(root / row["path"], limits).image))
+            images.append(_small(decode(root / row["path"], limits).image))
         except DecodeError:
-            continue  # a picture inside a container, or a file name that is not UTF-8; the tables list it
+            continue  # a image inside a container, or a file name that is not UTF-8; the tables list it
         captions.append(f"{row['reason']}\n{Path(row['path']).name}")
-    if not pictures:
+    if not images:
         return None
-    title = f"{len(pictures)} of {len(rows)} pictures that are not used"
-    contact_sheet(iter(pictures), captions, title, path)
+    title = f"{len(images)} of {len(rows)} images that are not used"
+    contact_sheet(iter(images), captions, title, path)
     return path
 
 

@@ -42,7 +42,7 @@ class Collector:
         self._conflicts: set[str] = set()
 
     def add(self, sample: RawSample, result: Result | None) -> None:
-        """Record a sample, what decoding its picture gave, and the rows of its annotations."""
+        """Record a sample, what decoding its image gave, and the rows of its annotations."""
         row = self._row(sample)
         self.rows.append(row)
         if result is not None:
@@ -78,7 +78,7 @@ class Collector:
     def _decoded(self, row: dict[str, Any], sample: RawSample, result: Result) -> None:
         row |= {"sha256": result.sha256, "width": result.width, "height": result.height, "few": result.few}
         remarks = [sample.detail, result.detail]
-        if result.status == "quarantined":  # a fault of the picture itself comes before one of its annotation
+        if result.status == "quarantined":  # a fault of the image itself comes before one of its annotation
             row["status"], row["reason"] = result.status, result.reason
             remarks.append(sample.reason)
         elif result.status == "fixed" and sample.status == "ok":
@@ -167,7 +167,7 @@ def unknown_labels(unknown: dict[str, list[str]], classes: list[str]) -> list[st
 
 
 def _compare(row: dict[str, Any], boxes: Boxes, result: Result) -> None:
-    """Note odd boxes, and a declared size that is not the picture's."""
+    """Note odd boxes, and a declared size that is not the image's."""
     actual = (result.width, result.height)
     swapped = result.turned and boxes.declared == actual[::-1] != actual
     remarks = []
@@ -177,7 +177,7 @@ def _compare(row: dict[str, Any], boxes: Boxes, result: Result) -> None:
             row["status"], row["reason"] = "fixed", "odd_box"
         remarks.append(f"{odd} odd box(es)")
     if swapped:
-        remarks.append("boxes are those of the picture before it was turned upright")
+        remarks.append("boxes are those of the image before it was turned upright")
     elif boxes.declared and boxes.declared != actual:
         declared = f"{boxes.declared[0]:g} x {boxes.declared[1]:g}"
         remarks.append(f"declares {declared}, the image has {actual[0]} x {actual[1]}")

@@ -62,7 +62,7 @@ def ingest(
     Args:
         settings: What and how.
         out: The data set's folder.
-        seed: The run's seed; decides the split and, for drawn sets, the pictures.
+        seed: The run's seed; decides the split and, for drawn sets, the images.
         progress: Called with (files read, total or ``None``) now and then.
         workers: Decoding processes, ``None``: one for each core.
         memory: Folder that remembers the files' hashes for the next look at the source.

@@ -14,7 +14,7 @@ from tasks.data.ingest.manifest import FILE as MANIFEST
 from tasks.data.text.read_text import TextError, decode_text, normal
 
 _NAMING = ("metadata", "annotation", "encoding", "near_name", "odd_box")  # reasons of files that were read for labels
-_MOST_FILES, _MOST_BYTES = 200, 50_000_000  # that are searched: a message must not take minutes
+_MAX_FILES, _MAX_BYTES = 200, 50_000_000  # that are searched: a message must not take minutes
 _HINT = "fedscene data ingest"
 
 
@@ -63,9 +63,9 @@ def _files(root: Path, folder: Path, images: Sequence[str]) -> Iterator[Path]:
     rows = read_table(root / MANIFEST, ("path", "reason"), _HINT)
     names = [path for path, reason in zip(rows["path"], rows["reason"], strict=True) if reason in _NAMING]
     stems = {PurePosixPath(image).stem for image in images}
-    for name in sorted(names, key=lambda name: PurePosixPath(name).stem not in stems)[:_MOST_FILES]:
+    for name in sorted(names, key=lambda name: PurePosixPath(name).stem not in stems)[:_MAX_FILES]:
         file = folder / name
-        if file.is_file() and file.stat().st_size <= _MOST_BYTES:
+        if file.is_file() and file.stat().st_size <= _MAX_BYTES:
             yield file
 
 

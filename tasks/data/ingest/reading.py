@@ -59,7 +59,7 @@ def open_source(settings: IngestSettings) -> Source:
     if classes is not None and (problem := alias_problem(settings.label_aliases, classes)):
         from_where = "ingest.classes" if settings.classes else root
         raise UserError(problem, where="ingest.label_aliases", expected=f"{', '.join(classes)} (from {from_where})")
-    where = f"rendered.set: {own.set}" if module.KIND == "none" else str(root)
+    where = f"synthetic.set: {own.set}" if module.KIND == "none" else str(root)
     return Source(module, root, classes, where)
 
 
@@ -87,7 +87,7 @@ def collect(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Collector:
-    """Read the whole source and decode its pictures: every input file as a manifest row, nothing decided yet.
+    """Read the whole source and decode its images: every input file as a manifest row, nothing decided yet.
 
     Raises:
         UserError: The source as a whole cannot be read.
@@ -145,8 +145,8 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
             found="".join(f"\n    {line}" for line in unknown_labels(collector.unknown, source.classes)),
             hint="correct the annotations, or name the labels in ingest.classes or ingest.label_aliases",
         )
-    pictures = sum(row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed") for row in rows)
-    if not kept and not pictures and all(row["reason"] == "no_image" for row in bad):
+    images = sum(row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed") for row in rows)
+    if not kept and not images and all(row["reason"] == "no_image" for row in bad):
         negatives = sum(row["reason"] == "negative" for row in rows)
         found = _others(rows) + (f", {negatives} images without a label" if negatives else "")
         raise UserError("no images found", where=source.where, expected=source.module.LAYOUT, found=found)
@@ -154,19 +154,19 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
     if unclear:
         what, _, hint = unclear[0].partition(": ")
         raise UserError(what, where=source.where, found=f"{len(unclear)} images", hint=hint.partition("; also")[0])
-    share = len(bad) / (len(bad) + len(kept) + pictures)
+    share = len(bad) / (len(bad) + len(kept) + images)
     if share > settings.max_bad_share:
         first = "".join(f"\n    {row['path']}: {row['reason']} {row['detail']}".rstrip() for row in bad[:8])
         raise UserError(
-            f"{len(bad)} of {len(bad) + len(kept) + pictures} inputs cannot be used",
+            f"{len(bad)} of {len(bad) + len(kept) + images} inputs cannot be used",
             where=source.where,
             expected=f"a share of at most ingest.max_bad_share = {settings.max_bad_share:g}",
             found=f"{share:.3f}, the first:{first}",
             hint=_remedy(bad, settings, collector),
         )
-    if pictures:
+    if images:
         hint = "fedscene data check looks at them; to train, put labels beside them (docs/your-images.md)"
-        raise UserError("the pictures have no labels", where=source.where, found=f"{pictures} pictures", hint=hint)
+        raise UserError("the images have no labels", where=source.where, found=f"{images} images", hint=hint)
     if not any(row["labels"] for row in kept):
         raise UserError("no image has a label", where=source.where, found=_without_labels(rows, kept))
 
@@ -196,7 +196,7 @@ def _way_out(bad: list[dict[str, Any]], collector: Collector) -> str:
     twice = [pair for pair in collector.companions if pair.row["path"] in paths]
     for pairs, what in (
         ([p for p in twice if p.mask], "masks of photographs"),
-        (twice, "second copies of photographs"),
+        (twice, "second multiplicity of photographs"),
     ):
         if pairs:
             return f"{len(pairs)} of them look like {what}: {way_out(pairs, collector.rows)}; or {general}"

@@ -37,7 +37,7 @@ class IngestSettings(SourceSettings, _Formats):
         None,
         ge=0,
         le=10,
-        description="Pictures whose 64-bit perceptual hashes differ in so few bits stay in one split; null: off.",
+        description="Images whose 64-bit perceptual hashes differ in so few bits stay in one split; null: off.",
     )
     keep_negatives: bool = Field(True, description="Keep images that are annotated as holding no label.")
     max_bad_share: float = Field(
@@ -53,7 +53,7 @@ class IngestSettings(SourceSettings, _Formats):
     gray16: Gray16 = Field(
         "full",
         description="Which 16-bit grey is white. full: 65535, and what would be nearly black is refused; bits: the "
-        "largest of the fewest bits (8, 10, 12, 14) that hold the picture; stretch: its own largest, its smallest is "
+        "largest of the fewest bits (8, 10, 12, 14) that hold the image; stretch: its own largest, its smallest is "
         "black.",
     )
     split: SplitSettings = Field(SplitSettings.model_validate({}), description="Train, validation and test.")

@@ -1,4 +1,4 @@
-"""Pictures that stand beside a photograph under its name: masks, and the same photograph saved again.
+"""Images that stand beside a photograph under its name: masks, and the same photograph saved again.
 
 ``a.png`` beside ``a.jpg``, ``a_mask.png``, ``masks/a.png``, ``ground_truth/crack/a_mask.png``: by its name such a file
 is a candidate, and only then its colours count. A mask has few where its photograph has many. Trained as photographs,
@@ -62,15 +62,15 @@ _PHOTO = frozenset(
 )
 _WORDS = re.compile(r"[^\W_]+")
 _SHOWN = 5
-_REFUSED_PICTURES = frozenset({"flat", "bad_mode"})  # what masks of 16 or 32 bits end as
+_REFUSED_IMAGES = frozenset({"flat", "bad_mode"})  # what masks of 16 or 32 bits end as
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A picture and the photograph that it stands beside.
+    """A image and the photograph that it stands beside.
 
     Attributes:
-        row: The picture.
+        row: The image.
         photograph: Of the same name.
         mask: Whether it is a mask; else it is the same photograph once more, by its name.
     """
@@ -81,7 +81,7 @@ class Pair:
 
 
 def companions(rows: Sequence[Row]) -> list[Pair]:
-    """Every picture that stands beside a photograph.
+    """Every image that stands beside a photograph.
 
     Args:
         rows: Manifest rows with ``path``, ``width``, ``reason`` and ``few``.
@@ -127,7 +127,7 @@ def refuse_masks(pairs: Sequence[Pair], rows: Sequence[Row], where: str) -> None
         return
     shown = "".join(f"\n    {pair.row['path']} beside {pair.photograph['path']}" for pair in masks[:_SHOWN])
     raise UserError(
-        f"{len(masks)} pictures look like masks of others: of the same name, with few colours where these have many",
+        f"{len(masks)} images look like masks of others: of the same name, with few colours where these have many",
         where=where,
         expected="photographs only",
         found=f"the first:{shown}",
@@ -145,14 +145,14 @@ def way_out(masks: Sequence[Pair], rows: Sequence[Row]) -> str:
     return f"{out} leaves them out" + (f"; {keep}" if asked else "")
 
 
-def exact_patterns(masks: Sequence[str], pictures: Sequence[str]) -> list[str]:
-    """Up to four patterns that fit all the masks and no other picture; none where there are no such.
+def exact_patterns(masks: Sequence[str], images: Sequence[str]) -> list[str]:
+    """Up to four patterns that fit all the masks and no other image; none where there are no such.
 
     Args:
         masks: Their paths.
-        pictures: The paths of all pictures.
+        images: The paths of all images.
     """
-    others = set(pictures) - set(masks)
+    others = set(images) - set(masks)
     left, chosen = list(masks), list[str]()
     fit: dict[str, bool] = {}
     while left and len(chosen) < 4:
@@ -188,7 +188,7 @@ def _judged(row: Row, photograph: Row) -> Pair | None:
     """The two as a pair, the mask being the one with few colours; ``None`` when they are only called alike."""
     beside = _place(row["path"]) == _place(photograph["path"])
     for one, other in ((row, photograph), (photograph, row)):
-        few = one["few"] or ("exact" if one["reason"] in _REFUSED_PICTURES else "")
+        few = one["few"] or ("exact" if one["reason"] in _REFUSED_IMAGES else "")
         named = _is_mask_name(one["path"]) or not _is_mask_name(other["path"])
         if other["few"] != "exact" and (few == "exact" or (few == "nearly" and not other["few"])) and named:
             return Pair(one, other, mask=True)
@@ -196,7 +196,7 @@ def _judged(row: Row, photograph: Row) -> Pair | None:
 
 
 def _same_stem(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
-    """Pictures of one folder and one stem with another suffix: each with the first of them that has most colours."""
+    """Images of one folder and one stem with another suffix: each with the first of them that has most colours."""
     by_place: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         by_place[_place(row["path"])].append(row)
@@ -207,7 +207,7 @@ def _same_stem(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
 
 
 def _mask_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
-    """Pictures whose name or folder says that they are masks, each with the photograph that they are of."""
+    """Images whose name or folder says that they are masks, each with the photograph that they are of."""
     named = [row for row in rows if _is_mask_name(row["path"])]
     if not named:
         return
@@ -232,7 +232,7 @@ def _mask_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
 
 
 def _longer_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
-    """Pictures of few colours called as a photograph and more (``a_m.png``), if nearly all called so have few."""
+    """Images of few colours called as a photograph and more (``a_m.png``), if nearly all called so have few."""
     by_place = {_place(row["path"]): row for row in rows}
     found: dict[tuple[str, str], list[tuple[Row, Row]]] = defaultdict(list)
     for (folder, stem), row in by_place.items():

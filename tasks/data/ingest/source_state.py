@@ -47,7 +47,7 @@ class Look:
 
     @property
     def drawn(self) -> bool:
-        """Whether a program makes the pictures, so that settings, seed and code say all."""
+        """Whether a program makes the images, so that settings, seed and code say all."""
         return not self.where
 
     @property
@@ -71,7 +71,7 @@ def look_at(settings: IngestSettings) -> Look:
         tree = scan(folder, settings.model_copy(update={"site": NameRule.model_validate({})}))
     except OSError:
         return Look(str(root))
-    entries = {entry.name: entry.path for entry in (*tree.images, *tree.annotations, *tree.others, *tree.copies)}
+    entries = {entry.name: entry.path for entry in (*tree.images, *tree.annotations, *tree.others, *tree.multiplicity)}
     if root.is_file():
         entries[root.relative_to(folder).as_posix()] = root
     files = {name: found for name, path in entries.items() if (found := status_of(path)) is not None}

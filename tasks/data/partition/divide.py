@@ -46,7 +46,7 @@ def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division
     primary = primary_labels(targets, train, settings.primary)
     apart = _set_apart(primary, train, settings, seed)
     at_server = apart == _SERVER
-    images = Images(targets, dataset.sites[order], train & (apart == _NOBODY), dataset.pictures(order))
+    images = Images(targets, dataset.sites[order], train & (apart == _NOBODY), dataset.lazy_images(order))
     owners = assign(images, settings, seed)
     owner = np.where(apart >= 0, apart, owners.owner)
     if settings.local.scheme == "local":

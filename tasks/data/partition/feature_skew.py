@@ -12,7 +12,7 @@ def client_features(settings: FeatureSettings, ids: list[str], seed: int) -> dic
 
     ``noise``: ``sigma`` of client i of N is strength * i/N (Li et al. 2022, NIID-Bench), white being 1.
     ``transform``: factors ``brightness``, ``contrast`` and ``saturation``, shift of ``hue`` as a part of the circle,
-    standard deviation of ``blur`` as a part of the picture's side, ``rotation`` in degrees; uniform, by the client's
+    standard deviation of ``blur`` as a part of the image's side, ``rotation`` in degrees; uniform, by the client's
     own generator, so that another client more or less changes nobody's.
     """
     if settings.kind == "none":

@@ -17,7 +17,7 @@ from tasks.data.partition.iterative import iterative
 from tasks.data.partition.settings import PartitionSettings
 
 if TYPE_CHECKING:
-    from tasks.data.dataset import Pictures
+    from tasks.data.dataset import LazyImages
 
 _LABEL_WISE = ("dirichlet", "dirichlet_label", "cluster", "semantic")
 _NOTABLE = 0.05  # share of images moved by repair that is worth a word
@@ -31,13 +31,13 @@ class Images:
         targets: uint8 [n, C].
         sites: str [n].
         train: bool [n], the images that are to be divided; the others only get a category.
-        pictures: Their pixels, read when they are indexed.
+        images: Their pixels, read when they are indexed.
     """
 
     targets: np.ndarray
     sites: np.ndarray
     train: np.ndarray
-    pictures: "Pictures | np.ndarray"
+    images: "LazyImages | np.ndarray"
 
 
 @dataclass
@@ -156,7 +156,7 @@ def _categories(images: Images, settings: PartitionSettings, seed: int) -> np.nd
         case "cluster":
             return categories_.label_clusters(images.targets, images.train, settings.cluster, start)
         case "semantic":
-            return categories_.picture_clusters(images.pictures, images.train, settings.semantic, start)
+            return categories_.image_clusters(images.images, images.train, settings.semantic, start)
     return categories_.primary_labels(images.targets, images.train, settings.primary)
 
 

@@ -101,10 +101,10 @@ class ClusterSettings(Section):
 
 
 class SemanticSettings(Section):
-    """Scheme semantic: k-means over principal components of the small picture, divided as label sets are."""
+    """Scheme semantic: k-means over principal components of the small image, divided as label sets are."""
 
     clusters: int = Field(10, ge=1, description="Number of clusters.")
-    components: int = Field(16, ge=1, le=192, description="Principal components of the picture in 8 x 8 pixels.")
+    components: int = Field(16, ge=1, le=192, description="Principal components of the image in 8 x 8 pixels.")
 
 
 class LocalSettings(Section):
@@ -148,7 +148,7 @@ class LabelledSettings(Section):
 
 
 class FeatureSettings(Section):
-    """What each client's camera does to its pictures; labels stay."""
+    """What each client's camera does to its images; labels stay."""
 
     kind: Literal["none", "noise", "transform"] = Field(
         "none",
@@ -165,7 +165,7 @@ class PartitionSettings(Section):
         "natural",
         description="natural: one client per site; iid: at random; dirichlet: skewed by label sets; dirichlet_label, "
         "dirichlet_client, shards, classes_per_client, label_type, mixed: skewed by primary label; quantity: by size; "
-        "cluster, semantic: by clusters of labels or pictures; iterative: each label skewed for itself.",
+        "cluster, semantic: by clusters of labels or images; iterative: each label skewed for itself.",
     )
     clients: int | None = Field(None, ge=1, description="Number of clients; natural takes it from the sites.")
     alpha: float = Field(

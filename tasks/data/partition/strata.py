@@ -8,10 +8,10 @@ import numpy as np
 from tasks.data.partition.settings import ClusterSettings, LabelSetSettings, SemanticSettings
 
 if TYPE_CHECKING:
-    from tasks.data.dataset import Pictures
+    from tasks.data.dataset import LazyImages
 
-_SIDE = 8  # pixels to which a picture is reduced before its principal components
-_BLOCK = 512  # pictures read at a time
+_SIDE = 8  # pixels to which a image is reduced before its principal components
+_BLOCK = 512  # images read at a time
 
 
 def numbered(values: np.ndarray) -> np.ndarray:
@@ -70,10 +70,10 @@ def label_clusters(targets: np.ndarray, train: np.ndarray, settings: ClusterSett
     return _clusters(vectors, train, settings.clusters, seed)
 
 
-def picture_clusters(
-    images: "Pictures | np.ndarray", train: np.ndarray, settings: SemanticSettings, seed: int
+def image_clusters(
+    images: "LazyImages | np.ndarray", train: np.ndarray, settings: SemanticSettings, seed: int
 ) -> np.ndarray:
-    """Category of each image by k-means over principal components of the reduced picture, int64 [n].
+    """Category of each image by k-means over principal components of the reduced image, int64 [n].
 
     Args:
         images: uint8 [n, 3, S, S], or an object that reads such a part when it is sliced.

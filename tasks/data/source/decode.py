@@ -27,7 +27,7 @@ from tasks.data.source.image_kinds import (
     unread,
 )
 from tasks.data.source.metadata import exif_orientation, orientation_of, without_metadata
-from tasks.data.source.pixels import FlatError, Gray16, bad_mode, bits_of, check_depth, only_picture, to_rgb
+from tasks.data.source.pixels import FlatError, Gray16, bad_mode, bits_of, check_depth, only_image, to_rgb
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -37,7 +37,7 @@ _JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".mpo")
 _NAMED = {"JPEG": _JPEG_SUFFIXES, "MPO": _JPEG_SUFFIXES, "TIFF": (".tif", ".tiff"), "BMP": (".bmp", ".dib")}
 _NAMED |= {"PNG": (".png", ".apng"), "PPM": (".ppm", ".pgm", ".pbm", ".pnm"), "AVIF": (".avif", ".avifs")}
 _NAMED |= {"JPEG2000": (".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"), "HEIF": tuple(sorted(HEIF))}
-_MOST_PAGES = 64  # of a TIFF that are looked at
+_MAX_PAGES = 64  # of a TIFF that are looked at
 _ORIENTATION, _SWAPPING = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
 # EXIF orientation -> how the stored pixels [H, W, 3] become upright.
 _UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
@@ -65,8 +65,8 @@ class Limits:
         background: RGB colour that shows through transparent parts.
         enough: Pixels that both sides need at least; a larger JPEG is decoded at a half, a quarter or an eighth of its
             size as long as they keep them. 0: always at full size.
-        gray16: Which value of 16-bit grey is white: 65535, the largest of the fewest bits that hold the picture's
-            values, or the picture's own largest (and its smallest is black).
+        gray16: Which value of 16-bit grey is white: 65535, the largest of the fewest bits that hold the image's
+            values, or the image's own largest (and its smallest is black).
     """
 
     max_pixels: int = DEFAULT_MAX_PIXELS
@@ -206,7 +206,7 @@ def _decoded(data: bytes, suffix: str, limits: Limits, sha256: str, orientation:
 def resize(image: np.ndarray, size: int) -> np.ndarray:
     """The image [H, W, 3] uint8 as [size, size, 3] uint8, antialiased (bicubic).
 
-    The sides are squashed to a square, not cropped: a defect at the border stays in the picture.
+    The sides are squashed to a square, not cropped: a defect at the border stays in the image.
     """
     from PIL import Image
 
@@ -261,7 +261,7 @@ def _open(data: bytes, suffix: str, sha256: str) -> "Image":
 
 
 def _check_header(image: "Image", limits: Limits, sha256: str, fixes: list[str]) -> tuple[int, int]:
-    """Refuse by what the header says, before any pixel is decoded; of a TIFF's pages the one picture is chosen.
+    """Refuse by what the header says, before any pixel is decoded; of a TIFF's pages the one image is chosen.
 
     Returns:
         Width and height.
@@ -269,8 +269,8 @@ def _check_header(image: "Image", limits: Limits, sha256: str, fixes: list[str])
     width, height = image.size
     with _faults("truncated", sha256, width, height):
         frames = getattr(image, "n_frames", 1)
-        if image.format == "TIFF" and 1 < frames <= _MOST_PAGES:
-            page = only_picture(image, frames)
+        if image.format == "TIFF" and 1 < frames <= _MAX_PAGES:
+            page = only_image(image, frames)
             if page is not None:
                 image.seek(page)
                 frames, (width, height) = 1, image.size

@@ -10,7 +10,7 @@ import numpy as np
 from tasks.data.source.decode import Decoded, DecodeError, Limits, decode, decode_bytes
 
 
-class Picture(Protocol):
+class ImageSource(Protocol):
     """An image that can be loaded. Instances are small and can be pickled within this program."""
 
     def stamp(self) -> str:
@@ -25,7 +25,7 @@ class Picture(Protocol):
 
 
 @dataclass(frozen=True)
-class FilePicture:
+class ImageFile:
     """An image file."""
 
     path: Path
@@ -44,7 +44,7 @@ class FilePicture:
 
 
 @dataclass(frozen=True)
-class BytesPicture:
+class ImageBytes:
     """An image file that is a cell of a table.
 
     Attributes:
@@ -72,7 +72,7 @@ class BytesPicture:
 
 
 @dataclass(frozen=True, eq=False)
-class ArrayPicture:
+class ImageArray:
     """Pixels that a container format holds already decoded: uint8 [H, W] grey or [H, W, 3] RGB."""
 
     pixels: np.ndarray

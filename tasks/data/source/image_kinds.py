@@ -11,7 +11,7 @@ READ = frozenset(
     | {".ppm", ".pgm", ".pbm", ".pnm"}
 )
 HEIF = frozenset({".heic", ".heics", ".heif", ".heifs", ".hif"})
-#: Of cameras. Many are TIFF files inside, whose first picture is a small preview.
+#: Of cameras. Many are TIFF files inside, whose first image is a small preview.
 RAW = frozenset(
     {".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".gpr", ".iiq", ".kdc", ".mef", ".mos", ".mrw"}
     | {".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"}
@@ -150,8 +150,8 @@ def has_heif() -> bool:
     return find_spec("pillow_heif") is not None
 
 
-_NO_PICTURES = (
-    (b"version https://git-lfs", "a pointer of Git LFS, not the picture: git lfs pull"),
+_NO_IMAGES = (
+    (b"version https://git-lfs", "a pointer of Git LFS, not the image: git lfs pull"),
     (b"<!doctype html", "an HTML page, as a failed download leaves it"),
     (b"<html", "an HTML page, as a failed download leaves it"),
     (b"<?xml", "XML text"),
@@ -162,7 +162,7 @@ _NO_PICTURES = (
 def beginning(data: bytes) -> str:
     """What the bytes of a file that no decoder takes are, as far as their beginning tells."""
     head = data[:64].lstrip().lower()
-    told = next((what for mark, what in _NO_PICTURES if head.startswith(mark)), "")
+    told = next((what for mark, what in _NO_IMAGES if head.startswith(mark)), "")
     kind = "" if told else content_kind(data[:HEAD])
     if kind:
         return f"{kind} of a kind that no decoder takes: convert it to PNG or JPEG"

@@ -1,4 +1,4 @@
-"""Image files without their metadata, and the one thing of it that counts: which way up the picture is.
+"""Image files without their metadata, and the one thing of it that counts: which way up the image is.
 
 Metadata is read by the decoders too, and damage there makes them fail although every pixel is sound. What remains here
 is what pixels need; that they are complete is still the decoder's to say.

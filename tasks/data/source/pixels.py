@@ -1,8 +1,8 @@
-"""From a decoded picture of any allowed mode to 8-bit RGB, with a look at what each conversion leaves.
+"""From a decoded image of any allowed mode to 8-bit RGB, with a look at what each conversion leaves.
 
-A conversion that leaves one flat colour where there was a picture has read the file wrongly: an alpha channel that
+A conversion that leaves one flat colour where there was a image has read the file wrongly: an alpha channel that
 nobody filled, 10-bit values in a 16-bit file, white drawn on nothing. Then the colours are taken where that is sure,
-and the picture is refused where it is not.
+and the image is refused where it is not.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -17,17 +17,17 @@ Gray16 = Literal["full", "bits", "stretch"]
 MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I;16B", "I;16L", "I;16N"})
 #: Formats whose mode I is 16-bit grey too; a TIFF's is 32-bit.
 WIDE_GREY = frozenset({"PNG", "PPM", "JPEG2000"})
-_FLAT, _VISIBLE = 8, 32  # ranges of 8-bit values that are no picture, and surely one
+_FLAT, _VISIBLE = 8, 32  # ranges of 8-bit values that are no image, and surely one
 _FEW = 0.001  # share of pixels that do not count
 _LEVELS = 17  # fewer grey levels than these are left of 12 bits in a 16-bit file
 
 
 class FlatError(Exception):
-    """A conversion would leave nothing of a picture, and what was meant is not sure."""
+    """A conversion would leave nothing of a image, and what was meant is not sure."""
 
 
 def to_rgb(image: "Image", background: tuple[int, int, int], gray16: Gray16, fixes: list[str]) -> np.ndarray:
-    """The picture as uint8 RGB [H, W, 3], stored orientation; what was done is added to ``fixes``.
+    """The image as uint8 RGB [H, W, 3], stored orientation; what was done is added to ``fixes``.
 
     Raises:
         FlatError: A conversion would leave one flat colour; the text says which, and the setting that helps.
@@ -69,8 +69,8 @@ def bits_of(image: "Image", data: bytes) -> int:
     return 8
 
 
-def only_picture(image: "Image", pages: int) -> int | None:
-    """The page of a TIFF that is its one picture, the others being reduced copies or masks; ``None``: several are.
+def only_image(image: "Image", pages: int) -> int | None:
+    """The page of a TIFF that is its one image, the others being reduced multiplicity or masks; ``None``: several are.
 
     A page says so itself (SubfileType), or is at most half as wide and high as the first, in the same proportion.
     """
@@ -88,13 +88,13 @@ def only_picture(image: "Image", pages: int) -> int | None:
 
 
 def _smaller(size: tuple[int, int], width: int, height: int) -> bool:
-    """Whether a page is a reduced copy of the picture of this width and height, its sides rounded."""
+    """Whether a page is a reduced copy of the image of this width and height, its sides rounded."""
     scale = max(size[0] / width, size[1] / height)
     return scale <= 0.5 and abs(size[0] - width * scale) <= 1.5 and abs(size[1] - height * scale) <= 1.5
 
 
 def few_colours(pixels: np.ndarray) -> str:
-    """Whether a picture [H, W, 3] has few colours, as a mask has.
+    """Whether a image [H, W, 3] has few colours, as a mask has.
 
     Returns:
         ``exact``: up to 32; ``nearly``: three, coarsely, fill nine tenths of it (a mask saved as JPEG); else "".
@@ -107,7 +107,7 @@ def few_colours(pixels: np.ndarray) -> str:
 
 
 def _grey(values: np.ndarray, how: Gray16, fixes: list[str]) -> np.ndarray:
-    """16-bit grey [H, W] as RGB. Pillow's own conversion clips at 255 and leaves a white picture."""
+    """16-bit grey [H, W] as RGB. Pillow's own conversion clips at 255 and leaves a white image."""
     least, most = int(values.min(initial=65535)), int(values.max(initial=0))
     if not 0 <= least <= most <= 65535:
         raise FlatError(f"its grey values go from {least} to {most}, beyond 16 bits; save it with 8 or 16 bits")
@@ -131,7 +131,7 @@ def _grey(values: np.ndarray, how: Gray16, fixes: list[str]) -> np.ndarray:
 
 
 def _over(layer: "Image", background: tuple[int, int, int], fixes: list[str]) -> np.ndarray:
-    """The RGBA picture laid over the background."""
+    """The RGBA image laid over the background."""
     from PIL import Image
 
     colours = np.asarray(layer)
@@ -167,7 +167,7 @@ def _sample(pixels: np.ndarray, count: int = 65536) -> np.ndarray:
 
 
 def bad_mode(image: "Image") -> str:
-    """Why a picture cannot become 8-bit RGB without a guess, "" when it can."""
+    """Why a image cannot become 8-bit RGB without a guess, "" when it can."""
     bands = getattr(image, "tag_v2", {}).get(277, 1) if image.format == "TIFF" and image.mode.startswith("RGB") else 1
     if bands > 4:
         return f"TIFF of {bands} bands: which of them are the colours is not known; save it with three"

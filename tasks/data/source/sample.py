@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tasks.data.source.image import Picture
+    from tasks.data.source.image import ImageSource
 
 STATUSES = ("ok", "fixed", "quarantined", "ignored")
 
@@ -42,9 +42,9 @@ class RawSample:
         labels: Image-level labels as written in the annotation; ``None`` means unlabelled, ``()`` a negative.
         status: One of ``STATUSES``; only ``ok`` and ``fixed`` samples enter the data set.
         reason: Code from the closed list ``tasks.data.ingest.manifest.REASONS``; ``""`` for plain ``ok``.
-        picture: How to get the pixels; ``None`` for what is no image. A quarantined row may have one too: it is
+        image: How to get the pixels; ``None`` for what is no image. A quarantined row may have one too: it is
             decoded for its size and hash.
-        sha256: Hash of the file's bytes, for files without a ``picture``.
+        sha256: Hash of the file's bytes, for files without a ``image``.
         split: ``train``, ``val`` or ``test`` when the source says so, else ``None``.
         group: Images of one group (one source photograph) are never divided between splits; ``""``: by itself.
         detail: One line for a person: what exactly was wrong.
@@ -59,7 +59,7 @@ class RawSample:
     labels: tuple[str, ...] | None
     status: str = "ok"
     reason: str = ""
-    picture: "Picture | None" = None
+    image: "ImageSource | None" = None
     sha256: str = ""
     split: str | None = None
     group: str = ""

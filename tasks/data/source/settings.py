@@ -15,8 +15,8 @@ from tasks.data.text.read_text import normal, valid_encoding
 class SourceSettings(Section):
     """What is read, and how sites, groups and labels are named."""
 
-    source: str = Field("rendered", description="Kind of source: one of the blocks below, whose settings then count.")
-    path: Path | None = Field(None, description="Folder or file to read; needed by every source but rendered.")
+    source: str = Field("synthetic", description="Kind of source: one of the blocks below, whose settings then count.")
+    path: Path | None = Field(None, description="Folder or file to read; needed by every source but synthetic.")
     include: list[str] | None = Field(
         None, description="Patterns of the images that are read, as `*.jpg` or `photos/**`; null: all."
     )

@@ -1,4 +1,4 @@
-"""Contact sheets: many small pictures with captions in one PNG; of some files, or of what a site has."""
+"""Contact sheets: many small images with captions in one PNG; of some files, or of what a site has."""
 
 import math
 import unicodedata
@@ -13,62 +13,62 @@ from tasks.core.randomness import numpy_generator
 from tasks.data.dataset import SAMPLES, Dataset, read_table
 from tasks.plotting.style import DPI, GREY, INK, PALE, new_figure, one_line, shortened
 
-MOST_PICTURES = 120  # on a sheet
+MAX_IMAGES = 120  # on a sheet
 _TILE, _GAP, _MARGIN, _LINE, _HEAD = 192, 18, 24, 19, 56  # pixels
 _COLUMNS, _LETTERS, _LINES = 8, 27, 4  # letters that fit below a tile, lines of a caption
 _FILE_LETTERS = 22  # of a file name
-_NO_PICTURE = "no picture"
+_NO_IMAGE = "no image"
 
 
 def contact_sheet(
-    pictures: np.ndarray | Iterable[np.ndarray | None], captions: Sequence[str], title: str, path: Path
+    images: np.ndarray | Iterable[np.ndarray | None], captions: Sequence[str], title: str, path: Path
 ) -> None:
-    """Write a sheet of at most 120 pictures, 8 in a row, each in a square of 192 pixels; the title counts the others.
+    """Write a sheet of at most 120 images, 8 in a row, each in a square of 192 pixels; the title counts the others.
 
-    Pictures of at most 96 pixels are enlarged by a whole number without smoothing, others fill the square; their shape
+    Images of at most 96 pixels are enlarged by a whole number without smoothing, others fill the square; their shape
     is kept.
 
     Args:
-        pictures: uint8 [k, 3, H, W] as one array; or one by one as uint8 [H, W, 3] or [H, W], ``None`` for a picture
-            that could not be read. An iterator is read picture by picture, so that not all need fit into memory.
-        captions: One for each picture; a line break starts a new line. What is over 4 lines of 27 letters is cut.
+        images: uint8 [k, 3, H, W] as one array; or one by one as uint8 [H, W, 3] or [H, W], ``None`` for an image
+            that could not be read. An iterator is read image by image, so that not all need fit into memory.
+        captions: One for each image; a line break starts a new line. What is over 4 lines of 27 letters is cut.
         title: Above the sheet.
         path: The PNG file.
     """
-    shown = min(len(captions), MOST_PICTURES)
+    shown = min(len(captions), MAX_IMAGES)
     rows, columns = max(1, math.ceil(shown / _COLUMNS)), min(_COLUMNS, max(shown, 4))
     lines = [_lines(caption) for caption in captions[:shown]]
     cell = _TILE + _GAP + _LINE * max((len(part) for part in lines), default=0)
     width, height = 2 * _MARGIN + columns * (_TILE + _GAP) - _GAP, _HEAD + rows * cell + _MARGIN
     sheet = np.full((height, width, 3), 255, dtype=np.uint8)
-    one_by_one = (p.transpose(1, 2, 0) for p in pictures) if isinstance(pictures, np.ndarray) else iter(pictures)
+    one_by_one = (p.transpose(1, 2, 0) for p in images) if isinstance(images, np.ndarray) else iter(images)
     corners = [(_MARGIN + i % _COLUMNS * (_TILE + _GAP), _HEAD + i // _COLUMNS * cell) for i in range(shown)]
     missing = []
-    for (x, y), picture in zip(corners, islice(one_by_one, shown), strict=True):
-        tile = None if picture is None else _tile(picture)
+    for (x, y), image in zip(corners, islice(one_by_one, shown), strict=True):
+        tile = None if image is None else _tile(image)
         if tile is None:
             missing.append((x, y))
             tile = np.full((_TILE, _TILE, 3), int(PALE[1:3], 16), dtype=np.uint8)
         sheet[y + _TILE - tile.shape[0] : y + _TILE, x : x + tile.shape[1]] = tile  # next to its caption
-    texts = [(x + _TILE / 2, y + _TILE / 2, _NO_PICTURE, GREY, "center") for x, y in missing]
+    texts = [(x + _TILE / 2, y + _TILE / 2, _NO_IMAGE, GREY, "center") for x, y in missing]
     for (x, y), part in zip(corners, lines, strict=True):
         texts += [(x, y + _TILE + 4 + _LINE * n, line, INK, "left") for n, line in enumerate(part)]
     _write(sheet, f"{title}{f', {shown} of {len(captions)}' if shown < len(captions) else ''}", texts, path)
 
 
 def sample_sheet(dataset: Dataset, site: str, per_site: int, seed: int, path: Path) -> None:
-    """Write a sheet of a site's pictures with their split, file and labels.
+    """Write a sheet of a site's images with their split, file and labels.
 
     Args:
         dataset: The data set.
         site: One of its sites.
-        per_site: Pictures to show, at most; 120 are the most that a sheet holds.
+        per_site: Images to show, at most; 120 are the most that a sheet holds.
         seed: Chooses them, together with the site's name.
         path: The PNG file.
     """
     held = np.flatnonzero(dataset.sites == site)
     rng = numpy_generator(seed, "data/sheet", client=site)
-    rows = held[every_label_first(dataset.targets[held], min(per_site, MOST_PICTURES), rng)]
+    rows = held[every_label_first(dataset.targets[held], min(per_site, MAX_IMAGES), rng)]
     files = read_table(dataset.root / SAMPLES, ("source",), "fedscene data ingest")["source"]
     captions = [_caption(dataset, row, files[row]) for row in rows]
     absent = int((dataset.targets[held].sum(axis=0) == 0).sum())
@@ -121,18 +121,18 @@ def _write(sheet: np.ndarray, title: str, texts: list[tuple[float, float, str, s
             made.set_clip_on(True)
 
 
-def _tile(picture: np.ndarray) -> np.ndarray:
-    """The picture as uint8 [h, w, 3] with max(h, w) at most ``_TILE``."""
+def _tile(image: np.ndarray) -> np.ndarray:
+    """The image as uint8 [h, w, 3] with max(h, w) at most ``_TILE``."""
     from PIL import Image
 
-    assert picture.dtype == np.uint8, picture.dtype
-    image = Image.fromarray(np.ascontiguousarray(picture)).convert("RGB")
-    longest = max(image.size)
+    assert image.dtype == np.uint8, image.dtype
+    tile = Image.fromarray(np.ascontiguousarray(image)).convert("RGB")
+    longest = max(tile.size)
     if longest <= _TILE // 2:
-        image = image.resize([side * (_TILE // longest) for side in image.size], Image.Resampling.NEAREST)
+        tile = tile.resize([side * (_TILE // longest) for side in tile.size], Image.Resampling.NEAREST)
     else:
-        image = image.resize([max(1, round(side * _TILE / longest)) for side in image.size], Image.Resampling.LANCZOS)
-    return np.asarray(image)
+        tile = tile.resize([max(1, round(side * _TILE / longest)) for side in tile.size], Image.Resampling.LANCZOS)
+    return np.asarray(tile)
 
 
 def _lines(caption: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""The partition as pictures, and as a table with the same figures: readable for 1 to 1,000 clients, 1 to 80 labels.
+"""The partition as plots, and as a table with the same figures: readable for 1 to 1,000 clients, 1 to 80 labels.
 
-More clients than have room for their names become a picture without names, ordered so that its shape tells something;
+More clients than have room for their names become a plot without names, ordered so that its shape tells something;
 of more labels the most frequent are drawn. Both is said in the title. The table and the JSON leave nothing out.
 """
 
@@ -24,7 +24,7 @@ HEATMAP, SIZES, COOCCURRENCE = "label_client.png", "client_sizes.png", "cooccurr
 TABLE, FIGURES = "heterogeneity.md", "heterogeneity.json"
 TITLES = {HEATMAP: "Labels by client", SIZES: "Images by client", COOCCURRENCE: "Labels that come together"}
 FILES = (*TITLES, TABLE, FIGURES)
-_MOST_NAMES, _MOST_LABELS, _MOST_PANELS, _ACROSS = 60, 80, 12, 4
+_MAX_NAMES, _MAX_LABELS, _MAX_PANELS, _ACROSS = 60, 80, 12, 4
 _FEW = 20  # labels that have room for horizontal letters and for numbers in the cells
 
 
@@ -39,7 +39,7 @@ def write_partition_figures(
 ) -> None:
     """Write ``label_client.png``, ``client_sizes.png``, ``cooccurrence.png``, ``heterogeneity.md`` and ``.json``.
 
-    Without any image with two labels there is no co-occurrence, and no picture of it.
+    Without any image with two labels there is no co-occurrence, and no plot of it.
 
     Args:
         targets: uint8 [n, C], 1 where image i has label c.
@@ -74,13 +74,13 @@ def label_client_heatmap(
         sizes: Images per client, [K], all positive.
         clients: K names.
         classes: C names.
-        path: The picture.
+        path: The plot.
         what: What an owner is called.
     """
     shares = counts / np.asarray(sizes)[:, None]
     columns, note = _most_frequent(counts.sum(axis=0))
     K, C = len(clients), len(columns)
-    named, roomy = K <= _MOST_NAMES, C <= _FEW
+    named, roomy = K <= _MAX_NAMES, C <= _FEW
     rows = np.arange(K) if named else _by_top_label(shares[:, columns])
     shown = shares[np.ix_(rows, columns)]
     height = (1.9 + 0.27 * K if named else 10.5) if roomy else (2.4 + 0.2 * K if named else 11.0)
@@ -113,7 +113,7 @@ def client_sizes(
     ``note`` is a sentence on who is not among them, written below.
     """
     K = len(clients)
-    named = K <= _MOST_NAMES
+    named = K <= _MAX_NAMES
     rows = np.arange(K) if named else np.argsort(-sizes, kind="stable")
     labelled, places = (sizes - negatives)[rows], np.arange(K)
     below = "".join(f"\n{one_line(line, 110)}" for line in textwrap.wrap(note, 100))
@@ -154,14 +154,14 @@ def cooccurrence_panels(
         owners: str [n].
         figures: ``statistics`` of them, with co-occurrence.
         classes: The C labels.
-        path: The picture.
+        path: The plot.
         what: What an owner is called.
     """
     columns, note = _most_frequent(targets.sum(axis=0, dtype=np.int64))
     clients = figures["clients"]
     apart = {key: clients[key]["cooccurrence_distance"] for key in clients if len(clients) > 1}
     known = sorted((key for key in apart if apart[key] is not None), key=lambda key: (-apart[key], key))
-    far = known[:_MOST_PANELS]
+    far = known[:_MAX_PANELS]
     C, roomy, down = len(columns), len(columns) <= _FEW, math.ceil(len(far) / _ACROSS)
     above, below = (max(4.6, 2.6 + 0.3 * C) if roomy else min(9.4, 3.6 + 0.16 * C)), 0.3 + 2.35 * down
     with new_figure(path, above + (below if far else 0), max(WIDTH, above + 0.6)) as figure:
@@ -211,10 +211,10 @@ def _name_ticks(axes: "Axes", names: list[str], small: bool = False) -> None:
 
 def _most_frequent(counts: np.ndarray) -> tuple[np.ndarray, str]:
     """Columns of the labels that are drawn, in their order, and what a title must say about it."""
-    if len(counts) <= _MOST_LABELS:
+    if len(counts) <= _MAX_LABELS:
         return np.arange(len(counts)), ""
-    chosen = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LABELS])
-    return chosen, f", the {_MOST_LABELS} most frequent of {len(counts)} labels"
+    chosen = np.sort(np.argsort(-counts, kind="stable")[:_MAX_LABELS])
+    return chosen, f", the {_MAX_LABELS} most frequent of {len(counts)} labels"
 
 
 def _by_top_label(shares: np.ndarray) -> np.ndarray:

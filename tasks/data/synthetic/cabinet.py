@@ -1,7 +1,7 @@
 """The drawn set ``cabinet``: front panels of control cabinets, 16 labels of device states, several sites.
 
 Synthetic, and meant to be: the labels are those of the Control Cabinet Condition set (section 6.2 of the
-algorithm notes), the pictures are drawn, the co-occurrence of labels is planted (``cabinet_labels``) and so
+algorithm notes), the images are drawn, the co-occurrence of labels is planted (``cabinet_labels``) and so
 are the differences between sites (``sites``, ``camera``). What each label looks like: ``cabinet_devices``.
 
 Image i of a site depends on (seed, set, site, i) and the settings of looks and co-occurrence alone, not on how
@@ -18,7 +18,7 @@ from tasks.data.synthetic.cabinet_devices import CLUTTER, DARK, DEVICES, WHITE
 from tasks.data.synthetic.cabinet_labels import CLASSES, PLANTED, PROMPT_NAMES
 from tasks.data.synthetic.camera import OVERSAMPLING, photograph
 from tasks.data.synthetic.pen import Pen, mix
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.settings import SyntheticSettings
 from tasks.data.synthetic.sites import SiteLook, site_counts, site_look
 
 __all__ = [
@@ -62,7 +62,7 @@ def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, s
     roomy = [grid for grid in _GRIDS if grid[0] * grid[1] >= len(devices)] or [_GRIDS[-1]]
     columns, rows = roomy[int(rng.random() * min(2, len(roomy)))]  # the smaller ones, so that devices are large
     places = rng.permutation(columns * rows)
-    # More devices than the largest grid has cells: only second copies, which stand at the end, go.
+    # More devices than the largest grid has cells: only second multiplicity, which stand at the end, go.
     devices = devices[: len(places)]
     clutter = [CLUTTER[int(k)] for k in rng.integers(0, len(CLUTTER), size=len(places) - len(devices))]
     filled = [*devices, *(kind for kind in clutter if rng.random() < _CLUTTERED)]
@@ -83,7 +83,7 @@ def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, s
     return photograph(drawing, look, rng, size)
 
 
-def draw(settings: RenderedSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
+def draw(settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
     """Image ``number`` of a site, uint8 RGB [size, size, 3]; its labels are row ``number`` of ``draw_labels``.
 
     Args:

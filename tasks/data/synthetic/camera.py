@@ -49,7 +49,7 @@ def _homography(look: SiteLook, rng: np.random.Generator, side: int) -> tuple[fl
     yaw, pitch = look.yaw + 0.03 * jitter[0], look.pitch + 0.03 * jitter[1]
     angle = radians(look.roll + 2 * jitter[2])
     half = side / 2
-    # Stand back far enough that the nearer corners, which perspective enlarges, stay in the picture.
+    # Stand back far enough that the nearer corners, which perspective enlarges, stay in the image.
     zoom = 1.0 + 0.6 * (abs(yaw) + abs(pitch)) + 0.3 * abs(sin(angle))
     # From the middle: turn, then divide by 1 + (yaw x + pitch y) / half, then back.
     c, s = zoom * cos(angle), zoom * sin(angle)

@@ -1,8 +1,8 @@
 """The drawn set ``defects``: photographs from substations, 17 labels of defects, breaches of rules and one state.
 
-Synthetic, and meant to be: the labels are those of the substation defect set (``defects_labels``), the pictures are
+Synthetic, and meant to be: the labels are those of the substation defect set (``defects_labels``), the images are
 drawn, the co-occurrence of labels is planted and so are the differences between sites (``sites``, ``camera``,
-``defects_backdrops``). For every labelled object its sound counterpart occurs too, in pictures with and without the
+``defects_backdrops``). For every labelled object its sound counterpart occurs too, in images with and without the
 label: a whole insulator, a person with helmet, a door that is closed. So the defect is what a label means, not the
 object. What the objects look like: ``defects_devices``, ``defects_objects``, ``defects_persons``.
 
@@ -22,7 +22,7 @@ from tasks.data.synthetic.camera import OVERSAMPLING, photograph
 from tasks.data.synthetic.defects_backdrops import BACKDROPS, backdrop_shares
 from tasks.data.synthetic.defects_labels import BREATHERS, CLASSES, PEOPLE, PLANTED, PROMPT_NAMES
 from tasks.data.synthetic.defects_persons import person
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.settings import SyntheticSettings
 from tasks.data.synthetic.single_canvas import SMOOTH, Brush, Canvas
 from tasks.data.synthetic.sites import SiteLook, site_counts, site_look
 
@@ -133,7 +133,7 @@ def _arrange(labels: np.ndarray, rng: np.random.Generator) -> tuple[list[_Thing 
 def paint(
     labels: np.ndarray, look: SiteLook, backdrops: np.ndarray, rng: np.random.Generator, side: int
 ) -> Image.Image:
-    """A picture with the labelled defects and some sound objects.
+    """A image with the labelled defects and some sound objects.
 
     Args:
         labels: 0 or 1 for each of ``CLASSES``, [17].
@@ -161,7 +161,7 @@ def paint(
     return canvas.drawing()
 
 
-def draw(settings: RenderedSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
+def draw(settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
     """Image ``number`` of a site, uint8 RGB [size, size, 3]; its labels are row ``number`` of ``draw_labels``.
 
     Args:
@@ -180,7 +180,7 @@ def draw(settings: RenderedSettings, seed: int, site: str, number: int, size: in
 
 
 @lru_cache(maxsize=128)
-def _prepared(settings: RenderedSettings, site: str) -> tuple[SiteLook, np.ndarray]:
+def _prepared(settings: SyntheticSettings, site: str) -> tuple[SiteLook, np.ndarray]:
     return site_look(settings, site), backdrop_shares(settings, site)
 
 

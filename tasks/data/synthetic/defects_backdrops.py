@@ -8,7 +8,7 @@ from tasks.data.synthetic import scenes_objects as objects
 from tasks.data.synthetic.pen import mix
 from tasks.data.synthetic.scenes_objects import BLACK, CONCRETE, STEEL, WHITE, box
 from tasks.data.synthetic.scenes_parts import outdoors
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.settings import SyntheticSettings
 from tasks.data.synthetic.single_canvas import GRAVEL, LEAVES, RUST, SMOOTH, Brush
 from tasks.data.synthetic.sites import site_number
 
@@ -61,7 +61,7 @@ def _wall(brush: Brush) -> None:
 BACKDROPS: tuple[Callable[[Brush], None], ...] = (_yard, _wall, _steel, _sky)
 
 
-def backdrop_shares(settings: RenderedSettings, site: str) -> np.ndarray:
+def backdrop_shares(settings: SyntheticSettings, site: str) -> np.ndarray:
     """How often each of ``BACKDROPS`` stands behind a site's objects, float64 [4]; all alike where sites don't differ.
 
     Raises:

@@ -1,7 +1,7 @@
 """What is wrong at the sites of the set ``defects``: its 17 labels and their planted co-occurrence.
 
-The codes are those of the substation defect set, whose pictures may not be shipped; the English names are ours.
-Four factors stand behind the labels of a picture: whether work is going on, neglect, moisture (with oil), and
+The codes are those of the substation defect set, whose images may not be shipped; the English names are ours.
+Four factors stand behind the labels of a image: whether work is going on, neglect, moisture (with oil), and
 storms. Sites follow one of three conventions:
 
 * sites 1, 4, 7, ..: people break the rules where work is going on (the shared convention);

@@ -1,4 +1,4 @@
-"""What hangs, stands and lies in the pictures of the set ``defects``: whole or with the fault of a label."""
+"""What hangs, stands and lies in the images of the set ``defects``: whole or with the fault of a label."""
 
 from math import cos, pi, sin
 

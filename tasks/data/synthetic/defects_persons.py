@@ -56,8 +56,8 @@ def _clothes(cell: Brush, skin: RGB, plain: bool) -> tuple[RGB, RGB]:
     if plain:
         cell.fill([(-0.16, -0.25), (0.16, -0.25), (0, -0.05)], skin)
         if cell.rng.random() < 0.5:
-            print_ = cell.one_of(_SHIRTS)
-            box(cell, -0.2, 0.02, 0.2, 0.26, print_)
+            digest_ = cell.one_of(_SHIRTS)
+            box(cell, -0.2, 0.02, 0.2, 0.26, digest_)
     else:
         box(cell, -0.4, 0.14, 0.4, 0.24, _REFLECTIVE)
         for x in (-0.24, 0.24):

@@ -12,7 +12,7 @@ import numpy as np
 
 from tasks.core.randomness import numpy_generator
 from tasks.data.synthetic.latent import LabelModel, LabelSampler
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.settings import SyntheticSettings
 from tasks.data.synthetic.sites import site_number
 
 LOG_ODDS_SHIFT = 0.55  # a site's own prevalences stray up to this much in log-odds, either way
@@ -36,7 +36,7 @@ class PlantedLabels:
     conventions: tuple[tuple[Sequence[int], int], ...]
     bounds: tuple[float, float]
 
-    def site_group(self, settings: RenderedSettings, site: str) -> int:
+    def site_group(self, settings: SyntheticSettings, site: str) -> int:
         """Which convention a site follows, 0 is the shared one.
 
         Raises:
@@ -44,7 +44,7 @@ class PlantedLabels:
         """
         return site_number(settings, site) % len(self.conventions)
 
-    def model(self, settings: RenderedSettings, site: str) -> LabelModel:
+    def model(self, settings: SyntheticSettings, site: str) -> LabelModel:
         """The label model of a site.
 
         Raises:
@@ -57,7 +57,7 @@ class PlantedLabels:
         odds = self.prevalence / (1 - self.prevalence) * np.exp(settings.prevalence_shift * LOG_ODDS_SHIFT * shift)
         return LabelModel(loadings * settings.correlation**0.5, np.clip(odds / (1 + odds), *self.bounds))
 
-    def strength_matrix(self, settings: RenderedSettings, site: str) -> np.ndarray:
+    def strength_matrix(self, settings: SyntheticSettings, site: str) -> np.ndarray:
         """The planted co-occurrence of a site, float64 [C, C] in label order, symmetric.
 
         Entry (i, j) is the correlation of the latent variables behind labels i and j (see ``latent``):
@@ -69,7 +69,7 @@ class PlantedLabels:
         """
         return self.model(settings, site).strength()
 
-    def prevalences(self, settings: RenderedSettings, site: str) -> np.ndarray:
+    def prevalences(self, settings: SyntheticSettings, site: str) -> np.ndarray:
         """The planted share of a site's images that carry each label, float64 [C].
 
         Raises:
@@ -77,7 +77,7 @@ class PlantedLabels:
         """
         return self.model(settings, site).prevalence
 
-    def draw_labels(self, settings: RenderedSettings, seed: int, site: str, n: int) -> np.ndarray:
+    def draw_labels(self, settings: SyntheticSettings, seed: int, site: str, n: int) -> np.ndarray:
         """The labels of a site's first n images, uint8 [n, C] in label order.
 
         Raises:
@@ -89,7 +89,7 @@ class PlantedLabels:
         return labels
 
     def begin(
-        self, settings: RenderedSettings, seed: int, site: str, number: int
+        self, settings: SyntheticSettings, seed: int, site: str, number: int
     ) -> tuple[np.ndarray, np.random.Generator]:
         """The labels of image ``number`` of a site, uint8 [C], and the generator that goes on to draw it.
 
@@ -101,5 +101,5 @@ class PlantedLabels:
 
 
 @lru_cache(maxsize=128)
-def _sampler(planted: PlantedLabels, settings: RenderedSettings, site: str) -> LabelSampler:
+def _sampler(planted: PlantedLabels, settings: SyntheticSettings, site: str) -> LabelSampler:
     return LabelSampler(planted.model(settings, site))

@@ -13,7 +13,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Pen:
-    """Draws on one cell of a picture.
+    """Draws on one cell of a image.
 
     Attributes:
         draw: The canvas.

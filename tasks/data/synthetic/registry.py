@@ -1,4 +1,4 @@
-"""Which drawn sets exist. A set is one module, one line here, and its name in ``RenderedSettings.set``.
+"""Which drawn sets exist. A set is one module, one line here, and its name in ``SyntheticSettings.set``.
 
 A set's module offers ``CLASSES: list[str]``, ``PROMPT_NAMES: dict[str, str]``,
 ``sites(settings) -> dict[str, int]`` (site -> images), ``draw_labels(settings, seed, site, n) -> uint8 [n, C]`` (of the
@@ -20,12 +20,12 @@ SETS: dict[str, str] = {
 }
 
 
-def rendered_set(name: str) -> ModuleType:
+def synthetic_set(name: str) -> ModuleType:
     """The module of the set ``name``.
 
     Raises:
         UserError: There is no such set.
     """
     if name not in SETS:
-        raise UserError("no such drawn image set", where="rendered.set", expected=" | ".join(SETS), found=name)
+        raise UserError("no such drawn image set", where="synthetic.set", expected=" | ".join(SETS), found=name)
     return import_module(SETS[name])

@@ -1,9 +1,9 @@
 """The drawn set ``scenes``: five substation scenes, one label an image.
 
-The scenes are those of the study of dynamic aggregation weights (section 2.2 of the algorithm notes); the pictures
+The scenes are those of the study of dynamic aggregation weights (section 2.2 of the algorithm notes); the images
 are drawn. A scene is what stands in it and how, not a colour: sky, hall, gravel, gantries, insulators, cabinets and
 people occur in several. What each scene is made of: the functions below and in ``scenes_parts``; what its objects
-look like: ``scenes_objects``. In many pictures another scene's object stands in the background or in front.
+look like: ``scenes_objects``. In many images another scene's object stands in the background or in front.
 
 Groups of sites: 1, 4, 7, ..: everything; 2, 5, 8, ..: outdoor stations and lines; 3, 6, 9, ..: stations in cities,
 switchgear rooms and gas-insulated switchgear.
@@ -41,7 +41,7 @@ def paint(name: str, look: SiteLook, rng: np.random.Generator, side: int) -> Ima
     """
     canvas = Canvas(side, look.surface, SMOOTH, rng, look)
     zoom = 1 + (_CLOSEST - 1) * float(rng.random())
-    # Aside by half of what the picture's edge allows; upwards rather than down, as things stand below the middle
+    # Aside by half of what the image's edge allows; upwards rather than down, as things stand below the middle
     aside, up = rng.random(2).tolist()
     x, y = (zoom - 1) * (aside - 0.5), (zoom - 1) * (0.2 - 0.8 * up)
     inside = _SCENES[name](canvas.brush.at(x, y, zoom))
@@ -155,7 +155,7 @@ def _gas_insulated(brush: Brush) -> bool:
 
 
 def _intruder(brush: Brush, name: str, inside: bool) -> None:
-    """An object that belongs to other scenes, or outdoors a tree, large, at the picture's edge."""
+    """An object that belongs to other scenes, or outdoors a tree, large, at the image's edge."""
     x, y, scale = brush.either() * brush.between(0.6, 1.0), brush.between(0.6, 1.0), brush.between(0.6, 1.1)
     cell = brush.at(x, y, scale)
     kind = brush.rng.random()

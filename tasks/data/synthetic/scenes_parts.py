@@ -86,7 +86,7 @@ def behind(brush: Brush, horizon: float) -> None:
 
 
 def row(brush: Brush, y: float, scale: float, kind: str) -> None:
-    """The phases of one apparatus side by side, up to the picture's edge."""
+    """The phases of one apparatus side by side, up to the image's edge."""
     clay, start, gap = objects.porcelain(brush), brush.between(-0.9, -0.5), brush.between(0.55, 0.85) * scale / 0.7
     for x in np.arange(start, 1.0, gap).tolist():
         cell = brush.at(x, y, scale)
@@ -97,7 +97,7 @@ def row(brush: Brush, y: float, scale: float, kind: str) -> None:
 
 
 def cabinets(brush: Brush, front: bool, depth: float, height: float) -> None:
-    """A row of cabinets: across the picture, or along the wall opposite ``depth`` and towards it."""
+    """A row of cabinets: across the image, or along the wall opposite ``depth`` and towards it."""
     colour = objects.equipment_colour(brush)
     if front:
         wide, foot = brush.between(0.14, 0.24), brush.between(0.5, 0.75)

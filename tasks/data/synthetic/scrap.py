@@ -1,8 +1,8 @@
 """The drawn set ``scrap``: heaps of scrap metal seen from a crane, six kinds, one label an image.
 
-The kinds are those of FedScrap's private photographs (section 1.7 of the algorithm notes); the pictures are drawn.
+The kinds are those of FedScrap's private photographs (section 1.7 of the algorithm notes); the images are drawn.
 What a piece of each kind looks like: ``scrap_pieces``. A heap of one kind holds some pieces of others, others lie at
-the picture's border, the crane's magnet may hang in front, dust may stand in the air. ``mixed-scrap`` is small
+the image's border, the crane's magnet may hang in front, dust may stand in the air. ``mixed-scrap`` is small
 pieces of every kind, so a heap with many strangers, seen from far, is hard to tell from it.
 
 Groups of sites: 1, 4, 7, ..: a dealer's yard, everything; 2, 5, 8, ..: a steel mill's yard, sheets, slag and blocks;
@@ -19,7 +19,7 @@ from tasks.data.synthetic.single_label import SingleLabelSet
 from tasks.data.synthetic.sites import RGB, SiteLook
 
 _EARTH: RGB = (112, 98, 84)
-_DUSTY = 0.3  # share of pictures with dust in the air
+_DUSTY = 0.3  # share of images with dust in the air
 # Size of a piece compared with the heap's radius, and how many pieces cover the heap
 _SIZES = {
     "silicon-steel-sheet": (0.50, 10),
@@ -83,7 +83,7 @@ def _yard(brush: Brush, ground: RGB) -> None:
 
 
 def _piece(brush: Brush, kind: str, x: float, y: float, scale: float) -> None:
-    """A piece of a kind at a place of the picture, turned freely; blocks stand, so they turn less."""
+    """A piece of a kind at a place of the image, turned freely; blocks stand, so they turn less."""
     angle = brush.between(-35, 35) if kind == "square-block" else brush.between(0, 180)
     PIECES[kind](brush.at(x, y, scale, angle))
 

@@ -10,7 +10,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Cause = Literal["lighting", "background", "viewpoint", "blur"]
 
 
-class RenderedSettings(Section):
+class SyntheticSettings(Section):
     """Which set is drawn, how large it is, and how much its sites differ."""
 
     set: Literal["cabinet", "defects", "scrap", "scenes"] = Field(

@@ -86,7 +86,7 @@ class Brush(Pen):
 
 
 class Canvas:
-    """A square picture in the making.
+    """A square image in the making.
 
     Args:
         side: Canvas pixels a side.
@@ -106,7 +106,7 @@ class Canvas:
         self.brush = Brush(draw, side / 2, side / 2, side / 2, rng, look, texture)
 
     def drawing(self) -> Image.Image:
-        """The picture with its textures, RGB."""
+        """The image with its textures, RGB."""
         bank = textures(self._side)
         total, side = bank.shape[1], self._side
         y, x = (int(shift) for shift in self._rng.integers(0, total - side + 1, 2))
@@ -121,7 +121,7 @@ class Canvas:
 def textures(side: int) -> np.ndarray:
     """Brightness factors of all materials for canvases of ``side`` pixels, float32 [8, 1.5 side, 1.5 side], above 0.
 
-    Grains grow with the canvas, so that a larger picture shows the same surface.
+    Grains grow with the canvas, so that a larger image shows the same surface.
     """
     total = round(_ROOM * side)
     rng = numpy_generator(0, "rendered/texture")

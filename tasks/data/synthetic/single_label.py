@@ -1,7 +1,7 @@
 """A drawn set with exactly one label an image: its classes, its sites' class mixtures, its images by number.
 
 Image i of a site depends on (seed, set, site, i) and the settings of looks and prevalence alone, not on how many
-images are drawn. Its generator first chooses the class, then draws the picture.
+images are drawn. Its generator first chooses the class, then draws the image.
 
 Sites fall into groups (yards of one kind, networks of one kind). A group has a class mixture of its own, from which
 each of its sites deviates a little; ``site_prevalence`` moves a site from the shared mixture to its own.
@@ -16,7 +16,7 @@ from PIL import Image
 
 from tasks.core.randomness import numpy_generator
 from tasks.data.synthetic.camera import OVERSAMPLING, photograph
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.settings import SyntheticSettings
 from tasks.data.synthetic.sites import SiteLook, site_counts, site_look, site_number
 
 _SITE_SPREAD = 0.35  # a site's log-odds stray up to this much from its group's, either way
@@ -50,11 +50,11 @@ class SingleLabelSet:
         """The class names in label order."""
         return list(self.prompts)
 
-    def sites(self, settings: RenderedSettings) -> dict[str, int]:
+    def sites(self, settings: SyntheticSettings) -> dict[str, int]:
         """Images of each site, site -> count."""
         return site_counts(settings)
 
-    def site_group(self, settings: RenderedSettings, site: str) -> int:
+    def site_group(self, settings: SyntheticSettings, site: str) -> int:
         """The group whose class mixture the site leans to, counted from 0.
 
         Raises:
@@ -62,7 +62,7 @@ class SingleLabelSet:
         """
         return site_number(settings, site) % len(self.groups)
 
-    def prevalences(self, settings: RenderedSettings, site: str) -> np.ndarray:
+    def prevalences(self, settings: SyntheticSettings, site: str) -> np.ndarray:
         """The planted share of each class among a site's images, float64 [C]; sums to 1. It depends on no seed.
 
         Raises:
@@ -74,7 +74,7 @@ class SingleLabelSet:
         away = settings.prevalence_shift
         return (1 - away) * np.array(self.shared) + away * own / own.sum()
 
-    def draw_labels(self, settings: RenderedSettings, seed: int, site: str, n: int) -> np.ndarray:
+    def draw_labels(self, settings: SyntheticSettings, seed: int, site: str, n: int) -> np.ndarray:
         """The labels of a site's first n images, uint8 [n, C] in label order, one 1 in every row.
 
         Raises:
@@ -85,7 +85,7 @@ class SingleLabelSet:
             labels[number, self._class(settings, site, self._generator(seed, site, number))] = 1
         return labels
 
-    def draw(self, settings: RenderedSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
+    def draw(self, settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
         """Image ``number`` of a site, uint8 RGB [size, size, 3].
 
         Raises:
@@ -99,7 +99,7 @@ class SingleLabelSet:
     def _generator(self, seed: int, site: str, number: int) -> np.random.Generator:
         return numpy_generator(seed, f"rendered/{self.name}", client=f"{site}/{number}")
 
-    def _class(self, settings: RenderedSettings, site: str, rng: np.random.Generator) -> int:
+    def _class(self, settings: SyntheticSettings, site: str, rng: np.random.Generator) -> int:
         return int(np.searchsorted(_bounds(self, settings, site), rng.random(), side="right"))
 
 
@@ -107,6 +107,6 @@ _look = lru_cache(maxsize=128)(site_look)
 
 
 @lru_cache(maxsize=128)
-def _bounds(drawn: SingleLabelSet, settings: RenderedSettings, site: str) -> np.ndarray:
+def _bounds(drawn: SingleLabelSet, settings: SyntheticSettings, site: str) -> np.ndarray:
     """Where in [0, 1) each class but the first begins."""
     return np.cumsum(drawn.prevalences(settings, site))[:-1]

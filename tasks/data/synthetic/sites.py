@@ -6,7 +6,7 @@ Nothing here is random: site k looks the same for every seed and every number of
 from dataclasses import dataclass
 
 from models.errors import UserError
-from tasks.data.synthetic.settings import Cause, RenderedSettings
+from tasks.data.synthetic.settings import Cause, SyntheticSettings
 
 RGB = tuple[int, int, int]
 
@@ -48,11 +48,11 @@ class SiteLook:
         surface: Colour of the panel, RGB 0-255.
         brightness: Factor on all channels.
         warmth: White balance; red is multiplied by 1 + warmth, blue by 1 - warmth.
-        gradient: Fall-off of the light across the picture, as a fraction of its mean.
-        yaw: Camera from the left (-) or right (+): shrinkage of the far edge, fraction of the picture.
+        gradient: Fall-off of the light across the image, as a fraction of its mean.
+        yaw: Camera from the left (-) or right (+): shrinkage of the far edge, fraction of the image.
         pitch: The same from below (-) or above (+).
         roll: Rotation of the camera in degrees.
-        blur: Standard deviation of the blur in pixels of a 64-pixel picture.
+        blur: Standard deviation of the blur in pixels of a 64-pixel image.
         noise: Standard deviation of the sensor noise in grey levels.
         fading: How far coloured lenses have paled, 0 new to 1 grey.
     """
@@ -69,12 +69,12 @@ class SiteLook:
     fading: float
 
 
-def site_names(settings: RenderedSettings) -> list[str]:
+def site_names(settings: SyntheticSettings) -> list[str]:
     """``site-1`` to ``site-N``."""
     return [f"site-{number}" for number in range(1, settings.sites + 1)]
 
 
-def site_number(settings: RenderedSettings, site: str) -> int:
+def site_number(settings: SyntheticSettings, site: str) -> int:
     """0-based number of a site.
 
     Raises:
@@ -82,11 +82,11 @@ def site_number(settings: RenderedSettings, site: str) -> int:
     """
     names = site_names(settings)
     if site not in names:
-        raise UserError("no such site", where=f"rendered.sites = {settings.sites}", expected=names, found=site)
+        raise UserError("no such site", where=f"synthetic.sites = {settings.sites}", expected=names, found=site)
     return names.index(site)
 
 
-def site_counts(settings: RenderedSettings) -> dict[str, int]:
+def site_counts(settings: SyntheticSettings) -> dict[str, int]:
     """Images of each site: at least one, the rest by ``SHARES`` with largest remainders; the sum is ``images``."""
     shares = [SHARES[number % len(SHARES)] for number in range(settings.sites)]
     exact = [(settings.images - settings.sites) * share / sum(shares) for share in shares]
@@ -97,7 +97,7 @@ def site_counts(settings: RenderedSettings) -> dict[str, int]:
     return dict(zip(site_names(settings), counts, strict=True))
 
 
-def site_look(settings: RenderedSettings, site: str) -> SiteLook:
+def site_look(settings: SyntheticSettings, site: str) -> SiteLook:
     """The look of a site: the neutral look, moved towards the site's own, each cause by its own factor.
 
     Raises:

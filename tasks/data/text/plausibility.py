@@ -19,8 +19,8 @@ CANDIDATES = {
     "big5": 0.7, "cp1253": 0.8, "mac_roman": 0.65, "euc_jp": 0.85, "koi8_r": 0.6, "cp850": 0.6, "cp866": 0.5,
     "iso8859_2": 0.65, "iso8859_15": 0.6,
 }  # fmt: skip
-_MOST_PIECES = 2000
-_LONGEST_WORD = 60
+_MAX_PIECES = 2000
+_MAX_WORD = 60
 _EXPECTED = 0.5  # what it adds when all words are expected
 # Each stretch is looked at once: a pattern begun anew at every letter takes hours for one long word.
 _STRETCH = re.compile(rb"[0-9@-\xff]+")
@@ -104,7 +104,7 @@ def readings(
         part: Whether an encoding in which half of the pieces decode counts too, the others as nonsense.
     """
     found: dict[tuple[str, ...], Reading] = {}
-    data = b"\n".join(some[:_MOST_PIECES])
+    data = b"\n".join(some[:_MAX_PIECES])
     for encoding, belief in encodings.items():
         try:
             texts = tuple(data.decode(encoding, "replace" if part else "strict").split("\n"))
@@ -121,7 +121,7 @@ def readings(
 
 def score(words: Iterable[str], encoding: str, known: Iterable[str] = ()) -> float:
     """The mean plausibility of words, 0 to 1, and more when they are expected; 1 without any word."""
-    words = [unicodedata.normalize("NFC", word[:_LONGEST_WORD]) for word in words]
+    words = [unicodedata.normalize("NFC", word[:_MAX_WORD]) for word in words]
     if not words:
         return 1.0
     expected = set(known)

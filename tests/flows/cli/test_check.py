@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.audit_cases import CASES, table, yolo
 from tests.support.audit_checks import LOOSE, check, files_below  # noqa: F401 - check is a fixture
-from tests.support.voc_trees import add, encoded, picture, put, sound_tree
+from tests.support.voc_trees import add, encoded, make_image, put, sound_tree
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -59,8 +59,8 @@ def test_case24_names_the_nearest_label_and_counts(check, tmp_path):  # noqa: F8
 def test_a_source_that_cannot_be_understood_ends_with_2_and_a_hint(case, check, tmp_path):  # noqa: F811
     files = {
         "case26": {name: data for name, data in yolo(a=b"0 .5 .5 .2 .2").items() if name != "data.yaml"},
-        "case28": {f"all/{name}/a.png": encoded(picture(i)) for i, name in enumerate(("oil", "crack"))},
-        "case29": {"t.csv": table(("bild", "klasse"), ("a.png", "oil")), "a.png": encoded(picture(0))},
+        "case28": {f"all/{name}/a.png": encoded(make_image(i)) for i, name in enumerate(("oil", "crack"))},
+        "case29": {"t.csv": table(("bild", "klasse"), ("a.png", "oil")), "a.png": encoded(make_image(0))},
     }[case]
     for name, data in files.items():
         put(tmp_path / "src" / name, data)

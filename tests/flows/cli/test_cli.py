@@ -93,11 +93,11 @@ def test_a_users_error_is_one_message_and_exit_code_2(arguments, tmp_path, monke
 def test_a_missing_clip_checkpoint_says_how_to_get_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
-    quick = ["ingest.rendered.images=80", "ingest.rendered.sites=2", "ingest.image_size=32", "partition.min_size=8"]
+    quick = ["ingest.synthetic.images=80", "ingest.synthetic.sites=2", "ingest.image_size=32", "partition.min_size=8"]
     sets = [*quick, "model.labels.source=clip", "model.labels.clip_checkpoint=weights/none.safetensors"]
     done = call("run", "--preset", "tiny", *(part for text in sets for part in ("--set", text)))
     assert done.exit_code == 2
-    assert "weights/none.safetensors" in done.stderr and "lexical" in done.stderr
+    assert "weights/none.safetensors" in done.stderr and "hash" in done.stderr
 
 
 def test_fidelity_refuses_what_gives_no_verdict():

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from flows.cli import progress
 from flows.cli.progress import Live, _duration
-from flows.engine.engines import DirectEngine
+from flows.engine.engines import LocalEngine
 from tests.support.fabricated import fabricated_record
 
 
@@ -69,7 +69,7 @@ def test_durations(seconds, text):
 
 
 def test_the_engine_reports_every_call_and_keeps_their_order(monkeypatch):
-    monkeypatch.setattr(DirectEngine, "_try", staticmethod(lambda task, args: args[0]))
+    monkeypatch.setattr(LocalEngine, "_try", staticmethod(lambda task, args: args[0]))
     seen = []
-    found = DirectEngine(2).map("any", [(str(n), (n,)) for n in range(5)], done=seen.append)
+    found = LocalEngine(2).map("any", [(str(n), (n,)) for n in range(5)], done=seen.append)
     assert found == list(range(5)) and sorted(seen) == list(range(5))

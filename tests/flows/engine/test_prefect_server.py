@@ -81,7 +81,7 @@ def refusal(tmp_path, proxies):
             in_flow(name, "a run", lambda: None)
         assert time.monotonic() - began < 30
         assert len(str(raised.value).splitlines()) <= 5 and raised.value.hint
-        way = "params.yaml, then dvc repro" if name == "pipeline" else "--set federation.engine=direct"
+        way = "params.yaml, then dvc repro" if name == "pipeline" else "--set federation.engine=local"
         assert way in raised.value.hint
         return raised.value
 

@@ -101,7 +101,7 @@ def test_sampling_follows_the_round_and_not_the_order_of_clients():
 def test_fedavg_is_one_training_and_one_mean_by_size():
     fed = federation(engine := Recorder(), model="resnet18")
     model = fedavg.run_round(fed, START)
-    assert [(j.client, j.stage, j.start, j.guides, j.own) for j in engine.jobs] == [
+    assert [(j.client, j.stage, j.start, j.references, j.own) for j in engine.jobs] == [
         (client, 1, START, (), None) for client in "abcd"
     ]
     assert engine.averages == [([ref("trained", c, 1) for c in "abcd"], [0.1, 0.3, 0.2, 0.4])]
@@ -115,7 +115,7 @@ def test_a_cycle_of_fmman_stage_by_stage():
     fed = federation(engine := Recorder(), fmman.Settings())
     fmman.run_round(fed, START)
     first, third = engine.jobs[:4], engine.jobs[4:]
-    assert [(j.client, j.stage, j.start, j.guides, j.own, j.state) for j in first] == [
+    assert [(j.client, j.stage, j.start, j.references, j.own, j.state) for j in first] == [
         (client, 1, START, ((START, 3),), None, None) for client in "abcd"
     ]
     ((refs, anchor, prefix, k, _),) = engine.clustered
@@ -125,7 +125,7 @@ def test_a_cycle_of_fmman_stage_by_stage():
     eq14 = [([trained["a"], trained["d"]], [0.2, 0.8]), ([trained["b"]], [1.0]), ([trained["c"]], [1.0])]
     assert engine.averages[:3] == eq14
     prototypes = [ref("mean", [r.digest for r in refs], weights) for refs, weights in eq14]
-    assert [(j.client, j.stage, j.start, j.guides, j.own, j.state) for j in third] == [
+    assert [(j.client, j.stage, j.start, j.references, j.own, j.state) for j in third] == [
         (c, 3, prototypes[g], tuple((p, 1) for p in prototypes), g, ref("state", c, 1))
         for c, g in zip("abcd", GROUPS, strict=True)
     ]
@@ -171,7 +171,7 @@ def test_a11_those_who_do_not_answer_cost_the_way_down_only():
 def test_a11_the_naive_count_holds_every_copy_when_only_some_prototypes_are_equal():
     fed = federation(Recorder(), fmman.Settings())
     twin, other = ref("twin"), ref("other")
-    fed.train(list("abcd"), twin, stage=3, name="refine", guides=[twin, twin, other], own=dict.fromkeys("abcd", 2))
+    fed.train(list("abcd"), twin, stage=3, name="refine", references=[twin, twin, other], own=dict.fromkeys("abcd", 2))
     assert fed.record.stages[0].bytes_down == 4 * 2 * P
     assert fed.record.stages[0].bytes_down_naive == 4 * 3 * P
 
@@ -179,7 +179,7 @@ def test_a11_the_naive_count_holds_every_copy_when_only_some_prototypes_are_equa
 def test_without_clustering_there_is_one_training_and_eq15():
     fed = federation(engine := Recorder(), fmman.Settings(clustering="none"))
     fmman.run_round(fed, START)
-    assert {j.guides for j in engine.jobs} == {((START, 1),)} and len(engine.jobs) == 4
+    assert {j.references for j in engine.jobs} == {((START, 1),)} and len(engine.jobs) == 4
     assert [weights for _, weights in engine.averages] == [loss_weights(LOSSES.values(), SIZES.values())[0]]
     assert fed.record.groups == {} and fed.record.prototypes == []
 

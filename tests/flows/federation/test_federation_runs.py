@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flows.engine.engines import DirectEngine, make_engine
+from flows.engine.engines import LocalEngine, make_engine
 from flows.federation.federation import Federation
 from flows.federation.progress import Quiet
 from flows.methods import load_method
@@ -27,9 +27,9 @@ def play(make_run, tiny_data):
         plain = {} if method == "fmman" else {"objective": "bce", "network": PLAIN}
         context, start = make_run(name, **plain, **(changes or {}))
         module = load_method(method)
-        settings = FederationSettings(engine="direct", workers=workers, **federation)
+        settings = FederationSettings(engine="local", workers=workers, **federation)
         clients = dict.fromkeys(tiny_data.ids[::order], 11)
-        engine = make_engine("direct", workers)
+        engine = make_engine("local", workers)
         progress = Quiet()
         fed = Federation(context, settings, module.Settings(), clients, engine, number, states or {}, progress)
         ref = module.run_round(fed, start)
@@ -166,7 +166,7 @@ def test_what_a_user_must_mend_is_not_tried_again(quick, error, waits):
     def fails():
         raise error
 
-    engine, context = DirectEngine(workers=2), SimpleNamespace(open_store=fails)
+    engine, context = LocalEngine(workers=2), SimpleNamespace(open_store=fails)
     with pytest.raises(type(error), match=str(error)):
         engine.run("aggregate", "title", context, [], [])
     assert quick == waits

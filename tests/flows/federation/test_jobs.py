@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 import torch
 
-from flows.federation.jobs import cost_of, guides_for, make_jobs
+from flows.federation.jobs import cost_of, make_jobs, references_for
 from models.errors import UserError
 from tasks.client import regularisers
 from tasks.client.objectives import Loss
-from tasks.client.regularisers import TermSpec
+from tasks.client.regularisers import RegulariserSpec
 from tasks.client.train import TrainJob, train_client
-from tasks.core.network import bce_of, build_network, lay_over, scores
+from tasks.core.network import bce_of, build_network, scores, with_personal
 from tasks.core.records import ModelRef
 from tasks.evaluation.client_losses import score_clients
 
@@ -20,7 +20,7 @@ CLASSIFIER = {"name": "resnet18", "backbone": {"width": 0.125}}
 
 
 @pytest.mark.parametrize(
-    ("guides", "own", "need", "sent", "place"),
+    ("references", "own", "need", "sent", "place"),
     [
         (P, {"a": 1}, "none", (), None),
         ([], {"a": 1}, "all", (), None),
@@ -31,18 +31,18 @@ CLASSIFIER = {"name": "resnet18", "backbone": {"width": 0.125}}
         ([P[0]] * 3, None, "all", ((P[0], 3),), None),
     ],
 )
-def test_a_client_is_sent_the_prototypes_it_needs(guides, own, need, sent, place):
-    assert guides_for("a", guides, own, need) == (sent, place)
+def test_a_client_is_sent_the_prototypes_it_needs(references, own, need, sent, place):
+    assert references_for("a", references, own, need) == (sent, place)
 
 
 def jobs_of(**changes):
-    values = {"guides": [], "own": None, "need": "none", "start_from_best": False, "states": {}, "term": None}
+    values = {"references": [], "own": None, "need": "none", "start_from_best": False, "states": {}, "term": None}
     values |= {"shared": None} | changes
     return make_jobs(["b", "a"], 2, 1, P[0], **values)
 
 
 def test_each_client_may_have_a_term_of_its_own():
-    one, two = TermSpec("prox", {"mu": 1.0}), TermSpec("prox", {"mu": 2.0})
+    one, two = RegulariserSpec("prox", {"mu": 1.0}), RegulariserSpec("prox", {"mu": 2.0})
     assert [job.term for job in jobs_of(term=one)] == [one, one]
     assert [(job.client, job.term) for job in jobs_of(term={"a": one, "b": two})] == [("a", one), ("b", two)]
 
@@ -51,13 +51,13 @@ def test_bytes_of_what_the_method_sends_beside_the_model():
     states = {"a": ModelRef("s", "state", 7), "b": ModelRef("t", "other state", 9)}
     jobs = jobs_of(shared=ModelRef("c", "control", 30), states=states)
     assert cost_of("x", jobs, [], 1.0).bytes_down == 2 * (100 + 30)
-    assert cost_of("x", jobs, [], 1.0, state_is_sent=True).bytes_down == 2 * (100 + 30) + 7 + 9
-    assert cost_of("x", jobs, [], 1.0, start_is_held=True).bytes_down == 2 * 30
-    guided = jobs_of(guides=[P[0]], need="all")
-    assert cost_of("x", guided, [], 1.0).bytes_down == 2 * 100  # the global model is start and guide, and sent once
+    assert cost_of("x", jobs, [], 1.0, server_owned=True).bytes_down == 2 * (100 + 30) + 7 + 9
+    assert cost_of("x", jobs, [], 1.0, already_at_client=True).bytes_down == 2 * 30
+    guided = jobs_of(references=[P[0]], need="all")
+    assert cost_of("x", guided, [], 1.0).bytes_down == 2 * 100  # the global model is start and reference, and sent once
 
 
-class Counting(regularisers.Term):
+class Counting(regularisers.Regulariser):
     """Counts batches in its private state and triples the loss."""
 
     def __init__(self, scene):
@@ -75,14 +75,14 @@ class Counting(regularisers.Term):
 
 def test_a_term_changes_every_batch_and_its_state_comes_back(make_run, tiny_data, monkeypatch):
     module = type("module", (), {"make": staticmethod(Counting)})
-    monkeypatch.setattr("tasks.client.train.load_term", lambda name: module)
+    monkeypatch.setattr("tasks.client.train.load_regulariser", lambda name: module)
     context, start = make_run(objective="bce", network=CLASSIFIER)
     store, client = context.open_store(), tiny_data.ids[0]
     shared = store.put_state("shared.safetensors", {"offset": torch.tensor([100.0])})
-    first = train_client(context, TrainJob(client, 1, 1, start, term=TermSpec("count"), shared=shared))
+    first = train_client(context, TrainJob(client, 1, 1, start, term=RegulariserSpec("count"), shared=shared))
     state = store.get_state(first.state)
     assert {name: value.item() for name, value in state.items()} == {"count/count": 111.0, "count/steps": 2.0}
-    job = TrainJob(client, 2, 1, first.model, term=TermSpec("count"), shared=shared, state=first.state)
+    job = TrainJob(client, 2, 1, first.model, term=RegulariserSpec("count"), shared=shared, state=first.state)
     second = train_client(context, job)
     assert store.get_state(second.state)["count/count"].item() == 222.0
     assert second.mean("tripled") > 2 * second.mean("classification")
@@ -92,7 +92,9 @@ def test_a_term_changes_every_batch_and_its_state_comes_back(make_run, tiny_data
 
 def test_the_neutral_term_changes_nothing():
     loss = Loss(torch.tensor(1.0))
-    assert regularisers.Term().change(loss, torch.zeros(1)) is loss and regularisers.Term().finish(3) == {}
+    assert (
+        regularisers.Regulariser().change(loss, torch.zeros(1)) is loss and regularisers.Regulariser().finish(3) == {}
+    )
 
 
 def test_personal_tensors_are_laid_over_the_model_and_checked(make_run):
@@ -101,12 +103,12 @@ def test_personal_tensors_are_laid_over_the_model_and_checked(make_run):
     model = build_network(context, store, start)
     bias = torch.full_like(model.readout.bias, 5.0)
     kept = model.readout.weight.clone()
-    lay_over(model, store, store.put_state("own", {"model/readout.bias": bias, "moon/anything": torch.zeros(2)}))
+    with_personal(model, store, store.put_state("own", {"model/readout.bias": bias, "moon/anything": torch.zeros(2)}))
     assert torch.equal(model.readout.bias, bias) and torch.equal(model.readout.weight, kept)
     with pytest.raises(UserError, match=r"do not fit the network(.|\n)*no\.such"):
-        lay_over(model, store, store.put_state("bad", {"model/no.such": bias}))
+        with_personal(model, store, store.put_state("bad", {"model/no.such": bias}))
     with pytest.raises(UserError, match="do not fit the network"):
-        lay_over(model, store, store.put_state("shape", {"model/readout.bias": bias[:2]}))
+        with_personal(model, store, store.put_state("shape", {"model/readout.bias": bias[:2]}))
 
 
 def test_clients_score_a_model_on_their_own_images(make_run, tiny_data):

@@ -90,7 +90,7 @@ def test_page_shows_ours_beside_the_papers_and_says_what_it_is_not(made):
     line = next(line for line in text.splitlines() if line.startswith("| FMMAN "))
     assert [cell.strip() for cell in line.split("|")][2:5] == [f"{ours:.2f}", f"{ours:.2f}", "50.00"]
     assert "Broken (failed)" in text and "no such preset" in text and "Broken: It cannot run." in text
-    assert "Small." in text and "drawn pictures" in text
+    assert "Small." in text and "drawn images" in text
     assert report["code"] == code_version() and f"| code | {report['code']} |" in text
     assert {path.name for path in (root / "out").iterdir()} == {
         "table.md",

@@ -106,9 +106,9 @@ def test_an_unexpected_error_marks_its_row_and_the_table_goes_on(tmp_path, monke
     text = (tmp_path / "out" / "table.md").read_text()
     assert "FedAvg (failed)" in text and "ArithmeticError" in text
     assert all((tmp_path / "out" / name).is_file() for name in ("precision-recall.png", "class-f1.png"))
-    assert text.count("](") == 2  # the two pictures, which are there
+    assert text.count("](") == 2  # the two images, which are there
 
-    # Another number of seeds in one row is said, a picture that is not there is not shown, and neither is "paper".
+    # Another number of seeds in one row is said, a image that is not there is not shown, and neither is "paper".
     more = report | {"seeds": [5, 6], "rows": [row | {"paper": None} for row in report["rows"]]}
     heads, rows = main_table(more)
     assert "paper" not in heads and rows[1][0] == "FMMAN (1 of 2 seeds)"

@@ -15,19 +15,19 @@ from flows.settings.schema import load_settings
 from models.errors import UserError
 from models.label_aware.label_embeddings import embed_labels
 from models.settings import LabelSettings
-from tasks.data.synthetic.registry import rendered_set
+from tasks.data.synthetic.registry import synthetic_set
 from tests.project.test_docs import commands
 
 TABLES = [f"fmman-table{number}" for number in range(1, 7)]
 CLAIMS = [f"fmman-claims-{data}" for data in ("cabinet", "defects")]
 FOLDER = Path(__file__).parents[3] / "flows" / "papers" / "tables"
 BASE = {
-    "ingest": {"rendered": {"images": 48, "sites": 3}, "image_size": 32},
+    "ingest": {"synthetic": {"images": 48, "sites": 3}, "image_size": 32},
     "partition": {"min_size": 4},
     "model": {"backbone": {"width": 0.125}, "fmman": {"layers": 1}},
-    "report": {"pictures": 0},
+    "report": {"images": 0},
     "train": {"epochs": 1, "lr": 0.01},
-    "federation": {"engine": "direct"},
+    "federation": {"engine": "local"},
 }
 TABLE = {
     "title": "A table",
@@ -39,7 +39,7 @@ TABLE = {
     },
     "paper": {"FMMAN": [50, 40, 30, 20]},
     "scales": {"small": {"settings": BASE, "rounds": 2, "seeds": [5], "note": "Small."}},
-    "datasets": {"drawn": {"small": {"title": "drawn pictures"}}},
+    "datasets": {"drawn": {"small": {"title": "drawn images"}}},
 }
 
 
@@ -86,9 +86,13 @@ def test_rows_are_what_their_names_say(tmp_path):
     said = {row: (s.method.name, s.model.name, s.objective_name) for row, s in table1.items()}
     assert said["AvgFL-PoolFormer"] == ("fedavg", "poolformer", "bce")
     assert said["MOON-ResNet-50"] == ("moon", "resnet50", "bce")
-    assert said["FL-C_Tran"] == ("fedavg", "ctran", "lmt")
+    assert said["FL-C_Tran"] == ("fedavg", "ctran", "label_mask_training")
     assert said["FedLGT"] == ("fedavg", "fedlgt", "fedlgt")
-    assert said["FedHybrid"] == ("fedhybrid", "fedlgt", "lmt") and said["FedCor"] == ("fedcor", "fedlgt", "lmt")
+    assert said["FedHybrid"] == ("fedhybrid", "fedlgt", "label_mask_training") and said["FedCor"] == (
+        "fedcor",
+        "fedlgt",
+        "label_mask_training",
+    )
     assert said["ViT-Tiny"] == ("fedavg", "vit_tiny", "bce") and said["FMMAN"] == ("fmman", "fmman", "fmman")
     # The paper's settings reach every row, and stateless clients keep no dual variables
     assert {(s.train.epochs, s.federation.clients_per_round, s.train.lr) for s in table1.values()} == {(10, 20, 5e-4)}
@@ -172,21 +176,21 @@ def test_labels_that_are_codes_have_words(name, tmp_path):
     for scale in load_table(name).scales:
         settings = jobs(load_table(name), scale, tmp_path)[0].settings
         classes, words = settings.ingest.classes, settings.model.labels.prompt_names
-        if settings.ingest.source == "rendered":
-            classes = rendered_set(settings.ingest.rendered.set).CLASSES
+        if settings.ingest.source == "synthetic":
+            classes = synthetic_set(settings.ingest.synthetic.set).CLASSES
         codes = [label for label in classes or () if "_" in label or label in ("bjdsyc", "xmbhyc", "wcaqm", "gbps")]
         assert set(codes) <= set(words), (name, scale)
 
 
 def test_the_words_of_the_drawn_defects_follow_their_planted_co_occurrence():
     settings = jobs(load_table("fmman-table3"), "small", None)[0].settings
-    drawn = rendered_set("defects")
+    drawn = synthetic_set("defects")
     assert (
         settings.model.labels.prompt_names
         == drawn.PROMPT_NAMES
         == load_settings(None, ["tiny", "defects"]).model.labels.prompt_names
     )
-    planted, pairs = drawn.strength_matrix(settings.ingest.rendered, "site-1"), np.triu_indices(17, 1)
+    planted, pairs = drawn.strength_matrix(settings.ingest.synthetic, "site-1"), np.triu_indices(17, 1)
 
     def follows(labels):
         rows = embed_labels(labels, drawn.CLASSES, 64)

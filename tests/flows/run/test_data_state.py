@@ -76,7 +76,7 @@ def delete_five(root):
 
 
 def overwrite(root):
-    """Another picture of the same size in bytes, with the same time of change."""
+    """Another image of the same size in bytes, with the same time of change."""
     file = root / "photos/c/02.png"
     before, data = file.stat(), bytearray(file.read_bytes())
     draw(root / "new.png", 99)
@@ -201,9 +201,9 @@ def test_runs_within_the_source_are_no_part_of_it(here, prepared):
 
 
 def test_drawn_sets_need_no_look(here, prepared):
-    more = {"source": "rendered", "path": "null"}
-    first = prepared("ingest.rendered.images=40", **more)
-    assert prepared("ingest.rendered.images=40", **more) == first and first[1] == []
+    more = {"source": "synthetic", "path": "null"}
+    first = prepared("ingest.synthetic.images=40", **more)
+    assert prepared("ingest.synthetic.images=40", **more) == first and first[1] == []
 
 
 def test_another_partition_reads_the_source_no_second_time(here, monkeypatch):

@@ -12,7 +12,7 @@ from flows.cli.main import app
 SETS = (
     "ingest.source=folder", "ingest.path=photos", "ingest.image_size=32", "ingest.max_bad_share=0.5",
     "partition.scheme=iid", "partition.clients=2", "partition.min_size=2", "tracking.enabled=false",
-    "federation.rounds=1", "train.epochs=1", "model.backbone.width=0.125", "report.pictures=0", "method.name=fedavg",
+    "federation.rounds=1", "train.epochs=1", "model.backbone.width=0.125", "report.images=0", "method.name=fedavg",
 )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def remarks() -> list[str]:
 
 def test_a_run_says_how_many_files_it_does_without(here):
     for number in range(3):
-        (here / f"photos/a/broken{number}.jpg").write_bytes(b"no picture")
+        (here / f"photos/a/broken{number}.jpg").write_bytes(b"no image")
     (here / "photos/b/empty.jpg").touch()
     sets = [part for text in SETS for part in ("--set", text)]
     said = "4 of 28 input files cannot be used: 3 not_an_image, 1 empty"

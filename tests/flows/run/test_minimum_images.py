@@ -5,14 +5,14 @@ import pytest
 from flows.run.data import prepare_data
 from flows.settings.schema import load_settings
 from models.errors import UserError
-from tests.support.odd_files import picture, tree
+from tests.support.odd_files import make_image, tree
 
 XML = "<annotation><object><name>{}</name></object></annotation>"
 
 
 def voc(root, images):
     """A VOC tree: one image in three shows a switch, the others a lamp."""
-    files = {f"JPEGImages/{n}.png": picture(n) for n in range(images)}
+    files = {f"JPEGImages/{n}.png": make_image(n) for n in range(images)}
     files |= {f"Annotations/{n}.xml": XML.format("lamp" if n % 3 else "switch").encode() for n in range(images)}
     return tree(root, files)
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from flows import pipeline
-from flows.engine.engines import DirectEngine
+from flows.engine.engines import LocalEngine
 from flows.settings.schema import as_values, load_settings
 from models.errors import UserError
 from tasks.versioning import dvc
@@ -64,7 +64,7 @@ class Stages:
     def __init__(self, root: Path, monkeypatch, capsys) -> None:
         self.root, self.monkeypatch, self.capsys = root, monkeypatch, capsys
         self.repro = dvc.repro
-        monkeypatch.setattr(pipeline, "PrefectEngine", lambda: DirectEngine(1))
+        monkeypatch.setattr(pipeline, "PrefectEngine", lambda: LocalEngine(1))
         for name in ("federate_stage", "report_stage"):
             monkeypatch.setattr(pipeline, name, lambda *_: None)
         monkeypatch.setattr(dvc, "commit", lambda *_: None)

@@ -18,7 +18,7 @@ from models.errors import UserError
 SETS = (
     "ingest.image_size=32", "partition.scheme=iid", "partition.clients=4", "method.name=fedavg", "objective.name=bce",
     "model.name=resnet18", "train.epochs=1", "evaluation.every=2", "federation.rounds=3", "federation.workers=1",
-    "tracking.log_models=false", "report.pictures=2",
+    "tracking.log_models=false", "report.images=2",
 )  # fmt: skip
 pytestmark = pytest.mark.integration
 
@@ -41,7 +41,7 @@ def play(tiny_data, migrated, tmp_path_factory):
 
 @pytest.fixture
 def plain(monkeypatch):
-    """No pictures in the report: drawing them takes seconds."""
+    """No images in the report: drawing them takes seconds."""
     monkeypatch.setattr("tasks.report.report._draw", lambda *_: {})
     monkeypatch.setattr("tasks.report.report._data_figures", lambda *_: ({}, []))
 
@@ -188,5 +188,5 @@ def test_whoever_writes_into_a_run_holds_its_lock(copy, tmp_path, monkeypatch):
     with locked(root):
         with pytest.raises(UserError, match=r"another process[\s\S]*--out"):
             write_report(root, root / "report")
-        monkeypatch.setattr("tasks.report.sample_predictions.report_with_pictures", lambda *_: None)
+        monkeypatch.setattr("tasks.report.sample_predictions.report_with_predictions", lambda *_: None)
         write_report(root, tmp_path / "elsewhere")

@@ -7,10 +7,10 @@ from safetensors.torch import save_file
 from models.build import check_weights, new_model
 from models.classifiers.backbones import IMAGENET_MEAN, IMAGENET_STD, ResNetTokens, load_backbone_weights
 from models.errors import UserError
-from models.registry import Problem
+from models.registry import ModelSpec
 from models.settings import BackboneSettings, ModelSettings
 
-PROBLEM = Problem(("a", "b"), 64)
+PROBLEM = ModelSpec(("a", "b"), 64)
 
 
 def generator(seed=0):
@@ -130,9 +130,9 @@ def test_missing_damaged_and_dangerous_files_are_refused(tmp_path, name):
 
 def test_a_new_model_starts_from_the_file_in_its_backbone_only(full, tmp_path):
     torch.save(full.state_dict(), tmp_path / "weights.pth")
-    plain = new_model(ModelSettings(name="resnet18"), Problem(("a", "b"), 64), generator())
+    plain = new_model(ModelSettings(name="resnet18"), ModelSpec(("a", "b"), 64), generator())
     settings = ModelSettings(name="resnet18", backbone={"weights": tmp_path / "weights.pth"})
-    loaded = new_model(settings, Problem(("a", "b"), 64), generator())
+    loaded = new_model(settings, ModelSpec(("a", "b"), 64), generator())
     assert torch.equal(loaded.backbone.conv1.weight, full.conv1.weight)
     assert torch.equal(loaded.backbone.bn1.running_var, full.bn1.running_var)
     assert torch.equal(loaded.readout.weight, plain.readout.weight)

@@ -6,7 +6,7 @@ import torch
 from models.build import initialise, new_model
 from models.classifiers.backbones import ResNetTokens
 from models.classifiers.classifier import Classifier
-from models.registry import Problem
+from models.registry import ModelSpec
 from models.settings import BackboneSettings, ModelSettings
 
 NARROW = {"width": 0.125, "depth": 0.5}
@@ -24,7 +24,7 @@ def images(batch=2, size=64):
 
 def network(name, projection=0, seed=0):
     settings = ModelSettings(name=name, backbone={"width": 0.125}, timm=NARROW, classifier={"projection": projection})
-    return new_model(settings, Problem(("a", "b", "c"), 64), generator(seed)).eval()
+    return new_model(settings, ModelSpec(("a", "b", "c"), 64), generator(seed)).eval()
 
 
 def test_features_are_the_mean_over_positions_and_the_readout_is_linear():
@@ -95,7 +95,7 @@ def test_the_state_makes_the_same_network_again(name):
 
 def test_resnet50_has_its_own_size_settings():
     settings = ModelSettings(name="resnet50", timm={"width": 0.25, "depth": 0.5}, backbone={"width": 2.0})
-    model = new_model(settings, Problem(("a", "b"), 64), generator())
+    model = new_model(settings, ModelSpec(("a", "b"), 64), generator())
     backbone = model.backbone
     # Blocks 3, 4, 6, 3 halved (1.5 and 1.5 round to 2); channels 512 / 4, and a bottleneck ends in four times as many
     assert [len(backbone.get_submodule(name)) for name in backbone.stages] == [2, 2, 3, 2]

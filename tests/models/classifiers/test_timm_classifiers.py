@@ -11,7 +11,7 @@ from models.build import build_model, check_weights, new_model
 from models.classifiers.backbones import load_backbone_weights
 from models.classifiers.timm_classifiers import draws_globally, resampled
 from models.errors import UserError
-from models.registry import Problem
+from models.registry import ModelSpec
 from models.settings import ModelSettings
 from models.timm_settings import FAMILIES, TimmSettings
 
@@ -44,7 +44,7 @@ def images(batch=2, size=48):
 
 
 def problem(size=48, classes=3):
-    return Problem(tuple(f"label {i}" for i in range(classes)), size)
+    return ModelSpec(tuple(f"label {i}" for i in range(classes)), size)
 
 
 def small(name, size=48):

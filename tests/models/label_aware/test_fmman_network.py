@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from models.build import new_model
-from models.registry import NETWORKS, Problem
+from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 from models.stochastic import use_generator
 
@@ -18,7 +18,9 @@ def network(classes=5, width=0.125, seed=0, name="fmman", **fmman):
     settings = ModelSettings(name=name, backbone={"width": width}, fmman=fmman)
     table = normalize(torch.randn(classes, settings.backbone.dim, generator=generator(7)))
     words = normalize(torch.randn(2, settings.backbone.dim, generator=generator(8)))
-    model = new_model(settings, Problem(tuple(f"label {i}" for i in range(classes)), 64, table, words), generator(seed))
+    model = new_model(
+        settings, ModelSpec(tuple(f"label {i}" for i in range(classes)), 64, table, words), generator(seed)
+    )
     use_generator(model, generator(seed + 1))
     return model
 
@@ -233,6 +235,6 @@ def test_frozen_words_are_fedlgts():
 def test_the_table_given_is_copied():
     settings = ModelSettings(backbone={"width": 0.125})
     table = normalize(torch.ones(2, 64))
-    model = new_model(settings, Problem(("a", "b"), 64, table), generator())
+    model = new_model(settings, ModelSpec(("a", "b"), 64, table), generator())
     table.zero_()
     assert model.label_table.abs().sum() > 0

@@ -43,7 +43,7 @@ def test_prompt_names_replace_codes():
 
 
 def test_centred_rows_have_no_common_part():
-    plain = LabelSettings(source="lexical", center=False)
+    plain = LabelSettings(source="hash", center=False)
     centred = embed_labels(plain.model_copy(update={"center": True}), CLASSES, label_embeddings.LEXICAL_WIDTH)
     rows = embed_labels(plain, CLASSES, label_embeddings.LEXICAL_WIDTH)
     expected = torch.nn.functional.normalize(rows - rows.mean(0))
@@ -205,7 +205,7 @@ def test_missing_clip_says_how_to_get_one_and_what_else_there_is(tiny_clip, tmp_
         "damaged": str(tmp_path / "damaged.safetensors"),
         "offline hub": "openai",
     }[case]
-    with pytest.raises(UserError, match=r"not available[\s\S]*lexical"):
+    with pytest.raises(UserError, match=r"not available[\s\S]*hash"):
         embed_labels(LabelSettings(source="clip", clip_checkpoint=checkpoint), ["cat", "dog"], 24)
 
 

@@ -8,7 +8,7 @@ from torch.nn.functional import leaky_relu, normalize
 
 from models.build import new_model
 from models.label_aware.xuesgcn import attend, count_together, graph_of, label_probabilities
-from models.registry import NETWORKS, Problem
+from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 
 CLASSES = 5
@@ -22,7 +22,7 @@ def generator(seed=0):
 def network(seed=0, width=0.125, classes=CLASSES, image_size=64, **options):
     settings = ModelSettings(name="xuesgcn", backbone={"width": width}, xuesgcn=NARROW | options)
     table = normalize(torch.randn(classes, settings.backbone.dim, generator=generator(7)))
-    return new_model(settings, Problem(tuple("abcdefghijklmnopq"[:classes]), image_size, table), generator(seed))
+    return new_model(settings, ModelSpec(tuple("abcdefghijklmnopq"[:classes]), image_size, table), generator(seed))
 
 
 def images(batch=4, size=64, seed=3):

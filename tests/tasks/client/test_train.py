@@ -11,7 +11,7 @@ from models.errors import UserError
 from tasks.client import train
 from tasks.client.chunk import ChunkError, train_clients
 from tasks.client.objectives import load_objective
-from tasks.client.regularisers import Term
+from tasks.client.regularisers import Regulariser
 from tasks.client.train import TrainingError, TrainJob, client_data, find_update, train_client
 from tasks.core.network import build_network
 from tasks.core.randomness import numpy_generator
@@ -137,11 +137,13 @@ def test_a08_prototypes_are_the_same_after_training(make_run, tiny_data):
     other = store.put_state("other.safetensors", changed)
     job = TrainJob(tiny_data.ids[0], 1, 3, start, ((start, 1), (other, 1)), own=0)
     images, targets = client_data(context, job.client)
-    model, guides = train._networks(context, store, job, images, targets)
-    train._optimise(context, job, model, guides, Term(), images, targets, float("inf"))
-    assert [state_digest(guide.model.state_dict()) for guide in guides] == [start.digest, other.digest]
+    model, references = train._networks(context, store, job, images, targets)
+    train._optimise(context, job, model, references, Regulariser(), images, targets, float("inf"))
+    assert [state_digest(reference.model.state_dict()) for reference in references] == [start.digest, other.digest]
     assert state_digest(model.state_dict()) != start.digest
-    assert not any(p.requires_grad or p.grad is not None for guide in guides for p in guide.model.parameters())
+    assert not any(
+        p.requires_grad or p.grad is not None for reference in references for p in reference.model.parameters()
+    )
 
 
 def test_bn_frozen_never_changes_the_statistics(plain_run, tiny_data):

@@ -9,8 +9,8 @@ import pytest
 
 SMALL = (
     "ingest.image_size=32",
-    "ingest.rendered.images=40",
-    "ingest.rendered.sites=2",
+    "ingest.synthetic.images=40",
+    "ingest.synthetic.sites=2",
     "partition.scheme=iid",
     "partition.clients=2",
     "partition.min_size=2",

@@ -13,7 +13,7 @@ from tasks.core.record_types import read_record
 from tasks.core.records import ModelRef, RoundRecord, Update
 from tasks.core.round_summary import load_records
 from tasks.core.store import Store
-from tasks.report.sample_predictions import FILE, load_pictures
+from tasks.report.sample_predictions import FILE, load_predictions
 from tasks.server.validate_updates import update_faults
 from tests.support.fabricated import fabricated_record
 
@@ -88,7 +88,7 @@ def test_an_update_with_endless_names_is_refused_in_a_short_line(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [{"truths": torch.ones(3, 5)}, {"images": torch.zeros(2, 4, 4, 3)}, {"scores": None}])
-def test_pictures_that_do_not_belong_together_are_refused(tmp_path, wrong):
+def test_images_that_do_not_belong_together_are_refused(tmp_path, wrong):
     sound = {
         "images": torch.zeros(2, 3, 4, 4, dtype=torch.uint8),
         "truths": torch.ones(2, 5),
@@ -96,7 +96,7 @@ def test_pictures_that_do_not_belong_together_are_refused(tmp_path, wrong):
     }
     store = Store(tmp_path)
     store.put_state(FILE, sound)
-    assert load_pictures(tmp_path).scores.shape == (2, 5)
+    assert load_predictions(tmp_path).scores.shape == (2, 5)
     store.put_state(FILE, {name: part for name, part in (sound | wrong).items() if part is not None})
     with pytest.raises(UserError, match=rf"damaged\n  where: .*{FILE}"):
-        load_pictures(tmp_path)
+        load_predictions(tmp_path)

@@ -13,7 +13,7 @@ from tasks.data.dataset import load_dataset
 from tasks.data.decoding.parallel import Decoding, decode_part
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.source.decode import Limits
-from tasks.data.source.image import FilePicture
+from tasks.data.source.image import ImageFile
 
 
 def flip(path: Path, at: int) -> None:
@@ -89,14 +89,14 @@ def test_data_that_are_replaced_while_a_run_trains_on_them_end_it(data, make_run
         client_data(context, client)
 
 
-def pictures(folder: Path, count: int = 6) -> list[FilePicture]:
+def images(folder: Path, count: int = 6) -> list[ImageFile]:
     from PIL import Image
 
     noise = np.random.default_rng(0).integers(0, 255, (count, 40, 40, 3), dtype=np.uint8)
     folder.mkdir()
     for number, pixels in enumerate(noise):
         Image.fromarray(pixels).save(folder / f"{number}.png")
-    return [FilePicture(folder / f"{number}.png") for number in range(count)]
+    return [ImageFile(folder / f"{number}.png") for number in range(count)]
 
 
 def damage_record(path: Path) -> None:
@@ -117,7 +117,7 @@ def damage_record(path: Path) -> None:
     ],
 )
 def test_a_damaged_part_is_decoded_again_and_that_is_said(tmp_path, caplog, suffix, damage):
-    found, how = pictures(tmp_path / "in"), Decoding(32, Limits(), folder=tmp_path / "parts")
+    found, how = images(tmp_path / "in"), Decoding(32, Limits(), folder=tmp_path / "parts")
     how.folder.mkdir()
     first = decode_part(found, how)
     (record,) = how.folder.glob("*.json")
@@ -133,7 +133,7 @@ def test_an_ingest_that_resumes_does_not_take_over_changed_pixels(tmp_path, monk
     source = tmp_path / "in"
     for name in ("a", "b"):
         (source / name).parent.mkdir(exist_ok=True)
-        pictures(source / name)
+        images(source / name)
         for file in (source / name).iterdir():
             file.write_bytes(file.read_bytes() + name.encode())  # not each other's duplicates
     settings = IngestSettings(source="folder", path=source, image_size=32)

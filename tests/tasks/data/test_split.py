@@ -10,7 +10,7 @@ from tasks.data.dataset import load_dataset
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.split import given_split, stratified_split
 from tasks.data.synthetic import defects
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.settings import SyntheticSettings
 from tests.support.voc_trees import put, sound_tree
 
 FRACTIONS = {"train": 0.7, "val": 0.1, "test": 0.2}
@@ -117,7 +117,7 @@ def test_sites_are_divided_in_the_same_shares(tmp_path):
 
 
 def test_worst_label_share_is_far_better_than_at_random_on_the_defects_set():
-    settings = RenderedSettings(set="defects", images=4000)
+    settings = SyntheticSettings(set="defects", images=4000)
     targets = np.vstack([defects.draw_labels(settings, 0, site, n) for site, n in defects.sites(settings).items()])
 
     def worst(splits):

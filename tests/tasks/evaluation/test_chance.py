@@ -100,6 +100,6 @@ def test_intervals_are_those_of_metrics_of_resampled_images():
 def test_too_few_or_too_many_images_have_no_interval(monkeypatch):
     one = np.ones((1, 2))
     assert intervals(one, one, DEFAULT, np.random.default_rng(0)) == {}
-    monkeypatch.setattr("tasks.evaluation.bootstrap.MOST_CELLS", 3)
+    monkeypatch.setattr("tasks.evaluation.bootstrap.MAX_CELLS", 3)
     two = np.ones((2, 2))
     assert intervals(two, two, DEFAULT, np.random.default_rng(0)) == {}

@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import average_precision_score, f1_score
 
 from models.errors import UserError
-from tasks.client.feature_skew import client_pictures
+from tasks.client.feature_skew import client_images
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.network import build_network
 from tasks.data.clients import load_clients
@@ -64,7 +64,7 @@ def test_the_global_model_on_clients_own_test_images(scene, features):
     for client, row in out["per_client"].items():
         rows = clients.rows(client, "test")
         assert len(rows) > 0 and set(row) == set(CLIENT_METRICS)
-        expected = direct(model, client_pictures(dataset, clients, client, rows)[:], dataset.targets[rows])
+        expected = direct(model, client_images(dataset, clients, client, rows)[:], dataset.targets[rows])
         assert chosen(row, expected) == pytest.approx(expected, rel=1e-4), client
     values = [row["loss"] for row in out["per_client"].values()]
     assert out["metrics"]["client/loss/mean"] == pytest.approx(np.mean(values))
@@ -104,23 +104,23 @@ def personal(context, start, clients, seed=0):
     """Overlays of the first two clients, a readout and a bias of their own, and the models that should come of them."""
     store, base = context.open_store(), context.open_store().get_state(start)
     generator = torch.Generator().manual_seed(seed)
-    overlays, models = {}, {}
+    personal_states, models = {}, {}
     for client, names in zip(clients.ids[:2], (("readout.weight", "readout.bias"), ("readout.bias",)), strict=True):
         own = {name: torch.randn(base[name].shape, generator=generator) for name in names}
         state = {f"model/{name}": value for name, value in own.items()} | {"moon/previous": torch.ones(3)}
-        overlays[client] = store.put_state(f"clients/{client}.safetensors", state)
+        personal_states[client] = store.put_state(f"clients/{client}.safetensors", state)
         models[client] = build_network(context, store, start)
         models[client].load_state_dict(base | own)
-    return overlays, models
+    return personal_states, models
 
 
 def test_personal_models_are_scored_on_the_pooled_images_and_averaged_by_size(scene):
     context, start, dataset, clients = scene(local=LOCAL)
-    overlays, models = personal(context, start, clients)
-    a, b = overlays
-    out = evaluate_model(context, start, overlays, {a: 30, b: 10, clients.ids[2]: 99})
+    personal_states, models = personal(context, start, clients)
+    a, b = personal_states
+    out = evaluate_model(context, start, personal_states, {a: 30, b: 10, clients.ids[2]: 99})
     rows = dataset.indices("test")
-    found = {c: direct(models[c], dataset.images[rows], dataset.targets[rows]) for c in overlays}
+    found = {c: direct(models[c], dataset.images[rows], dataset.targets[rows]) for c in personal_states}
     expected = {name: 0.75 * found[a][name] + 0.25 * found[b][name] for name in found[a]}
     assert chosen(out["metrics"], expected) == pytest.approx(expected, rel=1e-4)
     assert out["metrics"]["images"] == len(rows), "exact"
@@ -138,7 +138,7 @@ def test_personal_models_are_scored_on_the_pooled_images_and_averaged_by_size(sc
     assert chosen(out["per_client"][third], mine) == pytest.approx(mine, rel=1e-4)
     assert "pooled_loss" not in out["per_client"][third]
     assert out["metrics"]["client/pooled_macro_ap/count"] == 2 and out["metrics"]["client/macro_ap/count"] == 4
-    alone = {c: evaluate_model(context, start, {c: overlays[c]}) for c in (a, b)}
+    alone = {c: evaluate_model(context, start, {c: personal_states[c]}) for c in (a, b)}
     for table in ("per_class", "per_site"):
         for name, cells in out[table].items():
             for key, value in cells.items():
@@ -148,12 +148,12 @@ def test_personal_models_are_scored_on_the_pooled_images_and_averaged_by_size(sc
 
 def test_weights_are_training_images_unless_given(scene):
     context, start, _, clients = scene(scheme="natural", clients=None)
-    overlays, _ = personal(context, start, clients)
-    sizes = {client: len(clients.indices[client]) for client in overlays}
+    personal_states, _ = personal(context, start, clients)
+    sizes = {client: len(clients.indices[client]) for client in personal_states}
     assert len(set(sizes.values())) == 2
-    out = evaluate_model(context, start, overlays)
-    assert out == evaluate_model(context, start, overlays, sizes)
-    assert out["per_client"].keys() == overlays.keys(), "no test images of their own, but personal models"
+    out = evaluate_model(context, start, personal_states)
+    assert out == evaluate_model(context, start, personal_states, sizes)
+    assert out["per_client"].keys() == personal_states.keys(), "no test images of their own, but personal models"
     assert all(name.startswith("pooled_") for row in out["per_client"].values() for name in row)
 
 

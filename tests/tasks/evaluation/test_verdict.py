@@ -7,7 +7,7 @@ import pytest
 
 from tasks.data.partition.participation import absent_sites_line, site_counts, site_means, untrained_sites
 from tasks.evaluation.verdict import score_rows, warnings
-from tests.support.odd_files import ingested, picture, tree
+from tests.support.odd_files import ingested, make_image, tree
 
 
 def test_a_model_that_is_no_better_than_chance_is_said_to_be_so():
@@ -47,7 +47,7 @@ def west_is_tested_only(tmp_path_factory):
     base = tmp_path_factory.mktemp("sites")
     names = [f"{site}/train/{label}/{i}.png" for site in ("north", "south") for label in "ab" for i in range(4)]
     names += [f"{site}/test/{label}/{i}.png" for site in ("north", "west", "east") for label in "ab" for i in range(2)]
-    root = tree(base / "in", {name: picture(i) for i, name in enumerate(names)})
+    root = tree(base / "in", {name: make_image(i) for i, name in enumerate(names)})
     ingested(root, base / "dataset", site={"rule": "folder"}, split={"scheme": "given", "val": 0})
     partition(base / "dataset", PartitionSettings(scheme="natural", min_size=1), base / "clients", 0)
     return base

@@ -13,15 +13,15 @@ from tasks.core.records import Dropped
 from tasks.core.round_summary import load_records
 from tasks.data.statistics.plots import FILES
 from tasks.report import plots
-from tasks.report.report import Pictures, ReportSettings, build_report
+from tasks.report.report import Predictions, ReportSettings, build_report
 from tasks.report.round_table import round_row, round_table
 from tests.support.fabricated import CLASSES, fabricated_record, fabricated_run
 
 
-def _pictures(count: int) -> Pictures:
+def _images(count: int) -> Predictions:
     rng = np.random.default_rng(0)
     truths = (rng.random((count, len(CLASSES))) < 0.4).astype(np.uint8)
-    return Pictures(rng.integers(0, 256, (count, 3, 8, 8), dtype=np.uint8), truths, rng.random(truths.shape))
+    return Predictions(rng.integers(0, 256, (count, 3, 8, 8), dtype=np.uint8), truths, rng.random(truths.shape))
 
 
 def _text_table(text: str, heading: str) -> list[list[str]]:
@@ -31,7 +31,7 @@ def _text_table(text: str, heading: str) -> list[list[str]]:
 
 def test_report_tells_everything(tmp_path):
     records = fabricated_run(tmp_path / "run", 4)
-    result = build_report(tmp_path / "run", tmp_path / "out", pictures=_pictures(3))
+    result = build_report(tmp_path / "run", tmp_path / "out", predictions=_images(3))
     text = (tmp_path / "out" / "report.md").read_text()
     rounds = _text_table(text, "Rounds")
     assert [row[0] for row in rounds[2:]] == ["1", "2", "3", "4"]
@@ -46,7 +46,9 @@ def test_report_tells_everything(tmp_path):
     for path in result["files"]:
         assert path.stat().st_size > 0
     linked = {line.split("(plots/")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")}
-    assert linked == {path.name for path in (tmp_path / "out" / "plots").iterdir()} and "pictures.png" in linked
+    assert (
+        linked == {path.name for path in (tmp_path / "out" / "plots").iterdir()} and "sample_predictions.png" in linked
+    )
 
 
 def test_files_for_dvc(tmp_path):
@@ -73,10 +75,10 @@ def test_worst_clients_are_those_of_the_last_stage():
 
 def test_a_new_report_leaves_no_old_plots(tmp_path):
     fabricated_run(tmp_path / "run", 1)
-    build_report(tmp_path / "run", tmp_path / "out", pictures=_pictures(2))
-    result = build_report(tmp_path / "run", tmp_path / "out", ReportSettings(pictures=0), _pictures(2))
+    build_report(tmp_path / "run", tmp_path / "out", predictions=_images(2))
+    result = build_report(tmp_path / "run", tmp_path / "out", ReportSettings(images=0), _images(2))
     there = {path.name for path in (tmp_path / "out" / "plots").iterdir()}
-    assert "pictures.png" not in there
+    assert "sample_predictions.png" not in there
     assert there == {path.name for path in result["files"] if path.suffix == ".png"}
 
 
@@ -127,7 +129,7 @@ def test_a_report_of_rounds_of_which_some_were_not_scored(tmp_path):
     for record in (records[0], records[2], records[3]):  # the last one too: a run that was interrupted
         record.metrics, record.per_class, record.per_site = {}, {}, {}
         _save(run, record)
-    result = build_report(run, tmp_path / "out", pictures=_pictures(2))
+    result = build_report(run, tmp_path / "out", predictions=_images(2))
     text = (tmp_path / "out" / "report.md").read_text()
     assert "nan" not in text
     rounds = _text_table(text, "Rounds")[2:]
@@ -197,9 +199,9 @@ def test_the_runs_threshold_is_the_reports(tmp_path):
     for threshold in (0.5, 0.01):
         settings = json.loads((run / "settings.json").read_text()) | {"evaluation": {"threshold": threshold}}
         (run / "settings.json").write_text(json.dumps(settings))
-        build_report(run, tmp_path / "out", pictures=_pictures(3))
+        build_report(run, tmp_path / "out", predictions=_images(3))
         assert f"had a score from {threshold:g} on" in (tmp_path / "out" / "report.md").read_text()
-        drawn.append((tmp_path / "out" / "plots" / "pictures.png").read_bytes())
+        drawn.append((tmp_path / "out" / "plots" / "sample_predictions.png").read_bytes())
     assert drawn[0] != drawn[1]
 
 
@@ -229,7 +231,7 @@ def test_plots_are_drawn_for_few_and_many(tmp_path, rounds):
             assert len(image.convert("RGB").resize((90, 60)).getcolors(5400) or []) > 5
 
 
-def test_verdicts_of_a_picture():
+def test_verdicts_of_a_image():
     truth, score = np.array([1, 0, 1, 0]), np.array([0.9, 0.6, 0.2, 0.1])
     lines = plots._verdicts(truth, score, ["a", "b", "c", "d"], 0.5)
     assert [text for text, _ in lines] == ["✓ 0.90 a", "✗ 0.60 b", "○ 0.20 c"]

@@ -1,6 +1,6 @@
 """FMMAN's local objective, eqs 2, 8, 10, 11 and 12, for the FMMAN network (specification 1.8 to 1.10).
 
-Without guides it is label-mask training with the graph autoencoder alone: one mask, from the local model, and
+Without references it is label-mask training with the graph autoencoder alone: one mask, from the local model, and
 no eq 11. With a network without states (``model.fmman.use_state: false``) it is one pass over all labels without masks.
 """
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from pydantic import Field
 
 from models.base_settings import Section
-from tasks.client.objectives import Guide, Loss, Scene, Step
+from tasks.client.objectives import Loss, Reference, Scene, Step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,8 +31,10 @@ class Settings(Section):
         "open", description="Whether tau - eps and tau + eps are in the band: open as eq 2, closed as FedLGT's code."
     )
     use_uncertainty: bool = Field(True, description="Whether eq 2 masks uncertain labels at all.")
-    state_init: Literal["lmt", "random01", "pseudo"] = Field("lmt", description="Base states in training.")
-    known_share: float = Field(0.75, ge=0, le=1, description="Largest share of labels known in `lmt`.")
+    state_init: Literal["label_mask_training", "random01", "pseudo"] = Field(
+        "label_mask_training", description="Base states in training."
+    )
+    known_share: float = Field(0.75, ge=0, le=1, description="Largest share of labels known in `label_mask_training`.")
     corr_rule: Literal["topk", "zscore", "cooccur", "none"] = Field("topk", description="Related labels.")
     corr_k: int = Field(2, ge=1, description="Related labels per label with `topk`.")
     corr_rho: float = Field(0.5, gt=0, le=1, description="Least P(j | c) with `cooccur`.")
@@ -52,7 +54,7 @@ class Settings(Section):
     lambda_prox: float = Field(1e-4, ge=0, description="Weight of the parameter term (mu squared).")
 
 
-def guides_needed(settings: Settings) -> Literal["none", "own", "all"]:
+def references_needed(settings: Settings) -> Literal["none", "own", "all"]:
     """Which of the server's prototypes the client needs; with ``none`` only its start model is sent."""
     prox = settings.prox != "off" and settings.lambda_prox > 0
     masks = settings.use_uncertainty and settings.mask_sources != "local"
@@ -83,14 +85,15 @@ class _FmmanStep:
         s, table = self.settings, self.model.label_table.detach()
         self.related = related_labels(table, scene.targets, s.corr_rule, s.corr_k, s.corr_rho)
         self.anchors = None
-        guides = scene.guides
-        if guides and self.settings.prox == "own_group":  # once, also in stage 1, where all prototypes are equal
-            guides = (Guide(guides[scene.own or 0].model),)
-        if guides and self.settings.prox != "off" and self.settings.lambda_prox > 0:
+        references = scene.references
+        if references and self.settings.prox == "own_group":  # once, also in stage 1, where all prototypes are equal
+            references = (Reference(references[scene.own or 0].model),)
+        if references and self.settings.prox != "off" and self.settings.lambda_prox > 0:
             self.trainable = [name for name, value in self.model.named_parameters() if value.requires_grad]
-            anchors = [dict(guide.model.named_parameters()) for guide in guides]
+            anchors = [dict(reference.model.named_parameters()) for reference in references]
             self.anchors = ParameterAnchors(
-                [[anchor[name] for name in self.trainable] for anchor in anchors], [guide.copies for guide in guides]
+                [[anchor[name] for name in self.trainable] for anchor in anchors],
+                [reference.multiplicity for reference in references],
             )
 
     def __call__(self, images: "Tensor", targets: "Tensor") -> Loss:
@@ -98,56 +101,59 @@ class _FmmanStep:
 
         tokens = self.model.encode_image(images)
         if self.model.options.use_state:
-            masks, z_guides = self._masks(images, targets, tokens)
+            masks, z_references = self._masks(images, targets, tokens)
         else:
-            masks, z_guides = self._no_masks(images)
+            masks, z_references = self._no_masks(images)
         loss = masked_loss(self.model, tokens, targets, masks)
         total, sums = self._classification_and_autoencoder(loss, len(images))
         z = loss.output.z[-len(images) :]  # the last mask's
-        return Loss(total + self._regularisation(z, z_guides, sums), sums, z)
+        return Loss(total + self._regularisation(z, z_references, sums), sums, z)
 
     def _masks(self, images: "Tensor", targets: "Tensor", tokens: "Tensor") -> "tuple[Counted, Counted]":
-        """The masks [B, C], and the guides' features z under theirs (no gradient)."""
+        """The masks [B, C], and the references' features z under theirs (no gradient)."""
         import torch
 
-        from tasks.client.objectives.label_mask.shared import unguided
+        from tasks.client.objectives.label_mask.shared import predict_all_unknown
 
-        s, masks, z_guides = self.settings, [], []
-        needs_local = s.mask_sources != "global" or not self.scene.guides
+        s, masks, z_references = self.settings, [], []
+        needs_local = s.mask_sources != "global" or not self.scene.references
         local = self._local_view(tokens) if needs_local or s.state_init == "pseudo" else None
         base = self._base_states(targets, local)
         with torch.no_grad():
-            for guide in self.scene.guides:
-                network = cast("FmmanNetwork", guide.model)
+            for reference in self.scene.references:
+                network = cast("FmmanNetwork", reference.model)
                 theirs = network.encode_image(images)
-                states = self._apply(base, unguided(network, theirs))
+                states = self._apply(base, predict_all_unknown(network, theirs))
                 if s.mask_sources != "local":
-                    masks.append((states, guide.copies))
+                    masks.append((states, reference.multiplicity))
                 if s.lambda_contrast > 0:
-                    z_guides.append((network.head(theirs, states).z, guide.copies))
+                    z_references.append((network.head(theirs, states).z, reference.multiplicity))
         if needs_local:
             assert local is not None
             masks.append((self._apply(base, local), 1))
-        return masks, z_guides
+        return masks, z_references
 
     def _no_masks(self, images: "Tensor") -> "tuple[Counted, Counted]":
-        """Without states: one pass in which every label counts, and the guides' features (no gradient)."""
+        """Without states: one pass in which every label counts, and the references' features (no gradient)."""
         import torch
 
         with torch.no_grad():
-            guides = self.scene.guides if self.settings.lambda_contrast > 0 else ()
-            z_guides = [(cast("FmmanNetwork", guide.model).features(images), guide.copies) for guide in guides]
-        return [(self.model.unknown(len(images)), 1)], z_guides
+            references = self.scene.references if self.settings.lambda_contrast > 0 else ()
+            z_references = [
+                (cast("FmmanNetwork", reference.model).features(images), reference.multiplicity)
+                for reference in references
+            ]
+        return [(self.model.unknown(len(images)), 1)], z_references
 
     def _local_view(self, tokens: "Tensor") -> "Tensor":
         """The local model's predictions with all labels unknown [B, C]."""
         import torch
 
-        from tasks.client.objectives.label_mask.shared import evaluating, unguided
+        from tasks.client.objectives.label_mask.shared import evaluating, predict_all_unknown
 
         # Detached tokens: a second pass through the backbone would update BatchNorm twice.
         with evaluating(self.model), torch.no_grad():
-            probabilities = unguided(self.model, tokens.detach())
+            probabilities = predict_all_unknown(self.model, tokens.detach())
         torch.clear_autocast_cache()  # torch before 2.10 reuses casts made here, which have no gradient
         return probabilities
 
@@ -181,9 +187,9 @@ class _FmmanStep:
         scale = 1.0 if self.settings.loss_reduction == "paper_sum" else 1.0 / (batch * loss.masks)
         if loss.output.features is None:
             return scale * loss.total, loss.sums
-        autoencoder, images = (loss.copies * self._autoencoder(loss.output)).sum(), float(batch * loss.masks)
+        autoencoder, images = (loss.multiplicity * self._autoencoder(loss.output)).sum(), float(batch * loss.masks)
         with torch.no_grad():
-            cosine = (loss.copies * mean_pair_cosine(self._without_noise(loss.output))).sum()
+            cosine = (loss.multiplicity * mean_pair_cosine(self._without_noise(loss.output))).sum()
         sums = loss.sums | {"autoencoder": (autoencoder.detach(), images), "feature_cosine": (cosine, images)}
         return scale * (loss.total + autoencoder), sums
 
@@ -213,18 +219,18 @@ class _FmmanStep:
         return total
 
     def _regularisation(
-        self, z_local: "Tensor", z_guides: "Counted", sums: "dict[str, tuple[Tensor, float]]"
+        self, z_local: "Tensor", z_references: "Counted", sums: "dict[str, tuple[Tensor, float]]"
     ) -> "Tensor":
         """Eq 11 with its two weights; adds what it found to the reported sums."""
         from tasks.client.objectives.label_mask.fmman_losses import own_group_contrast, prototype_contrast
 
         s, extra = self.settings, z_local.new_zeros(())
-        if z_guides:
-            copies = [z for z, count in z_guides for _ in range(count)]
+        if z_references:
+            multiplicity = [z for z, count in z_references for _ in range(count)]
             if s.contrast_mode == "own_group" and self.scene.own is not None:
-                each = own_group_contrast(z_local, copies, self.scene.own, s.temperature)
+                each = own_group_contrast(z_local, multiplicity, self.scene.own, s.temperature)
             else:
-                each = prototype_contrast(z_local, copies)
+                each = prototype_contrast(z_local, multiplicity)
             sums["contrast"] = (each.detach().sum(), float(len(each)))
             extra = extra + s.lambda_contrast * (each.sum() if s.loss_reduction == "paper_sum" else each.mean())
         if self.anchors is not None:

@@ -97,19 +97,19 @@ class ParameterAnchors:
 
     Args:
         anchors: For each prototype its trainable tensors, in the model's order.
-        copies: How often each prototype counts.
+        multiplicity: How often each prototype counts.
     """
 
-    def __init__(self, anchors: Sequence[Sequence[Tensor]], copies: Sequence[int]) -> None:
-        self.count = sum(copies)
+    def __init__(self, anchors: Sequence[Sequence[Tensor]], multiplicity: Sequence[int]) -> None:
+        self.count = sum(multiplicity)
         self.mean = [
-            sum((c * t.detach() for c, t in zip(copies, tensors, strict=True)), torch.zeros_like(tensors[0]))
+            sum((c * t.detach() for c, t in zip(multiplicity, tensors, strict=True)), torch.zeros_like(tensors[0]))
             / self.count
             for tensors in zip(*anchors, strict=True)
         ]
         self.spread = sum(
             c * (t.detach() - m).square().sum()
-            for c, tensors in zip(copies, anchors, strict=True)
+            for c, tensors in zip(multiplicity, anchors, strict=True)
             for t, m in zip(tensors, self.mean, strict=True)
         )
 

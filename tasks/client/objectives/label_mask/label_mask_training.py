@@ -22,7 +22,7 @@ class Settings(Section):
     )
 
 
-def guides_needed(settings: Settings) -> Literal["none", "own", "all"]:
+def references_needed(settings: Settings) -> Literal["none", "own", "all"]:
     """Which of the server's prototypes the client needs: none."""
     del settings
     return "none"
@@ -37,7 +37,7 @@ def make(scene: Scene) -> Step:
     from tasks.client.objectives.label_mask.label_states import draw_known_states
     from tasks.client.objectives.label_mask.shared import masked_loss, with_states
 
-    model, s = with_states(scene.model, "lmt"), scene.settings
+    model, s = with_states(scene.model, "label_mask_training"), scene.settings
 
     def step(images: "Tensor", targets: "Tensor") -> Loss:
         tokens = model.encode_image(images)

@@ -1,4 +1,4 @@
-"""What the losses of label-mask training share (fmman, lmt, fedlgt): networks with label states, and their masked loss.
+"""What the losses of label-mask training share: networks with label states, and their masked loss.
 
 Shapes: B images of a batch, C labels, S image tokens, d width, M masks.
 """
@@ -51,7 +51,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def unguided(model: "FmmanNetwork", tokens: Tensor) -> Tensor:
+def predict_all_unknown(model: "FmmanNetwork", tokens: Tensor) -> Tensor:
     """Probabilities [B, C] that a model in eval mode gives image tokens [B, S, d] with every label unknown."""
     probabilities: Tensor = model.head(tokens, model.unknown(1)).logits.float().sigmoid()
     return probabilities
@@ -63,14 +63,14 @@ class MaskedLoss:
 
     Attributes:
         output: The head's output, [M * B, ...], mask after mask.
-        copies: How often each row counts [M * B].
+        multiplicity: How often each row counts [M * B].
         total: Binary cross entropy summed over unknown labels, images and masks.
         labels: Unknown labels counted.
-        masks: Masks counted, copies included.
+        masks: Masks counted, multiplicity included.
     """
 
     output: "HeadOutput"
-    copies: Tensor
+    multiplicity: Tensor
     total: Tensor
     labels: float
     masks: int
@@ -94,8 +94,8 @@ def masked_loss(
     """
     # All masks in one pass, [M * B, ...]: the head is small, and M calls would cost nearly M times as much.
     states = torch.cat([mask for mask, _ in masks])
-    copies = torch.cat([targets.new_full((len(targets),), count, dtype=torch.float32) for _, count in masks])
+    multiplicity = torch.cat([targets.new_full((len(targets),), count, dtype=torch.float32) for _, count in masks])
     output = model.head(tokens.repeat(len(masks), 1, 1), states)
     bce, unknown = unknown_label_bce(output.logits, targets.repeat(len(masks), 1), states)  # [M * B] each
-    counted = float((copies * unknown).sum())
-    return MaskedLoss(output, copies, (copies * bce).sum(), counted, sum(count for _, count in masks))
+    counted = float((multiplicity * unknown).sum())
+    return MaskedLoss(output, multiplicity, (multiplicity * bce).sum(), counted, sum(count for _, count in masks))

@@ -131,7 +131,7 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
         for place, detail in listing.nameless.items():
             yield RawSample(place, NO_SITE, None, "quarantined", "no_image", detail=detail)
     site_of = namer(ingest.site, "ingest.site", ONE_SITE) if ingest.site.rule == "column" else None
-    others = tree.others + tree.copies  # the content decides what is an image
+    others = tree.others + tree.multiplicity  # the content decides what is an image
     listed_others = [entry for entry in others if entry.name in uses]
     for entry in sorted(tree.images + listed_others, key=lambda entry: entry.name):
         if entry.name in uses:
@@ -198,7 +198,7 @@ def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Us
 
     A path is looked for below the JSON's folder, the root and ``images``, then anywhere.
     """
-    second = (entry.name for entry in tree.excluded + tree.copies)
+    second = (entry.name for entry in tree.excluded + tree.multiplicity)
     images = (entry.name for entry in tree.images)
     finder = Finder((entry.name for entry in tree.images + tree.others), second, images)
     records = [(listing, record) for listing in listings for record in listing.records]

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from tasks.data.formats.files.annotation import Annotation, AnnotationError
 from tasks.data.formats.files.pairing import Group
 from tasks.data.formats.files.tree import ROLE_FOLDERS, Entry, file_row
-from tasks.data.source.image import FilePicture
+from tasks.data.source.image import ImageFile
 from tasks.data.source.sample import RawSample
 
 Parser = Callable[[bytes], Annotation]
@@ -37,7 +37,7 @@ def pair_row(group: Group, parse: Parser, split: str | None) -> RawSample:
         None if errors else tuple(labels),
         status="quarantined" if errors else status,
         reason="bad_annotation" if errors else reason,
-        picture=FilePicture(image.path),
+        image=ImageFile(image.path),
         split=split,
         detail="; ".join(errors or [f"annotation: {entry.name}" for entry in told]),
         beside=tuple(_annotation_row(entry, found) for entry, found in parsed),

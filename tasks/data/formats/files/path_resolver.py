@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from tasks.data.formats.files.tree import NO_SITE, Entry, file_row, image_row, split_of
-from tasks.data.source.image import FilePicture
+from tasks.data.source.image import ImageFile
 from tasks.data.source.image_kinds import SUFFIXES
 from tasks.data.source.rules import Namer
 from tasks.data.source.sample import Boxes, RawSample
@@ -78,7 +78,7 @@ def listed_image(entry: Entry, mentions: Sequence[Mention], site_of: Namer | Non
         None if status == "quarantined" else first.labels,
         status,
         reason,
-        FilePicture(entry.path),
+        ImageFile(entry.path),
         split=next(iter(splits), None) or split_of(entry.name),
         detail=detail,
         boxes=first.boxes,
@@ -152,7 +152,7 @@ class Finder:
 
     Args:
         names: The files' paths relative to the tree's root.
-        second: More of them (what is left out, copies), which are meant only by their whole path.
+        second: More of them (what is left out, multiplicity), which are meant only by their whole path.
         images: Those of them that may be listed by their stem or under another suffix.
     """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from models.errors import UserError
 from tasks.data.formats.files.system_files import litter_in, original_of
-from tasks.data.source.image import FilePicture
+from tasks.data.source.image import ImageFile
 from tasks.data.source.image_kinds import HEAD, READ, SUFFIXES, UNREAD, content_kind
 from tasks.data.source.rules import NO_NAME, namer
 from tasks.data.source.sample import RawSample
@@ -61,7 +61,7 @@ _SPLIT_FOLDERS = {"train": "train", "training": "train", "val": "val", "valid": 
 _SPLIT_FOLDERS |= {"test": "test", "testing": "test"}
 # train2017, train_images, test-set: a split and a word that says nothing of a class.
 _SPLIT_AND_MORE = re.compile(
-    r"([a-z]+?)[ _-]?(?:\d{1,4}|images?|imgs?|data|dataset|set|photos?|pictures?|pics|jpe?gs?|pngs?)"
+    r"([a-z]+?)[ _-]?(?:\d{1,4}|images?|imgs?|data|dataset|set|photos?|images?|pics|jpe?gs?|pngs?)"
 )
 
 
@@ -95,7 +95,7 @@ class Tree:
         hidden: System files and names that begin with a dot.
         litter: What NAS boxes, desktops and tools leave (``litter``).
         excluded: What ``ingest.include`` and ``ingest.exclude`` leave out, with the annotations of such images.
-        copies: Second copies of images: in a format that is not read, backups, what a link leads to.
+        multiplicity: Second multiplicity of images: in a format that is not read, backups, what a link leads to.
     """
 
     images: list[Entry] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Tree:
     hidden: list[Entry] = field(default_factory=list)
     litter: list[Entry] = field(default_factory=list)
     excluded: list[Entry] = field(default_factory=list)
-    copies: list[Entry] = field(default_factory=list)
+    multiplicity: list[Entry] = field(default_factory=list)
 
 
 def scan(root: Path, ingest: "SourceSettings", annotations: tuple[str, ...] = ()) -> Tree:
@@ -153,14 +153,14 @@ def _shows_image(path: Path) -> bool:
 
 
 def _set_apart(tree: Tree) -> None:
-    """Move thumbnails beside their images, second copies of images, and the annotations of excluded images."""
+    """Move thumbnails beside their images, second multiplicity of images, and the annotations of excluded images."""
     names = {entry.name for entry in tree.images}
     litter = {name for name in names if original_of(name) in names}
     tree.litter = sorted(tree.litter + [e for e in tree.images if e.name in litter], key=lambda entry: entry.name)
     tree.images = [entry for entry in tree.images if entry.name not in litter]
-    copies = _copies(tree.images)
-    tree.copies = [entry for entry in tree.images if entry.name in copies]
-    tree.images = [entry for entry in tree.images if entry.name not in copies]
+    multiplicity = _copies(tree.images)
+    tree.multiplicity = [entry for entry in tree.images if entry.name in multiplicity]
+    tree.images = [entry for entry in tree.images if entry.name not in multiplicity]
     if tree.excluded:
         near = {key for entry in tree.excluded for key in _keys(entry)}
         near -= {key for entry in tree.images for key in _keys(entry)}
@@ -210,7 +210,7 @@ def left_over(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSample]:
     """Rows of what is no data and of the other files, but for those whose names are in ``used``."""
     for entry in tree.hidden:
         yield file_row(entry, "ignored", "hidden")
-    for reason, entries in (("litter", tree.litter), ("excluded", tree.excluded), ("copy", tree.copies)):
+    for reason, entries in (("litter", tree.litter), ("excluded", tree.excluded), ("copy", tree.multiplicity)):
         for entry in entries:
             if entry.name in used and reason == "copy":
                 continue
@@ -223,7 +223,7 @@ def left_over(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSample]:
 
 def image_row(entry: Entry, reason: str, detail: str = "") -> RawSample:
     """The row of an image that is not used for ``reason``; it is decoded all the same, for its size and faults."""
-    return RawSample(entry.name, entry.site, None, "quarantined", reason, FilePicture(entry.path), detail=detail)
+    return RawSample(entry.name, entry.site, None, "quarantined", reason, ImageFile(entry.path), detail=detail)
 
 
 def split_of(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""FLAIR's HDF5 forms, as public code writes them. Labels are read here, pixels when a picture is decoded.
+"""FLAIR's HDF5 forms, as public code writes them. Labels are read here, pixels when a image is decoded.
 
 ===========================  ======================================================================================
 by user, label strings       ``PARTITION/USER/{images, labels, fine_grained_labels, image_ids}``, labels joined by ``|``
@@ -8,7 +8,7 @@ by image                     ``PARTITION/IMAGE/{image, labels, user_id}``
 
 The first is apple/ml-flair's, the second apple/pfl-research's: image ``row`` of the user has label ``col``; both write
 the third when not told to group by user. ``examples/USER/...`` with a file for each partition is read too, the
-partition being a word of the file's name. Images are uint8 [n, H, W, 3], or encoded pictures.
+partition being a word of the file's name. Images are uint8 [n, H, W, 3], or encoded images.
 """
 
 import json
@@ -23,7 +23,7 @@ import numpy as np
 from models.errors import UserError
 from tasks.data.formats.flair.records import PARTITIONS, Record, made_record
 from tasks.data.source.decode import Decoded, DecodeError, Limits, decode_bytes
-from tasks.data.source.image import ArrayPicture, FilePicture
+from tasks.data.source.image import ImageArray, ImageFile
 
 SUFFIXES = (".h5", ".hdf5")
 _IMAGES, _IDS = ("images", "image"), ("image_ids", "image_id")
@@ -32,11 +32,11 @@ _EXPECTED = "PARTITION/USER/{images, labels}, or PARTITION/IMAGE/{image, labels,
 # What h5py raises on damaged files, found with randomly damaged files of all three forms.
 _DAMAGE = (OSError, LookupError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
 
-Found = tuple[str, Record, "Hdf5Picture | None"]
+Found = tuple[str, Record, "Hdf5Image | None"]
 
 
 @dataclass(frozen=True)
-class Hdf5Picture:
+class Hdf5Image:
     """An image in an HDF5 file: a whole data set, or its ``index``-th part."""
 
     file: Path
@@ -45,13 +45,13 @@ class Hdf5Picture:
 
     def stamp(self) -> str:
         """The file's path, size and time of the last change, and the place in it."""
-        return f"{FilePicture(self.file).stamp()}|{self.dataset}|{self.index}"
+        return f"{ImageFile(self.file).stamp()}|{self.dataset}|{self.index}"
 
     def load(self, limits: Limits) -> Decoded:
-        """The pixels, or the decoded picture when bytes are stored; there is no hash of a file of its own."""
+        """The pixels, or the decoded image when bytes are stored; there is no hash of a file of its own."""
         import h5py
 
-        # Opened for each picture (0.3 ms): HDF5 gives a file that is still open as it was, whatever became of it.
+        # Opened for each image (0.3 ms): HDF5 gives a file that is still open as it was, whatever became of it.
         try:
             with h5py.File(self.file, "r") as file:
                 stored = _reached(file, self.dataset)
@@ -66,9 +66,9 @@ class Hdf5Picture:
         if isinstance(value, bytes):
             return decode_bytes(value, "", limits)
         pixels = np.asarray(value)
-        if pixels.dtype == np.uint8 and pixels.ndim == 1:  # an encoded picture as numbers
+        if pixels.dtype == np.uint8 and pixels.ndim == 1:  # an encoded image as numbers
             return decode_bytes(pixels.tobytes(), "", limits)
-        return ArrayPicture(pixels).load(limits)
+        return ImageArray(pixels).load(limits)
 
 
 def holds_images(path: Path) -> bool:
@@ -90,7 +90,7 @@ def holds_images(path: Path) -> bool:
 def read_records(path: Path, key: str) -> Iterator[Found]:
     """Every image, as (its name within the file, what is known of it, where its pixels are).
 
-    What is no group with images comes too, without a picture; the record's fault says why.
+    What is no group with images comes too, without a image; the record's fault says why.
 
     Args:
         path: The file.
@@ -131,7 +131,7 @@ def _of_group(
     try:
         name = next((name for name in _IMAGES if group is not None and name in group), "images")
         images = None if group is None else _member(group, name, h5py.Dataset)
-        # [n, H, W, 3], or [n] of encoded pictures, is a user's; [H, W, 3] is one image.
+        # [n, H, W, 3], or [n] of encoded images, is a user's; [H, W, 3] is one image.
         whole = images is not None and images.ndim in (0, 2, 3)
         count = 0 if images is None else 1 if whole else len(images)
     except _DAMAGE:
@@ -153,7 +153,7 @@ def _of_group(
     for index, (labels, wrong) in enumerate(facts):
         record = made_record(ids[index], user, partition, labels, fault or wrong)
         within = place if whole else f"{place}/{ids[index] if unique else f'{index:06d}'}"
-        yield within, record, Hdf5Picture(path, f"{place}/{name}", None if whole else index)
+        yield within, record, Hdf5Image(path, f"{place}/{name}", None if whole else index)
 
 
 def _labels(group: Any, key: str, count: int, names: dict[int, str] | None) -> list[tuple[Any, str]]:

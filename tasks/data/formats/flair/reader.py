@@ -19,7 +19,7 @@ from tasks.data.formats.files.path_resolver import unlisted_row
 from tasks.data.formats.files.tree import NO_SITE, Entry, Tree, file_row, image_row, left_over, scan
 from tasks.data.formats.flair.hdf5 import SUFFIXES, holds_images, read_records
 from tasks.data.formats.flair.records import PARTITIONS, Record, load_json
-from tasks.data.source.image import FilePicture, Picture
+from tasks.data.source.image import ImageFile, ImageSource
 from tasks.data.source.rules import Namer, namer
 from tasks.data.source.sample import RawSample
 from tasks.data.text.equivalent_names import near_pairs
@@ -76,8 +76,8 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
     if not jsons:
         yield from (image_row(entry, "no_annotation", "beside HDF5 files") for entry in tree.images)
     for entry in hdf5:
-        for name, record, picture in read_records(entry.path, own.key):
-            yield _sample(f"{entry.name}/{name}", [record], picture, site_of)
+        for name, record, image in read_records(entry.path, own.key):
+            yield _sample(f"{entry.name}/{name}", [record], image, site_of)
 
 
 def _sources(root: Path, tree: Tree) -> tuple[list[Entry], list[Entry]]:
@@ -120,7 +120,7 @@ def _listed(
         elif len(small) > 1:
             yield image_row(entry, "ambiguous_pair", ", ".join(file.name for file in small))
         elif entry is small[0]:
-            row = _sample(entry.name, by_id[image], FilePicture(entry.path), site_of)
+            row = _sample(entry.name, by_id[image], ImageFile(entry.path), site_of)
             loose = image != entry.stem and row.status != "quarantined"
             yield replace(row, status="fixed", reason="near_name", detail=f"listed as {image}") if loose else row
         else:  # not hashed, as the raw images take more than a terabyte
@@ -130,14 +130,14 @@ def _listed(
         yield RawSample(image, user, None, "quarantined", "no_image", detail=f"listed in {listing.name}")
 
 
-def _sample(path: str, records: Sequence[Record], picture: Picture | None, site_of: Namer | None) -> RawSample:
+def _sample(path: str, records: Sequence[Record], image: ImageSource | None, site_of: Namer | None) -> RawSample:
     """The row of an image that is listed once or more often."""
     record = records[0]
     fields = {"image_id": record.image, "user_id": record.user, "partition": record.partition}
     site = site_of(path, fields) if site_of else record.user
     contents = {(each.user, each.partition, each.labels and frozenset(each.labels), each.fault) for each in records}
     reason, detail = "", record.fault
-    if picture is None:
+    if image is None:
         reason = "no_image"
     elif len(contents) > 1:
         reason, detail = "ambiguous_pair", f"listed {len(records)} times with other labels, users or partitions"
@@ -154,7 +154,7 @@ def _sample(path: str, records: Sequence[Record], picture: Picture | None, site_
         None if reason else record.labels,
         "quarantined" if reason else "fixed" if repeated else "ok",
         reason or ("repeated" if repeated else ""),
-        picture,
+        image,
         split=PARTITIONS.get(record.partition),
         detail=f"listed {len(records)} times" if repeated else detail,
         fields=fields,

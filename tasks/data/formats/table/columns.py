@@ -93,7 +93,7 @@ class Columns:
         self, table: OpenTable, own: "Settings", path: Path, declared: Collection[str], one_hot: Sequence[str] = ()
     ) -> None:
         self._columns, self.path, self._own, self._declared = table.columns, path, own, frozenset(declared)
-        self.image = self._find("image", own.image, [*table.pictures, *usual(table.columns, IMAGE_COLUMNS)])
+        self.image = self._find("image", own.image, [*table.images, *usual(table.columns, IMAGE_COLUMNS)])
         self.one_hot = [self._find("one_hot", name, ()) for name in own.one_hot or ()] or list(one_hot)
         labels = usual([column for column in table.columns if column != self.image], LABEL_COLUMNS)
         self.labels = None if self.one_hot else self._find("labels", own.labels, labels)

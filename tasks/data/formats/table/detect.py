@@ -11,14 +11,14 @@ from tasks.data.formats.files.foreign_formats import foreign_columns
 from tasks.data.formats.files.path_resolver import Finder, Wanted
 from tasks.data.formats.files.unread_formats import unread
 from tasks.data.formats.table.columns import IMAGE_COLUMNS, LABEL_COLUMNS, one_hot_columns, usual
-from tasks.data.formats.table.rows import SUFFIXES, OpenTable, open_table, refuse_pictures_as_text
+from tasks.data.formats.table.rows import SUFFIXES, OpenTable, open_table, refuse_images_as_text
 
 if TYPE_CHECKING:
     from tasks.data.formats.table.settings import Settings
 
 _LOOKED_AT = 50  # rows whose images are looked for
-_MOST_VALUES = 40  # of a column; one of labels has two or three
-_MOST_FILES = 5
+_MAX_VALUES = 40  # of a column; one of labels has two or three
+_MAX_FILES = 5
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
@@ -29,7 +29,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
 def nearly(root: Path, names: Sequence[str]) -> list[str]:
     """For each file that could be a table but is none: one line that says why."""
     found = (_look(path, name, names) for path, name in _tables(root, names))
-    return [f"{fault}" for why, fault in islice(found, _MOST_FILES) if not why and fault] + unread(root, names)
+    return [f"{fault}" for why, fault in islice(found, _MAX_FILES) if not why and fault] + unread(root, names)
 
 
 def one_hot_of(path: Path, table: OpenTable, own: "Settings", told: str | None) -> list[str]:
@@ -38,9 +38,9 @@ def one_hot_of(path: Path, table: OpenTable, own: "Settings", told: str | None) 
     Raises:
         UserError: Some columns are such, and others are not: it is unclear what they are.
     """
-    image = own.image or next(iter([*table.pictures, *usual(table.columns, IMAGE_COLUMNS)]), None)
+    image = own.image or next(iter([*table.images, *usual(table.columns, IMAGE_COLUMNS)]), None)
     columns = [column for column in table.columns if column not in (image, own.split)]
-    if own.labels is not None or own.one_hot or usual(columns, LABEL_COLUMNS) or image is None or table.pictures:
+    if own.labels is not None or own.one_hot or usual(columns, LABEL_COLUMNS) or image is None or table.images:
         return list(own.one_hot or ())
     good, others = one_hot_columns(columns, _values(open_table(path, told)))
     if good and (others or len(good) < 2):
@@ -55,7 +55,7 @@ def one_hot_of(path: Path, table: OpenTable, own: "Settings", told: str | None) 
 
 
 def _tables(root: Path, names: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Tables at the top; Parquet files, which may hold pictures, anywhere."""
+    """Tables at the top; Parquet files, which may hold images, anywhere."""
     for name in [root.name] if root.is_file() else names:
         path = root if root.is_file() else root / name
         if path.suffix.lower() in SUFFIXES and ("/" not in name or path.suffix.lower() == ".parquet"):
@@ -69,14 +69,14 @@ def _look(path: Path, name: str, names: Sequence[str]) -> tuple[str, str]:
         columns = table.columns
         if foreign_columns(columns) is not None:
             return "", ""  # told with the way out of its tool
-        images = [*table.pictures, *usual(columns, IMAGE_COLUMNS)]
+        images = [*table.images, *usual(columns, IMAGE_COLUMNS)]
         labels = usual([column for column in columns if column not in images[:1]], LABEL_COLUMNS)
         shown = ", ".join(columns[:8])
         if not images:
             return "", f"{name} has no column of images (its columns: {shown}); ingest.table.image names it"
-        if images[0] in table.pictures:
-            lacking = f"{name} has pictures in its cells, but no column of labels; ingest.table.labels names it"
-            return (f"{name} with pictures in its cells, columns {shown}", "") if labels else ("", lacking)
+        if images[0] in table.images:
+            lacking = f"{name} has images in its cells, but no column of labels; ingest.table.labels names it"
+            return (f"{name} with images in its cells, columns {shown}", "") if labels else ("", lacking)
         if "/" in name:
             return "", ""
         missing = _missing(table, images[0], names, path)
@@ -106,7 +106,7 @@ def _missing(table: OpenTable, image: str, names: Sequence[str], path: Path) -> 
     """A listed name of which no file is there, when that holds for all of the first rows; else ""."""
     rows = list(islice(table.rows, _LOOKED_AT))
     for row in rows:
-        refuse_pictures_as_text(row, image, path)
+        refuse_images_as_text(row, image, path)
     wanted = [Wanted(row.cells.get(image, ""), row.place) for row in rows]
     wanted = [one for one in wanted if one.listed]
     found = Finder(names, (), names).match(wanted)
@@ -119,6 +119,6 @@ def _values(table: OpenTable) -> dict[str, set[str]]:
     values: dict[str, set[str]] = defaultdict(set)
     for row in table.rows:
         for column, text in row.cells.items():
-            if len(values[column]) < _MOST_VALUES:
+            if len(values[column]) < _MAX_VALUES:
                 values[column].add(text)
     return {column: values[column] for column in table.columns}

@@ -16,9 +16,9 @@ from tasks.data.formats.table.columns import Columns
 from tasks.data.formats.table.detect import nearly, one_hot_of, recognise
 from tasks.data.formats.table.label_cells import NULLS
 from tasks.data.formats.table.label_separators import divided_by
-from tasks.data.formats.table.rows import SUFFIXES, OpenTable, TableRow, open_table, refuse_pictures_as_text
+from tasks.data.formats.table.rows import SUFFIXES, OpenTable, TableRow, open_table, refuse_images_as_text
 from tasks.data.formats.table.settings import Settings
-from tasks.data.source.image import BytesPicture
+from tasks.data.source.image import ImageBytes
 from tasks.data.source.rules import Namer, namer
 from tasks.data.source.sample import RawSample
 from tasks.data.text.equivalent_names import parts_of
@@ -50,7 +50,7 @@ def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list
 
 
 def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file once: the tables, pictures in their cells, the images in name order, those listed but missing.
+    """Every file once: the tables, images in their cells, the images in name order, those listed but missing.
 
     Raises:
         UserError: There is no table or several, a column is missing, or the table cannot be read to its end.
@@ -71,8 +71,8 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
         columns = Columns(table, own, entry.path, ingest.classes or (), one_hot)
         joins = joins or columns.joins
         heads.append(_table_row(entry, table, columns))
-        if table.pictures and columns.image in table.pictures:
-            cells.append(_pictures(entry, table, columns, site_of))
+        if table.images and columns.image in table.images:
+            cells.append(_images(entry, table, columns, site_of))
         else:
             uses, missing = _matched(table, columns, tree)
             _refuse_another_separator(entry, uses, own, set(ingest.classes or ()))
@@ -82,7 +82,7 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
     for samples in cells:
         yield from samples
     column_site = site_of if ingest.site.rule == "column" else None
-    others = tree.others + tree.copies  # the content decides what is an image
+    others = tree.others + tree.multiplicity  # the content decides what is an image
     others = [other for other in others if other.name in uses]
     for image in sorted(tree.images + others, key=lambda item: item.name):
         if image.name in uses:
@@ -98,15 +98,15 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
 
 
 def _table_entries(root: Path, folder: Path, own: Settings, tree: Tree) -> list[Entry]:
-    """The table; several only if all are Parquet files with pictures in their cells."""
+    """The table; several only if all are Parquet files with images in their cells."""
     tables = [entry for entry in tree.others if entry.path.suffix.lower() in SUFFIXES]
     wanted = root.name if root.is_file() else own.file
     if wanted is not None:
         tables = [entry for entry in tables if entry.name == PurePosixPath(wanted).as_posix()]
     if len(tables) > 1 and wanted is None:
-        with_pictures = [entry for entry in tables if entry.path.suffix.lower() == ".parquet" and _pictured(entry)]
-        if with_pictures:
-            return with_pictures
+        with_images = [entry for entry in tables if entry.path.suffix.lower() == ".parquet" and _imaged(entry)]
+        if with_images:
+            return with_images
     if len(tables) != 1:
         found = ", ".join(entry.name for entry in tables[:6]) or "none"
         hint = "name one in ingest.table.file" if tables else None
@@ -115,9 +115,9 @@ def _table_entries(root: Path, folder: Path, own: Settings, tree: Tree) -> list[
     return tables
 
 
-def _pictured(entry: Entry) -> bool:
+def _imaged(entry: Entry) -> bool:
     try:
-        return bool(open_table(entry.path).pictures)
+        return bool(open_table(entry.path).images)
     except UserError:
         return False
 
@@ -129,12 +129,12 @@ def _table_row(entry: Entry, table: OpenTable, columns: Columns) -> RawSample:
     return file_row(entry, status, reason, "; ".join(filter(None, remarks)))
 
 
-def _pictures(entry: Entry, table: OpenTable, columns: Columns, site_of: Namer | None) -> Iterator[RawSample]:
-    """The rows whose cells are pictures, one after another, so that only a few are in memory."""
+def _images(entry: Entry, table: OpenTable, columns: Columns, site_of: Namer | None) -> Iterator[RawSample]:
+    """The rows whose cells are images, one after another, so that only a few are in memory."""
     for number, row in enumerate(table.rows):
         use, name = columns.use(row), f"{entry.name}#{number}"
         site = site_of(name, row.cells) if site_of else entry.site
-        data = row.pictures.get(columns.image)
+        data = row.images.get(columns.image)
         if data is None:
             listed = row.cells[columns.image]
             detail = f"the cell holds no bytes, only the path {listed}" if listed else "the cell is empty"
@@ -151,7 +151,7 @@ def _pictures(entry: Entry, table: OpenTable, columns: Columns, site_of: Namer |
             None if status == "quarantined" else use.labels,
             status,
             reason,
-            BytesPicture(data, PurePosixPath(row.cells[columns.image]).suffix),
+            ImageBytes(data, PurePosixPath(row.cells[columns.image]).suffix),
             split=use.split or split_of_name(entry.name),
             detail=detail,
             boxes=use.boxes,
@@ -161,7 +161,7 @@ def _pictures(entry: Entry, table: OpenTable, columns: Columns, site_of: Namer |
 
 def _matched(table: OpenTable, columns: Columns, tree: Tree) -> tuple[dict[str, list[Mention]], dict[str, str]]:
     """What the rows say, by image; and the listed paths whose image is missing, with why."""
-    second = (entry.name for entry in tree.excluded + tree.copies)
+    second = (entry.name for entry in tree.excluded + tree.multiplicity)
     images = (entry.name for entry in tree.images)
     finder = Finder((entry.name for entry in tree.images + tree.others), second, images)
     rows: list[TableRow] = list(table.rows)
@@ -172,7 +172,7 @@ def _matched(table: OpenTable, columns: Columns, tree: Tree) -> tuple[dict[str, 
     said: list[tuple[Wanted, Mention]] = []
     for row in rows:
         use = columns.use(row)
-        refuse_pictures_as_text(row, columns.image, columns.path)
+        refuse_images_as_text(row, columns.image, columns.path)
         listed = row.cells.get(columns.image, "")
         if listed and listed.casefold() not in NULLS:
             said.append((Wanted(listed, row.place, ("", "images"), use.split), use))

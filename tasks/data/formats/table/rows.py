@@ -13,8 +13,8 @@ from tasks.data.text.csv_text import dialect, stream
 from tasks.data.text.read_text import Encodings, TextError, decode_text, normal
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
-_BATCH, _PICTURE_BATCH = 4096, 16
-_LONGEST_NAME = 1000  # characters; paths of systems end before 4096, names of files at 255
+_BATCH, _IMAGE_BATCH = 4096, 16
+_MAX_NAME = 1000  # characters; paths of systems end before 4096, names of files at 255
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_\s-]+$")
 _NUMBERS = re.compile(r"[\[(\s]*-?\d[\d.e+-]*\s*[,;]")
 _PACKED = {
@@ -22,7 +22,7 @@ _PACKED = {
     b"\xd0\xcf\x11\xe0": "an Excel workbook",
     b"\x1f\x8b": "packed (gzip)",
 }
-_PICTURE = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp|gif)$", re.IGNORECASE)
+_IMAGE = re.compile(r"\.(jpe?g|png|bmp|tiff?|webp|gif)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TableRow:
         cells: Column -> text, blanks around it removed; "" for an empty cell.
         lists: Columns whose cells are lists (Parquet), with their items.
         fault: What is wrong with the row as a whole, "" when nothing is.
-        pictures: Columns whose cells are bytes (Parquet), with them.
+        images: Columns whose cells are bytes (Parquet), with them.
         unnamed: Columns of numbered classes (Parquet) whose number has no name, with it.
     """
 
@@ -42,7 +42,7 @@ class TableRow:
     cells: dict[str, str]
     lists: dict[str, list[str]] = field(default_factory=dict)
     fault: str = ""
-    pictures: Mapping[str, bytes] = field(default_factory=dict)
+    images: Mapping[str, bytes] = field(default_factory=dict)
     unnamed: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -54,14 +54,14 @@ class OpenTable:
         columns: Its columns.
         rows: Its rows, read one after another.
         encoding: The encoding when that needed a repair, else "".
-        pictures: Columns of bytes, as data sets on hubs hold their images.
+        images: Columns of bytes, as data sets on hubs hold their images.
         names: Columns of numbers whose names the file gives, with these.
     """
 
     columns: list[str]
     rows: Iterator[TableRow]
     encoding: str = ""
-    pictures: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
     names: Mapping[str, list[str]] = field(default_factory=dict)
 
 
@@ -132,7 +132,7 @@ def _parquet(path: Path) -> OpenTable:
     columns = _columns(schema.names, path)
     # A struct of bytes and path is how data sets on hubs hold an image.
     bytes_of = {"bytes", "path"}
-    pictures = tuple(
+    images = tuple(
         name
         for name, kind in zip(columns, schema.types, strict=True)
         if pa.types.is_binary(kind)
@@ -140,7 +140,7 @@ def _parquet(path: Path) -> OpenTable:
         or (pa.types.is_struct(kind) and "bytes" in {f.name for f in kind} <= bytes_of)
     )
     names = _class_names(schema.metadata or {}, schema.names, columns)
-    return OpenTable(columns, _parquet_rows(file, path, columns, pictures, names), "", pictures, names)
+    return OpenTable(columns, _parquet_rows(file, path, columns, images, names), "", images, names)
 
 
 def _class_names(metadata: Mapping[bytes, bytes], raw: Sequence[str], columns: Sequence[str]) -> dict[str, list[str]]:
@@ -162,28 +162,26 @@ def _names_in(feature: Any) -> list[str]:
 
 
 def _parquet_rows(
-    file: Any, path: Path, columns: Sequence[str], pictures: Sequence[str], names: Mapping[str, list[str]]
+    file: Any, path: Path, columns: Sequence[str], images: Sequence[str], names: Mapping[str, list[str]]
 ) -> Iterator[TableRow]:
     from pyarrow.lib import ArrowException
 
     number = 0
     try:
-        for batch in file.iter_batches(_PICTURE_BATCH if pictures else _BATCH):
+        for batch in file.iter_batches(_IMAGE_BATCH if images else _BATCH):
             for values in batch.to_pylist():
                 number += 1
-                yield _parquet_row(f"row {number}", dict(zip(columns, values.values(), strict=True)), pictures, names)
+                yield _parquet_row(f"row {number}", dict(zip(columns, values.values(), strict=True)), images, names)
     except (OSError, ArrowException, ValueError, OverflowError) as error:
         raise UserError("the table is damaged", where=f"{path}, after row {number}", found=error) from error
 
 
-def _parquet_row(
-    place: str, values: dict[str, Any], pictures: Sequence[str], names: Mapping[str, list[str]]
-) -> TableRow:
+def _parquet_row(place: str, values: dict[str, Any], images: Sequence[str], names: Mapping[str, list[str]]) -> TableRow:
     cells: dict[str, str] = {}
     lists: dict[str, list[str]] = {}
     found: dict[str, bytes] = {}
     for name, value in values.items():
-        if name in pictures:
+        if name in images:
             data = value.get("bytes") if isinstance(value, dict) else value
             if isinstance(data, bytes):
                 found[name] = data
@@ -196,7 +194,7 @@ def _parquet_row(
     unnamed = {
         name: number for name in names for number in _numbers(values[name]) if not 0 <= number < len(names[name])
     }
-    return TableRow(place, cells, lists, pictures=found, unnamed=unnamed)
+    return TableRow(place, cells, lists, images=found, unnamed=unnamed)
 
 
 def _numbers(value: Any) -> list[int]:
@@ -204,24 +202,24 @@ def _numbers(value: Any) -> list[int]:
     return [item for item in items if isinstance(item, int) and not isinstance(item, bool)]
 
 
-def refuse_pictures_as_text(row: TableRow, column: str, path: Path) -> None:
-    """Refuse a table whose column of images holds no names but pictures: base64, or lists of numbers.
+def refuse_images_as_text(row: TableRow, column: str, path: Path) -> None:
+    """Refuse a table whose column of images holds no names but images: base64, or lists of numbers.
 
     Raises:
         UserError: The row's cell is such.
     """
     text = row.cells.get(column, "")
     numbers = column in row.lists and bool(_NUMBERS.match(text))
-    base64 = text.startswith("data:image/") or (len(text) > _LONGEST_NAME and bool(_BASE64.match(text)))
+    base64 = text.startswith("data:image/") or (len(text) > _MAX_NAME and bool(_BASE64.match(text)))
     if numbers or base64:
         raise UserError(
-            f"the column {column} holds the pictures themselves as {'lists of numbers' if numbers else 'base64 text'}",
+            f"the column {column} holds the images themselves as {'lists of numbers' if numbers else 'base64 text'}",
             where=f"{path}, {row.place}",
             expected="names of image files, or a Parquet column of bytes (PNG or JPEG)",
             found=f"{text[:40]} ... ({len(text)} characters)",
-            hint="write each picture to a file and its name into the table",
+            hint="write each image to a file and its name into the table",
         )
-    if len(text) > _LONGEST_NAME:
+    if len(text) > _MAX_NAME:
         raise UserError(
             f"a cell of the column {column} is too long for the name of an image",
             where=f"{path}, {row.place}",
@@ -247,7 +245,7 @@ def _columns(names: Sequence[str], path: Path) -> list[str]:
     if not any(columns) or twice:
         found = f"{', '.join(twice)} twice" if twice else "nothing"
         raise UserError("the table has no usable head", where=path, expected="one name for each column", found=found)
-    if any(_PICTURE.search(name) for name in columns):
+    if any(_IMAGE.search(name) for name in columns):
         raise UserError(
             "the table has no head: its first line names an image",
             where=path,

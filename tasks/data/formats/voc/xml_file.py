@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 
-# Elements of an annotation that say nothing of what is in the picture
+# Elements of an annotation that say nothing of what is in the image
 _HEADS = frozenset({"folder", "filename", "path", "source", "owner", "size", "imagesize", "segmented", "private"})
 # Elements in which other dialects write labels
 _LABELLED = frozenset(

@@ -81,7 +81,7 @@ def find_names(
             files.append(found)
     if not files:
         raise UserError(
-            "nothing names the class indices, and their order differs between copies of one data set",
+            "nothing names the class indices, and their order differs between multiplicity of one data set",
             where=root,
             expected="a YAML such as data.yaml with names, or obj.names, or classes.txt with one name a line",
             found="; ".join([*(f"{name}: {fault}" for name, fault in broken.items()), *_nearly(entries)]) or None,

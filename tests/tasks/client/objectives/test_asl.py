@@ -121,4 +121,4 @@ def test_a_network_with_scenes_is_handed_the_targets_and_pays_for_its_scenes():
 
 def test_it_is_registered_and_asks_for_no_guides():
     module = load_objective("asl")
-    assert module.make is make and module.guides_needed(Settings()) == "none"
+    assert module.make is make and module.references_needed(Settings()) == "none"

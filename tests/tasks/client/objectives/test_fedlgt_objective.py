@@ -1,4 +1,4 @@
-"""Label-mask training (C-Tran) and FedLGT's guide against loops, on narrow networks (acceptance tests 2, 3, 8)."""
+"""Label-mask training (C-Tran) and FedLGT's reference against loops, on narrow networks (acceptance tests 2, 3, 8)."""
 
 import pytest
 import torch
@@ -6,10 +6,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
 from models.build import new_model
 from models.errors import UserError
-from models.registry import NETWORKS, Problem
+from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 from models.stochastic import use_generator
-from tasks.client.objectives import Guide, Scene
+from tasks.client.objectives import Reference, Scene
 from tasks.client.objectives.label_mask import fedlgt, label_mask_training
 from tasks.client.objectives.label_mask.label_states import draw_known_states
 from tasks.client.objectives.label_mask.shared import evaluating
@@ -26,14 +26,14 @@ def generator(seed=0):
 def network(seed, name="fedlgt"):
     settings = ModelSettings(name=name, backbone={"width": 0.125}, fmman={"layers": 1, "heads": 2, "dropout": 0.0})
     table, words = (normalize(torch.randn(n, 64, generator=generator(n))) for n in (CLASSES, 2))
-    problem = Problem(tuple(f"label {i}" for i in range(CLASSES)), 32, table, words)
+    problem = ModelSpec(tuple(f"label {i}" for i in range(CLASSES)), 32, table, words)
     model = new_model(settings, problem, generator(seed))
     use_generator(model, generator(seed))
     return model.eval()
 
 
-def guide(seed, name="fedlgt"):
-    return Guide(network(seed, name).requires_grad_(False))
+def reference(seed, name="fedlgt"):
+    return Reference(network(seed, name).requires_grad_(False))
 
 
 def data(batch=4):
@@ -41,8 +41,8 @@ def data(batch=4):
     return images, (torch.rand(batch, CLASSES, generator=generator(21)) < 0.5).to(torch.uint8)
 
 
-def step_of(module, model, guides=(), own=None, **settings):
-    return module.make(Scene(model, tuple(guides), own, module.Settings(**settings), generator(5), data()[1]))
+def step_of(module, model, references=(), own=None, **settings):
+    return module.make(Scene(model, tuple(references), own, module.Settings(**settings), generator(5), data()[1]))
 
 
 def restated(model, states):
@@ -55,7 +55,7 @@ def restated(model, states):
 
 
 def guided_states(entry, eps, images=None):
-    """What the guide leaves of the drawn states, image by image and label by label."""
+    """What the reference leaves of the drawn states, image by image and label by label."""
     states = draw_known_states(data()[1], generator(5), 0.75)
     p = torch.sigmoid(entry.model(data()[0]))
     for n in range(len(states) if images is None else images):
@@ -80,7 +80,7 @@ def test_label_mask_training_sums_the_unknown_labels(name, reduction, scale):
 
 @pytest.mark.parametrize("name", WITH_STATES)
 def test_a02_the_guide_masks_what_it_is_unsure_of(name):
-    model, entry = network(1, name), guide(6, name)
+    model, entry = network(1, name), reference(6, name)
     out = step_of(fedlgt, model, [entry], eps=0.05)(*data())
     states = guided_states(entry, 0.05)
     drawn = draw_known_states(data()[1], generator(5), 0.75)
@@ -91,22 +91,22 @@ def test_a02_the_guide_masks_what_it_is_unsure_of(name):
 
 
 def test_fedlgts_code_masks_the_first_image_of_a_batch_only():
-    model, entry = network(1), guide(3)
-    out = step_of(fedlgt, model, [entry], eps=0.2, guide_scope="first")(*data())
+    model, entry = network(1), reference(3)
+    out = step_of(fedlgt, model, [entry], eps=0.2, reference_scope="first")(*data())
     expected, count = restated(model, guided_states(entry, 0.2, images=1))
     assert out.total.item() == pytest.approx(expected.item(), rel=1e-5) and out.sums["classification"][1] == count
     assert count < step_of(fedlgt, model, [entry], eps=0.2)(*data()).sums["classification"][1]
 
 
 def test_the_guide_is_the_own_groups_prototype():
-    model, guides = network(1), [guide(2), guide(3)]
-    alone = [step_of(fedlgt, model, [entry], eps=0.05)(*data()).total for entry in guides]
-    chosen = [step_of(fedlgt, model, guides, own, eps=0.05)(*data()).total for own in (0, 1)]
+    model, references = network(1), [reference(2), reference(3)]
+    alone = [step_of(fedlgt, model, [entry], eps=0.05)(*data()).total for entry in references]
+    chosen = [step_of(fedlgt, model, references, own, eps=0.05)(*data()).total for own in (0, 1)]
     assert alone == chosen and alone[0] != alone[1]
 
 
 def test_a_guide_that_is_sure_of_everything_leaves_label_mask_training():
-    model, entry = network(1), guide(3)
+    model, entry = network(1), reference(3)
     entry.model.readout.bias.add_(20.0)
     assert step_of(fedlgt, model, [entry])(*data()).total == step_of(label_mask_training, model)(*data()).total
 
@@ -123,7 +123,7 @@ def test_a03_without_unknown_labels_the_loss_is_zero_and_gradients_are_finite(mo
 
 
 def test_a08_the_guide_stays_as_it_is_and_batchnorm_sees_each_batch_once():
-    model, entry = network(1).train(), guide(3)
+    model, entry = network(1).train(), reference(3)
     before = state_digest(entry.model.state_dict())
     step_of(fedlgt, model, [entry], eps=0.05)(*data()).total.backward()
     assert state_digest(entry.model.state_dict()) == before
@@ -134,7 +134,7 @@ def test_a08_the_guide_stays_as_it_is_and_batchnorm_sees_each_batch_once():
 def test_a_few_steps_lower_the_loss(name):
     model = network(1, name).train()
     optimiser, (images, targets) = torch.optim.Adam(model.parameters(), 3e-3), data(8)
-    step = step_of(fedlgt, model, [guide(1, name)], known_share=0.0)  # no known labels: the same task in every step
+    step = step_of(fedlgt, model, [reference(1, name)], known_share=0.0)  # no known labels: the same task in every step
     losses = []
     for _ in range(15):
         optimiser.zero_grad()
@@ -146,19 +146,19 @@ def test_a_few_steps_lower_the_loss(name):
 
 
 def test_networks_without_states_are_refused():
-    plain = new_model(ModelSettings(name="resnet18", backbone={"width": 0.125}), Problem(("a",), 32), generator())
+    plain = new_model(ModelSettings(name="resnet18", backbone={"width": 0.125}), ModelSpec(("a",), 32), generator())
     for module in (label_mask_training, fedlgt):
-        name = "fedlgt" if module is fedlgt else "lmt"
+        name = "fedlgt" if module is fedlgt else "label_mask_training"
         with pytest.raises(UserError, match=rf"objective {name} needs a network with label states(?s:.)*ctran"):
-            step_of(module, plain, [Guide(plain)])
+            step_of(module, plain, [Reference(plain)])
 
 
 def test_the_networks_name_their_losses():
-    assert [NETWORKS[name].objectives[0] for name in WITH_STATES] == ["fmman", "fedlgt", "lmt"]
-    assert all({"lmt", "fedlgt"} <= set(NETWORKS[name].objectives) for name in WITH_STATES)
+    assert [NETWORKS[name].objectives[0] for name in WITH_STATES] == ["fmman", "fedlgt", "label_mask_training"]
+    assert all({"label_mask_training", "fedlgt"} <= set(NETWORKS[name].objectives) for name in WITH_STATES)
     assert (
-        label_mask_training.guides_needed(label_mask_training.Settings()) == "none"
-        and fedlgt.guides_needed(fedlgt.Settings()) == "own"
+        label_mask_training.references_needed(label_mask_training.Settings()) == "none"
+        and fedlgt.references_needed(fedlgt.Settings()) == "own"
     )
 
 

@@ -144,17 +144,17 @@ def test_own_group_contrast_pulls_to_the_own_prototype():
     assert (own_group_contrast(moved, prototypes, 1, 0.5) < value).all()
 
 
-def anchored(k, copies, seed=0):
+def anchored(k, multiplicity, seed=0):
     sets = [[randn(2, 3, seed=seed + 10 * i), randn(4, seed=seed + 10 * i + 1)] for i in range(k)]
-    return sets, ParameterAnchors(sets, copies)
+    return sets, ParameterAnchors(sets, multiplicity)
 
 
 def test_a07_parameter_term_is_the_printed_sum():
     sets, anchors = anchored(3, [1, 2, 1])
     theta = [randn(2, 3, seed=99), randn(4, seed=98)]
     expected = sum(
-        copies * float((p - a).square().sum())
-        for copies, own in zip([1, 2, 1], sets, strict=True)
+        multiplicity * float((p - a).square().sum())
+        for multiplicity, own in zip([1, 2, 1], sets, strict=True)
         for p, a in zip(theta, own, strict=True)
     )
     assert anchors.distance(theta).item() == pytest.approx(expected, rel=1e-5)
@@ -169,14 +169,14 @@ def test_a07_parameter_term_is_zero_at_the_start_of_stage_1():
     assert all(t.grad.abs().max() < 1e-6 for t in theta)
 
 
-@pytest.mark.parametrize("copies", [[1, 1, 1], [3, 1, 2]])
-def test_a07_gradient_is_2k_times_the_way_to_the_mean_prototype(copies):
-    sets, anchors = anchored(3, copies)
+@pytest.mark.parametrize("multiplicity", [[1, 1, 1], [3, 1, 2]])
+def test_a07_gradient_is_2k_times_the_way_to_the_mean_prototype(multiplicity):
+    sets, anchors = anchored(3, multiplicity)
     theta = [randn(2, 3, seed=99).requires_grad_(), randn(4, seed=98).requires_grad_()]
     anchors.distance(theta).backward()
-    k = sum(copies)
+    k = sum(multiplicity)
     for position, t in enumerate(theta):
-        mean = sum(c * own[position] for c, own in zip(copies, sets, strict=True)) / k
+        mean = sum(c * own[position] for c, own in zip(multiplicity, sets, strict=True)) / k
         assert torch.allclose(t.grad, 2 * k * (t.detach() - mean), rtol=1e-5, atol=1e-6)
 
 

@@ -8,11 +8,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similar
 
 from models.build import new_model
 from models.errors import UserError
-from models.registry import Problem
+from models.registry import ModelSpec
 from models.settings import ModelSettings
 from models.stochastic import use_generator
-from tasks.client.objectives import Guide, Scene, load_objective
-from tasks.client.objectives.label_mask.fmman import Settings, guides_needed, make
+from tasks.client.objectives import Reference, Scene, load_objective
+from tasks.client.objectives.label_mask.fmman import Settings, make, references_needed
 from tasks.client.objectives.label_mask.fmman_losses import mean_pair_cosine
 from tasks.client.objectives.label_mask.label_states import draw_known_states, mask_uncertain, related_labels
 
@@ -27,13 +27,13 @@ def network(seed, name="fmman", **options):
     options = {"layers": 1, "heads": 2, "dropout": 0.0} | options
     settings = ModelSettings(name=name, backbone={"width": 0.125}, fmman=options)
     table = normalize(torch.randn(CLASSES, 64, generator=generator(7)))
-    model = new_model(settings, Problem(tuple(f"label {i}" for i in range(CLASSES)), 64, table), generator(seed))
+    model = new_model(settings, ModelSpec(tuple(f"label {i}" for i in range(CLASSES)), 64, table), generator(seed))
     use_generator(model, generator(seed))
     return model
 
 
-def guide(seed, copies=1):
-    return Guide(network(seed).eval().requires_grad_(False), copies)
+def reference(seed, multiplicity=1):
+    return Reference(network(seed).eval().requires_grad_(False), multiplicity)
 
 
 def data(batch=3):
@@ -41,8 +41,8 @@ def data(batch=3):
     return images, (torch.rand(batch, CLASSES, generator=generator(21)) < 0.5).to(torch.uint8)
 
 
-def scene(model, guides=(), own=None, **settings):
-    return Scene(model, tuple(guides), own, Settings(**settings), generator(5), data()[1])
+def scene(model, references=(), own=None, **settings):
+    return Scene(model, tuple(references), own, Settings(**settings), generator(5), data()[1])
 
 
 def gradients(model, loss):
@@ -51,7 +51,7 @@ def gradients(model, loss):
     return {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
 
 
-def restated(model, guides, settings, own=None):
+def restated(model, references, settings, own=None):
     """Specification 1.10 with loops, for a model in eval mode (no noise): the total loss of ``data()``."""
     images, targets = data()
     related = related_labels(model.label_table, targets, settings.corr_rule, settings.corr_k, settings.corr_rho)
@@ -59,11 +59,11 @@ def restated(model, guides, settings, own=None):
     base = draw_known_states(targets, generator(5), settings.known_share)
     tokens = model.encode_image(images)
     masks, features_z, parameters = [], [], []
-    for entry in guides:
+    for entry in references:
         theirs = entry.model.encode_image(images)
         p = torch.sigmoid(entry.model.head(theirs, entry.model.unknown(3)).logits)
         states = mask_uncertain(base, p, related, *band)
-        for _ in range(entry.copies):
+        for _ in range(entry.multiplicity):
             masks.append(states)
             features_z.append(entry.model.head(theirs, states).z)
             parameters.append(dict(entry.model.named_parameters()))
@@ -111,9 +111,9 @@ def restated(model, guides, settings, own=None):
 )
 def test_the_whole_step_against_a_loop(options, own):
     settings = Settings(**{"eps": 0.1, "lambda_contrast": 0.3, "lambda_prox": 0.02, "corr_k": 1} | options)
-    model, guides = network(1).eval(), [guide(2), guide(3)]
-    step = make(Scene(model, tuple(guides), own, settings, generator(5), data()[1]))
-    got, expected = step(*data()).total, restated(model, guides, settings, own)
+    model, references = network(1).eval(), [reference(2), reference(3)]
+    step = make(Scene(model, tuple(references), own, settings, generator(5), data()[1]))
+    got, expected = step(*data()).total, restated(model, references, settings, own)
     assert got.item() == pytest.approx(expected.item(), rel=1e-5)
     ours, theirs = gradients(model, got), gradients(model, expected)
     assert ours.keys() == theirs.keys()
@@ -124,8 +124,8 @@ def test_the_whole_step_against_a_loop(options, own):
 def test_equal_copies_count_as_that_many_guides():
     settings = {"eps": 0.1, "lambda_contrast": 0.3, "lambda_prox": 0.02}
     model = network(1).eval()
-    once = make(scene(model, [guide(2, copies=3)], **settings))(*data())
-    thrice = make(scene(model, [guide(2)] * 3, **settings))(*data())
+    once = make(scene(model, [reference(2, multiplicity=3)], **settings))(*data())
+    thrice = make(scene(model, [reference(2)] * 3, **settings))(*data())
     assert once.total.item() == pytest.approx(thrice.total.item(), rel=1e-6)
     for term, (total, weight) in once.sums.items():
         assert float(total) == pytest.approx(float(thrice.sums[term][0]), rel=1e-5)
@@ -142,8 +142,8 @@ def test_without_guides_there_is_one_mask_and_no_eq11():
 
 @pytest.mark.parametrize(("sources", "count"), [("all", 5), ("local", 1), ("global", 4)])
 def test_mask_sources(sources, count):
-    guides = [guide(2), guide(3, copies=3)]
-    out = make(scene(network(1).eval(), guides, mask_sources=sources))(*data())
+    references = [reference(2), reference(3, multiplicity=3)]
+    out = make(scene(network(1).eval(), references, mask_sources=sources))(*data())
     assert out.sums["autoencoder"][1] == 3 * count
     assert out.sums["contrast"][1] == 3
 
@@ -160,7 +160,7 @@ def test_a03_no_unknown_label_gives_zero_loss_and_finite_gradients():
 def test_a06_equal_prototypes_leave_the_gradient_alone():
     model = network(1).eval()
     with_contrast, without = (
-        make(scene(model, [guide(2, copies=3)], lambda_contrast=weight, prox="off"))(*data()).total
+        make(scene(model, [reference(2, multiplicity=3)], lambda_contrast=weight, prox="off"))(*data()).total
         for weight in (1.0, 0.0)
     )
     assert (with_contrast - without).item() == pytest.approx(3 * math.log(3), rel=1e-5)
@@ -169,26 +169,26 @@ def test_a06_equal_prototypes_leave_the_gradient_alone():
 
 
 def test_a06_one_prototype_has_no_contrast():
-    out = make(scene(network(1).eval(), [guide(2)], lambda_contrast=1.0))(*data())
+    out = make(scene(network(1).eval(), [reference(2)], lambda_contrast=1.0))(*data())
     assert float(out.sums["contrast"][0]) == 0.0
 
 
 def test_a07_parameter_term_is_zero_at_the_start_of_stage_1():
-    out = make(scene(network(1).eval(), [guide(1, copies=3)]))(*data())
+    out = make(scene(network(1).eval(), [reference(1, multiplicity=3)]))(*data())
     assert float(out.sums["distance"][0]) == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("own", [None, 0])
 def test_a07_own_group_counts_the_own_prototype_once_though_it_has_copies(own):
-    """Specification 1.8: ``own_group`` keeps only the own prototype; K equal copies must not make it K times."""
-    single = make(scene(network(1).eval(), [guide(2)], own, prox="own_group"))(*data())
-    copies = make(scene(network(1).eval(), [guide(2, copies=3)], own, prox="own_group"))(*data())
-    assert float(copies.sums["distance"][0]) == pytest.approx(float(single.sums["distance"][0]), rel=1e-6)
+    """Specification 1.8: ``own_group`` keeps only the own prototype; K equal multiplicity must not make it K times."""
+    single = make(scene(network(1).eval(), [reference(2)], own, prox="own_group"))(*data())
+    multiplicity = make(scene(network(1).eval(), [reference(2, multiplicity=3)], own, prox="own_group"))(*data())
+    assert float(multiplicity.sums["distance"][0]) == pytest.approx(float(single.sums["distance"][0]), rel=1e-6)
 
 
 def test_the_features_are_z_under_the_last_mask_with_gradient():
     model, settings = network(1).eval(), Settings(eps=0.1)
-    out = make(scene(model, [guide(2)], eps=0.1))(*data())
+    out = make(scene(model, [reference(2)], eps=0.1))(*data())
     images, targets = data()
     base, tokens = draw_known_states(targets, generator(5), 0.75), model.encode_image(images)
     p = torch.sigmoid(model.head(tokens, model.unknown(3)).logits)
@@ -203,15 +203,15 @@ def test_the_features_are_z_under_the_last_mask_with_gradient():
 
 
 def test_a08_prototypes_stay_as_they_are():
-    model, guides = network(1).train(), [guide(2), guide(3, copies=2)]
-    before = [{name: value.clone() for name, value in g.model.state_dict().items()} for g in guides]
-    step = make(scene(model, guides, lambda_contrast=1.0, lambda_prox=1.0))
+    model, references = network(1).train(), [reference(2), reference(3, multiplicity=2)]
+    before = [{name: value.clone() for name, value in g.model.state_dict().items()} for g in references]
+    step = make(scene(model, references, lambda_contrast=1.0, lambda_prox=1.0))
     optimiser = torch.optim.SGD(model.parameters(), 0.1)
     for _ in range(2):
         optimiser.zero_grad()
         step(*data()).total.backward()
         optimiser.step()
-    for entry, old in zip(guides, before, strict=True):
+    for entry, old in zip(references, before, strict=True):
         assert not any(module.training for module in entry.model.modules())
         assert all(value.grad is None for value in entry.model.parameters())
         assert all(torch.equal(value, old[name]) for name, value in entry.model.state_dict().items())
@@ -219,7 +219,7 @@ def test_a08_prototypes_stay_as_they_are():
 
 def test_batchnorm_sees_each_batch_once():
     model = network(1).train()
-    make(scene(model, [guide(2)]))(*data())
+    make(scene(model, [reference(2)]))(*data())
     assert {int(v) for n, v in model.state_dict().items() if n.endswith("num_batches_tracked")} == {1}
 
 
@@ -227,7 +227,7 @@ def test_paper_sum_is_a_sum_over_images_masks_labels_and_pairs():
     model, weights = network(1).eval(), {"prox": "off", "lambda_contrast": 0.2}
     for option, scale in (({"w_rec": 0, "w_con": 1}, CLASSES**2), ({"w_rec": 1, "w_con": 0}, CLASSES)):
         mean, plain = (
-            make(scene(model, [guide(2)], loss_reduction=reduction, **weights, **option))(*data())
+            make(scene(model, [reference(2)], loss_reduction=reduction, **weights, **option))(*data())
             for reduction in ("mean", "paper_sum")
         )
         parts = [float(mean.sums[t][0]) for t in ("classification", "autoencoder", "contrast")]
@@ -249,7 +249,7 @@ def test_paper_sum_is_a_sum_over_images_masks_labels_and_pairs():
     ],
 )
 def test_which_guides_are_needed(options, needed):
-    assert guides_needed(Settings(**options)) == needed
+    assert references_needed(Settings(**options)) == needed
 
 
 def test_another_network_is_refused():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity
 
-from tasks.client.objectives import Guide
+from tasks.client.objectives import Reference
 from tasks.client.objectives.label_mask.fmman import make
 from tasks.client.objectives.label_mask.fmman_losses import consistency_error, reconstruction_error
 from tests.tasks.client.objectives.test_fmman_objective import (
@@ -12,8 +12,8 @@ from tests.tasks.client.objectives.test_fmman_objective import (
     data,
     generator,
     gradients,
-    guide,
     network,
+    reference,
     scene,
 )
 
@@ -24,7 +24,7 @@ def bare(seed):
 
 def test_the_loss_is_that_of_all_labels_in_one_pass():
     model, (images, targets) = bare(1), data()
-    step = make(scene(model, [Guide(bare(2)), Guide(bare(3))], lambda_contrast=0.3, lambda_prox=0.0))
+    step = make(scene(model, [Reference(bare(2)), Reference(bare(3))], lambda_contrast=0.3, lambda_prox=0.0))
     got = step(images, targets)
     out = model.head(model.encode_image(images), torch.zeros(3, CLASSES, dtype=torch.int64))
     expected = binary_cross_entropy_with_logits(out.logits, targets.float(), reduction="sum") / 3
@@ -41,12 +41,12 @@ def test_the_loss_is_that_of_all_labels_in_one_pass():
 
 @pytest.mark.parametrize("settings", [{"state_init": "random01"}, {"eps": 0.4}, {"mask_sources": "global"}])
 def test_nothing_about_states_matters(settings):
-    plain, other = (make(scene(bare(1), [Guide(bare(2))], **s))(*data()).total for s in ({}, settings))
+    plain, other = (make(scene(bare(1), [Reference(bare(2))], **s))(*data()).total for s in ({}, settings))
     assert torch.equal(plain, other)
 
 
 def test_with_states_they_do():
-    plain, other = (make(scene(network(1).eval(), [guide(2)], **s))(*data()).total for s in ({}, {"eps": 0.4}))
+    plain, other = (make(scene(network(1).eval(), [reference(2)], **s))(*data()).total for s in ({}, {"eps": 0.4}))
     assert not torch.equal(plain, other)
 
 

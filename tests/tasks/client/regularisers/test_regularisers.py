@@ -7,7 +7,15 @@ import torch
 from torch import nn
 
 from tasks.client.objectives import Loss
-from tasks.client.regularisers import TERMS, Term, TermScene, TermSpec, fedhybrid, fedprox, load_term
+from tasks.client.regularisers import (
+    REGULARISERS,
+    Regulariser,
+    RegulariserContext,
+    RegulariserSpec,
+    fedhybrid,
+    fedprox,
+    load_regulariser,
+)
 from tasks.client.train import TrainJob, train_client
 
 PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
@@ -26,13 +34,13 @@ class Tiny(nn.Module):
 
 
 def scene(model, values, state=None):
-    return TermScene(model, (), values, state or {}, {}, SimpleNamespace())
+    return RegulariserContext(model, (), values, state or {}, {}, SimpleNamespace())
 
 
 def moved(name, values, state=None):
     """A term made at a = (1, 2), b = 3 whose model has then gone to a = (2, 0), b = 4; everything else moved too."""
     model = Tiny()
-    term = load_term(name).make(scene(model, values, state))
+    term = load_regulariser(name).make(scene(model, values, state))
     with torch.no_grad():
         model.a.copy_(torch.tensor([2.0, 0.0]))
         model.b.fill_(4.0)
@@ -64,7 +72,7 @@ def test_the_anchor_stays_where_training_began():
 def test_without_weight_the_loss_is_the_same_object():
     loss = Loss(torch.tensor(1.0))
     term = fedprox.make(scene(Tiny(), {"mu": 0.0}))
-    assert type(term) is Term and term.change(loss, None) is loss and term.finish(1) == {}
+    assert type(term) is Regulariser and term.change(loss, None) is loss and term.finish(1) == {}
 
 
 def test_the_dual_term_by_hand():
@@ -95,9 +103,12 @@ def test_at_the_local_minimum_the_dual_is_the_gradient():
 
 
 def test_every_term_says_whether_it_needs_the_global_model():
-    need = {name: load_term(name).needs_guide(VALUES.get(name, {"mu": 1.0, "temperature": 0.5})) for name in TERMS}
+    need = {
+        name: load_regulariser(name).needs_guide(VALUES.get(name, {"mu": 1.0, "temperature": 0.5}))
+        for name in REGULARISERS
+    }
     assert {name: need[name] for name in ("prox", "dual", "moon")} == {"prox": False, "dual": False, "moon": True}
-    assert all(load_term(name).TITLE for name in TERMS)
+    assert all(load_regulariser(name).TITLE for name in REGULARISERS)
 
 
 @pytest.mark.parametrize("name", ["prox", "dual"])
@@ -107,7 +118,7 @@ def test_in_the_loop_a_heavy_term_holds_the_model_at_its_start(make_run, tiny_da
     store, begin = context.open_store(), context.open_store().get_state(start)
 
     def distance(mu):
-        spec = TermSpec(name, VALUES[name] | {"mu": mu, "scale": 1.0})
+        spec = RegulariserSpec(name, VALUES[name] | {"mu": mu, "scale": 1.0})
         update = train_client(context, TrainJob(tiny_data.ids[0], 1, 1, start, term=spec))
         state = store.get_state(update.model)
         return sum((state[k] - begin[k]).square().sum() for k in begin if "running" not in k and "num" not in k)
@@ -118,7 +129,7 @@ def test_in_the_loop_a_heavy_term_holds_the_model_at_its_start(make_run, tiny_da
 def test_duals_travel_nowhere_and_come_back_to_their_client(make_run, tiny_data):
     context, start = make_run(objective="bce", network=PLAIN, bn_policy="local")
     store, client = context.open_store(), tiny_data.ids[0]
-    spec = TermSpec("dual", {"mu": 0.1, "scale": 1.0})
+    spec = RegulariserSpec("dual", {"mu": 0.1, "scale": 1.0})
     first = train_client(context, TrainJob(client, 1, 1, start, term=spec))
     sent, kept, begin = store.get_state(first.model), store.get_state(first.state), store.get_state(start)
     assert sent.keys() == begin.keys()

@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 @pytest.mark.integration
 def test_workers_end_with_a_killed_parent(tmp_path):
-    """They waited for pictures for ever."""
+    """They waited for images for ever."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}

@@ -7,7 +7,7 @@ import pytest
 from models.errors import UserError
 from tasks.data.formats.coco.reader import recognise
 from tests.support.format_rows import classes_of, raw_rows, reasons, rows_of
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 
 CATEGORIES = [{"id": 90, "name": "rust"}, {"id": 3, "name": "crack "}, {"id": 17, "name": "oil"}]
 
@@ -31,7 +31,7 @@ def dump(path, content, encoding="utf-8"):
 
 def draw(root, *names):
     for number, name in enumerate(names):
-        put(root / name, encoded(picture(number)))
+        put(root / name, encoded(make_image(number)))
 
 
 def test_labels_and_what_is_left_over(tmp_path):
@@ -108,7 +108,7 @@ def test_original_layout_splits_and_other_tasks(tmp_path):
 
 def test_one_folder_for_each_split(tmp_path):
     for number, split in enumerate(("train", "valid")):
-        put(tmp_path / split / "a.png", encoded(picture(number)))
+        put(tmp_path / split / "a.png", encoded(make_image(number)))
         dump(tmp_path / split / "_annotations.coco.json", coco({0: "a.png"}, [(0, 3 if number else 17)]))
     rows = rows_of("coco", tmp_path)
     assert (rows["train/a.png"].labels, rows["train/a.png"].split) == (["oil"], "train")

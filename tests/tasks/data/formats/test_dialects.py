@@ -10,7 +10,7 @@ from tasks.data.formats.voc.xml_file import parse_annotation
 from tasks.data.formats.yolo.reader import parse_labels
 from tasks.data.ingest.audit import guess_format
 from tests.support.format_rows import rows_of
-from tests.support.voc_trees import encoded, picture, put, voc_xml
+from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
 
 def xml(*objects, head="<filename>a.png</filename>", root="annotation"):
@@ -36,7 +36,7 @@ def test_what_labelme_erased_does_not_count(tmp_path):
     erased = item("oil", deleted=1, verified=0, occluded="no", polygon=polygon)
     assert labels(item("crack", deleted=0, verified=0), erased) == ("crack",)
     assert labels(erased) == ()  # somebody looked and took it out: a negative
-    put(tmp_path / "a.png", encoded(picture(0)))
+    put(tmp_path / "a.png", encoded(make_image(0)))
     put(tmp_path / "a.xml", xml(item("crack"), erased))
     rows = rows_of("voc", tmp_path)
     assert rows["a.png"].labels == ["crack"]
@@ -110,7 +110,7 @@ def test_xml_of_another_kind(data, says):
 
 def test_xml_for_many_images_beside_images_is_named(tmp_path):
     for number in range(3):
-        put(tmp_path / f"images/{number}.png", encoded(picture(number)))
+        put(tmp_path / f"images/{number}.png", encoded(make_image(number)))
     put(tmp_path / "annotations.xml", b'<annotations><image name="0.png"><box label="oil"/></image></annotations>')
     why = guess_format(tmp_path)
     assert why[0] == "images" and "annotations.xml is an XML of CVAT" in why[1]
@@ -141,7 +141,7 @@ ALL_IMAGES = {
 @pytest.mark.parametrize("tool", PER_IMAGE)
 def test_json_for_each_image_is_refused_by_name(tmp_path, tool):
     for number, folder in enumerate(("line a", "line b", "line b")):  # no classes, though they look so
-        put(tmp_path / folder / f"{number}.png", encoded(picture(number)))
+        put(tmp_path / folder / f"{number}.png", encoded(make_image(number)))
         put(tmp_path / folder / f"{number}.json", json.dumps(PER_IMAGE[tool]).encode())
     with pytest.raises(UserError, match=tool) as caught:
         guess_format(tmp_path)
@@ -152,7 +152,7 @@ def test_json_for_each_image_is_refused_by_name(tmp_path, tool):
 
 @pytest.mark.parametrize("tool", ALL_IMAGES)
 def test_json_for_all_images_is_named(tmp_path, tool):
-    put(tmp_path / "a.png", encoded(picture(0)))
+    put(tmp_path / "a.png", encoded(make_image(0)))
     put(tmp_path / "export.json", json.dumps(ALL_IMAGES[tool]).encode())
     name, why = guess_format(tmp_path)
     assert name == "images" and "export.json is " in why and tool in why
@@ -173,7 +173,7 @@ def test_json_for_all_images_is_named(tmp_path, tool):
     ],
 )
 def test_other_files_for_all_images_are_named(tmp_path, name, text, tool):
-    put(tmp_path / "a.png", encoded(picture(0)))
+    put(tmp_path / "a.png", encoded(make_image(0)))
     put(tmp_path / name, text.encode())
     assert tool in guess_format(tmp_path)[1]
 
@@ -189,7 +189,7 @@ def test_other_files_for_all_images_are_named(tmp_path, name, text, tool):
 def test_label_text_of_another_set(tmp_path, line, tool):
     with pytest.raises(AnnotationError, match=tool):
         parse_labels(f"{line}\n".encode(), {0: "crack"})
-    put(tmp_path / "a.png", encoded(picture(0)))
+    put(tmp_path / "a.png", encoded(make_image(0)))
     put(tmp_path / "a.txt", line.encode())
     with pytest.raises(UserError, match=tool):
         if guess_format(tmp_path)[0] == "yolo":  # its lines begin with numbers, too
@@ -199,7 +199,7 @@ def test_label_text_of_another_set(tmp_path, line, tool):
 
 def test_class_folders_with_another_json_somewhere_stay_class_folders(tmp_path):
     for number, label in enumerate(("oil", "crack")):
-        put(tmp_path / label / "a.png", encoded(picture(number)))
+        put(tmp_path / label / "a.png", encoded(make_image(number)))
     put(tmp_path / "package.json", b'{"name": "x"}')
     assert guess_format(tmp_path) == ("folder", "2 folders of images, taken for classes: crack, oil")
     put(tmp_path / "old.json", json.dumps(ALL_IMAGES["CreateML"]).encode())

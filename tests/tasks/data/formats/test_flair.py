@@ -10,7 +10,7 @@ from models.errors import UserError
 from tasks.data.formats.flair.reader import recognise
 from tasks.data.source.decode import DecodeError, Limits
 from tests.support.format_rows import raw_rows, reasons, rows_of
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 
 
 def record(image, user, labels, partition="train", fine=("rose",)):
@@ -22,7 +22,7 @@ def record(image, user, labels, partition="train", fine=("rose",)):
 def listed(root, records, images):
     put(root / "labels_and_metadata.json", json.dumps(records).encode())
     for number, image in enumerate(images):
-        put(root / f"small_images/{image}.jpg", encoded(picture(number), "JPEG"))
+        put(root / f"small_images/{image}.jpg", encoded(make_image(number), "JPEG"))
 
 
 def test_json_with_images(tmp_path):
@@ -85,8 +85,8 @@ def test_entries_that_are_odd_cost_their_own_image_only(tmp_path):
 
 def test_small_images_are_read_where_the_raw_ones_lie_beside_them(tmp_path):
     listed(tmp_path, [record("1", "u", ["plant"]), record("2", "u", ["food"])], "1")
-    put(tmp_path / "raw_images/1.jpg", encoded(picture(8, 90, 80), "JPEG"))
-    put(tmp_path / "raw_images/2.jpg", encoded(picture(9, 90, 80), "JPEG"))
+    put(tmp_path / "raw_images/1.jpg", encoded(make_image(8, 90, 80), "JPEG"))
+    put(tmp_path / "raw_images/2.jpg", encoded(make_image(9, 90, 80), "JPEG"))
     put(tmp_path / "copy.h5", b"\x89HDF\r\n\x1a\n of the same images")
     rows = rows_of("flair", tmp_path)
     assert {path: row.reason for path, row in rows.items() if row.reason} == {
@@ -129,9 +129,9 @@ def test_hdf5_with_a_group_per_partition_and_user(tmp_path):
     assert "lacks fine_grained_labels" in fine[names[0]].detail
 
 
-def test_hdf5_with_examples_and_encoded_pictures(tmp_path):
+def test_hdf5_with_examples_and_encoded_images(tmp_path):
     file = tmp_path / "flair_val.h5"
-    stored = np.array([np.frombuffer(encoded(picture(5), "JPEG"), np.uint8)], dtype=object)
+    stored = np.array([np.frombuffer(encoded(make_image(5), "JPEG"), np.uint8)], dtype=object)
     with h5py.File(file, "w") as made:
         group = made.create_group("examples/u9")
         group.create_dataset("image", (1,), dtype=h5py.vlen_dtype(np.uint8))[0] = stored[0]
@@ -226,12 +226,12 @@ def test_hdf5_that_is_damaged_or_changed_after_it_was_read(tmp_path):
     path = tmp_path / "f.h5"
     write_hdf5(path, "train/u1", pixels(2), ["plant", "food"])
     samples = list(raw_rows("flair", path))
-    assert samples[1].picture.load(Limits()).width == 24
-    stamp = samples[1].picture.stamp()
+    assert samples[1].image.load(Limits()).width == 24
+    stamp = samples[1].image.stamp()
     path.write_bytes(path.read_bytes()[:-900])
-    assert samples[1].picture.stamp() != stamp
+    assert samples[1].image.stamp() != stamp
     with pytest.raises(DecodeError, match="truncated"):
-        samples[1].picture.load(Limits())
+        samples[1].image.load(Limits())
 
 
 def test_only_hdf5_with_images_is_recognised(tmp_path):

@@ -7,12 +7,12 @@ import pytest
 from models.errors import UserError
 from tasks.data.formats.folder import recognise
 from tests.support.format_rows import classes_of, raw_rows, reasons, rows_of, unpacked
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 
 
 def fill(root, *names):
     for number, name in enumerate(names):
-        put(root / name, encoded(picture(number)))
+        put(root / name, encoded(make_image(number)))
 
 
 def seen(rows):
@@ -94,9 +94,9 @@ def test_one_folder_around_all(tmp_path):
     assert {label for row in rows_of("folder", tmp_path, level=1).values() for label in row.labels} == {"photos"}
 
 
-def test_same_picture_in_two_classes(tmp_path):
+def test_same_image_in_two_classes(tmp_path):
     fill(tmp_path, "cat/1.png")
-    put(tmp_path / "dog/1.png", encoded(picture(0)))
+    put(tmp_path / "dog/1.png", encoded(make_image(0)))
     assert {row.reason for row in rows_of("folder", tmp_path).values()} == {"duplicate_conflict"}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tasks.data.ingest.audit import guess_format
 from tests.support.format_rows import rows_of
-from tests.support.voc_trees import encoded, picture, put, voc_xml
+from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
 BOX = b" .5 .5 .2 .2\n"
 SUFFIX = {"voc": ".xml", "yolo": ".txt"}
@@ -17,7 +17,7 @@ def note(source, label="crack"):
 def rows(root, source, images, notes, **own):
     """Images by name; annotations by name without the suffix and with their label."""
     for number, name in enumerate(images):
-        put(root / name, encoded(picture(number), "BMP" if name.lower().endswith("bmp") else "PNG"))
+        put(root / name, encoded(make_image(number), "BMP" if name.lower().endswith("bmp") else "PNG"))
     for name, label in notes.items():
         put(root / f"{name}{SUFFIX[source]}", note(source, label))
     if source == "yolo":

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.data.source.rules import NameRule, namer
 from tests.support.format_rows import rows_of
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 from tests.tasks.data.formats.test_coco import coco, dump
 
 READERS = ("coco", "table")
@@ -23,7 +23,7 @@ def write(root, reader, listed):
 
 def rows(root, reader, files, listed, missing=()):
     for number, name in enumerate(files):
-        put(root / name, encoded(picture(number)))
+        put(root / name, encoded(make_image(number)))
     write(root, reader, listed)
     return rows_of(reader, root, missing=missing)
 
@@ -98,7 +98,7 @@ def test_sharp_s_is_not_taken_for_two(tmp_path):
 
 
 def test_split_lists_of_yolo(tmp_path):
-    put(tmp_path / "images/A.png", encoded(picture(0)))
+    put(tmp_path / "images/A.png", encoded(make_image(0)))
     put(tmp_path / "labels/A.txt", b"0 .5 .5 .2 .2")
     put(tmp_path / "data.yaml", b"names: [crack]")
     put(tmp_path / "test.txt", b"IMAGES\\a.PNG\n")
@@ -107,7 +107,7 @@ def test_split_lists_of_yolo(tmp_path):
 
 def test_ids_of_flair(tmp_path):
     for number, name in enumerate(("AB12.jpg", "c.png", "C.png")):
-        put(tmp_path / name, encoded(picture(number)))
+        put(tmp_path / name, encoded(make_image(number)))
     entries = [{"image_id": name, "user_id": "u", "labels": ["oil"], "partition": "train"} for name in ("ab12", "c%2e")]
     put(tmp_path / "labels_and_metadata.json", json.dumps(entries).encode())
     found = rows_of("flair", tmp_path, missing=["c%2e"])

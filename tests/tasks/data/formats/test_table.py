@@ -7,12 +7,12 @@ import pytest
 from models.errors import UserError
 from tasks.data.formats.table.reader import recognise
 from tests.support.format_rows import classes_of, reasons, rows_of, unpacked
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 
 
 def images(root, *names):
     for number, name in enumerate(names):
-        put(root / name, encoded(picture(number)))
+        put(root / name, encoded(make_image(number)))
 
 
 @pytest.mark.parametrize(

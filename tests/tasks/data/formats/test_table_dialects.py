@@ -1,4 +1,4 @@
-"""Tables as programs write them: lists in cells, marks in columns, boxes in rows, pictures in cells, bare stems."""
+"""Tables as programs write them: lists in cells, marks in columns, boxes in rows, images in cells, bare stems."""
 
 import json
 import re
@@ -14,12 +14,12 @@ from tasks.data.formats.table.label_cells import read_cell
 from tasks.data.ingest.audit import guess_format
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tests.support.format_rows import classes_of, reasons, rows_of
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 
 
 def table(root, text, *names):
     for number, name in enumerate(names or ("a.png", "b.png", "c.png")):
-        put(root / name, encoded(picture(number)))
+        put(root / name, encoded(make_image(number)))
     put(root / "t.csv", text.encode())
     return root
 
@@ -212,8 +212,8 @@ def test_images_that_no_list_names(tmp_path):
 
 
 def hub_table(path, rows, names=("rust", "oil"), **columns):
-    pictures = [{"bytes": data, "path": name} for name, data in rows]
-    columns = {"image": pictures, **columns}
+    images = [{"bytes": data, "path": name} for name, data in rows]
+    columns = {"image": images, **columns}
     features = {"label": {"names": list(names), "_type": "ClassLabel"}, "image": {"_type": "Image"}}
     made = pa.table(columns)
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
@@ -221,8 +221,8 @@ def hub_table(path, rows, names=("rust", "oil"), **columns):
     pq.write_table(made.replace_schema_metadata(metadata), path, row_group_size=2)
 
 
-def test_pictures_in_the_cells_of_a_parquet_file(tmp_path):
-    some = [(f"{n}.png", encoded(picture(n))) for n in range(5)]
+def test_images_in_the_cells_of_a_parquet_file(tmp_path):
+    some = [(f"{n}.png", encoded(make_image(n))) for n in range(5)]
     hub_table(
         tmp_path / "data/train-00000-of-00001.parquet",
         [*some[:4], ("bad.png", b"\x00\x1b[31m")],

@@ -12,7 +12,7 @@ from tasks.data.formats.files.annotation import AnnotationError
 from tasks.data.formats.voc.xml_file import parse_annotation
 from tasks.data.ingest.reading import collect, open_source
 from tasks.data.ingest.settings import IngestSettings
-from tests.support.voc_trees import add, encoded, picture, put, voc_xml
+from tests.support.voc_trees import add, encoded, make_image, put, voc_xml
 
 ENTITIES = (
     b'<!DOCTYPE a [<!ENTITY x "y"><!ENTITY z "&x;&x;">]><annotation><object><name>&z;</name></object></annotation>'
@@ -81,7 +81,7 @@ def test_annotations_that_are_odd_but_right():
     "box", [(-1, 0, 5, 5), (5, 5, 5, 9), (9, 1, 3, 5), (0, 0, 41, 5), ("", 0, 5, 5), ("x", 0, 5, 5)]
 )
 def test_odd_boxes_keep_the_label(tmp_path, box):
-    put(tmp_path / "a.png", encoded(picture(0)))
+    put(tmp_path / "a.png", encoded(make_image(0)))
     put(tmp_path / "a.xml", voc_xml(["crack"], box=box))
     rows = rows_of(tmp_path)
     assert (rows["a.xml"].status, rows["a.xml"].reason) == ("fixed", "odd_box")
@@ -90,19 +90,19 @@ def test_odd_boxes_keep_the_label(tmp_path, box):
 
 def test_pairs_and_what_is_left_over(tmp_path):
     add(tmp_path, "good", ["crack"], 0)
-    put(tmp_path / "JPEGImages/UPPER.JPG", encoded(picture(1), "JPEG"))
+    put(tmp_path / "JPEGImages/UPPER.JPG", encoded(make_image(1), "JPEG"))
     put(tmp_path / "Annotations/UPPER.XML", voc_xml(["oil"]))
-    put(tmp_path / "pictures/far.png", encoded(picture(2)))
+    put(tmp_path / "images/far.png", encoded(make_image(2)))
     put(tmp_path / "marks/deep/far.xml", voc_xml(["rust"]))
-    put(tmp_path / "JPEGImages/lonely.png", encoded(picture(3)))
+    put(tmp_path / "JPEGImages/lonely.png", encoded(make_image(3)))
     put(tmp_path / "Annotations/orphan.xml", voc_xml(["oil"]))
     for suffix in ("png", "bmp"):
-        put(tmp_path / f"JPEGImages/twice.{suffix}", encoded(picture(4), suffix.upper()))
+        put(tmp_path / f"JPEGImages/twice.{suffix}", encoded(make_image(4), suffix.upper()))
     put(tmp_path / "Annotations/twice.xml", voc_xml(["oil"]))
     put(tmp_path / "JPEGImages/._good.png", b"\0")
     put(tmp_path / "JPEGImages/Thumbs.db", b"\0")
     put(tmp_path / "notes.txt", b"hello")
-    put(tmp_path / "JPEGImages/marked.png", encoded(picture(5)))
+    put(tmp_path / "JPEGImages/marked.png", encoded(make_image(5)))
     put(tmp_path / "Annotations/marked.xml", ENTITIES)
     found = {path: (row.status, row.reason) for path, row in rows_of(tmp_path).items()}
     ok, bad = "ok", "quarantined"
@@ -111,7 +111,7 @@ def test_pairs_and_what_is_left_over(tmp_path):
         "Annotations/good.xml": (ok, "annotation"),
         "JPEGImages/UPPER.JPG": (ok, ""),
         "Annotations/UPPER.XML": (ok, "annotation"),
-        "pictures/far.png": (ok, ""),
+        "images/far.png": (ok, ""),
         "marks/deep/far.xml": (ok, "annotation"),
         "JPEGImages/lonely.png": (bad, "no_annotation"),
         "Annotations/orphan.xml": (bad, "no_image"),
@@ -127,7 +127,7 @@ def test_pairs_and_what_is_left_over(tmp_path):
 
 
 def test_several_annotations_of_one_image_are_joined_only_on_request(tmp_path):
-    put(tmp_path / "images/1.png", encoded(picture(0)))
+    put(tmp_path / "images/1.png", encoded(make_image(0)))
     put(tmp_path / "labels/whole/1.xml", voc_xml(["insulator"]))
     put(tmp_path / "labels/faults/1.xml", voc_xml(["defect", "insulator"]))
     assert rows_of(tmp_path)["images/1.png"].reason == "ambiguous_pair"
@@ -143,9 +143,9 @@ def test_several_annotations_of_one_image_are_joined_only_on_request(tmp_path):
 def test_sites_are_folders_and_equal_names_stay_apart(tmp_path):
     add(tmp_path, "001", ["crack"], 0, folder="变电站 一")
     add(tmp_path, "001", ["oil"], 1, folder="b")
-    put(tmp_path / "c/JPEGImages/002.png", encoded(picture(2)))
+    put(tmp_path / "c/JPEGImages/002.png", encoded(make_image(2)))
     put(tmp_path / "d/Annotations/002.xml", voc_xml(["oil"]))
-    put(tmp_path / "loose.png", encoded(picture(3)))
+    put(tmp_path / "loose.png", encoded(make_image(3)))
     rows = rows_of(tmp_path, site="folder")
     first = rows["变电站 一/JPEGImages/001.png"]
     assert (first.site, first.labels) == ("变电站 一", ["crack"])
@@ -179,7 +179,7 @@ def test_split_lists(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
 def test_file_name_that_is_not_utf8(tmp_path):
     name = os.fsdecode("中.png".encode("gbk"))
-    (tmp_path / name).write_bytes(encoded(picture(0)))
+    (tmp_path / name).write_bytes(encoded(make_image(0)))
     assert [row.path for row in read(tmp_path)] == ["\\xd6\\xd0.png"]
 
 

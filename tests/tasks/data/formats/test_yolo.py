@@ -8,7 +8,7 @@ from models.errors import UserError
 from tasks.data.formats.files.annotation import AnnotationError
 from tasks.data.formats.yolo.reader import parse_labels, recognise
 from tests.support.format_rows import classes_of, raw_rows, reasons, rows_of, unpacked
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 
 NAMES = {0: "crack", 1: "oil", 3: "rust"}
 DATA = b"names: [crack, oil, rust]\n"
@@ -16,7 +16,7 @@ BOX = b" 0.5 0.5 0.2 0.2\n"
 
 
 def add(root, name, text, seed, images="images", labels="labels"):
-    put(root / images / f"{name}.png", encoded(picture(seed)))
+    put(root / images / f"{name}.png", encoded(make_image(seed)))
     if text is not None:
         put(root / labels / f"{name}.txt", text)
 
@@ -72,7 +72,7 @@ def test_pairs_and_what_is_left_over(tmp_path):
     put(tmp_path / "README.roboflow.txt", b"hello")
     put(tmp_path / "labels.csv", b"a,b")
     for kind in ("png", "bmp"):
-        put(tmp_path / f"images/twice.{kind}", encoded(picture(6), kind.upper()))
+        put(tmp_path / f"images/twice.{kind}", encoded(make_image(6), kind.upper()))
     put(tmp_path / "labels/twice.txt", b"1" + BOX)
     rows = rows_of("yolo", tmp_path)
     ok, bad, ignored = "ok", "quarantined", "ignored"
@@ -145,7 +145,7 @@ def test_names(tmp_path, name, data, classes):
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"x.txt": b"0" + BOX}, r"their order differs between copies"),
+        ({"x.txt": b"0" + BOX}, r"their order differs between multiplicity"),
         ({"data.yaml": b"names: [a\n"}, r"data\.yaml: .*line 2"),
         ({"data.yaml": b"names: 17"}, "neither a list nor a mapping"),
         ({"data.yaml": b"names: [a, no]"}, "put it in quotes"),
@@ -217,7 +217,7 @@ def test_recognise(tmp_path):
 def test_ppe_pack(tmp_path):
     root = unpacked("ppe-site-192", tmp_path)
     rows = list(raw_rows("yolo", root))
-    images = [row for row in rows if row.picture]
+    images = [row for row in rows if row.image]
     assert Counter(row.split for row in images) == {"train": 2605, "val": 114, "test": 82}
     expected = {
         "Hardhat": (1314, 42, 30), "Mask": (1096, 19, 16), "NO-Hardhat": (1380, 37, 25), "NO-Mask": (1531, 44, 30),

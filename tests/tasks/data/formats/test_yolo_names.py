@@ -4,7 +4,7 @@ import pytest
 
 from models.errors import UserError
 from tests.support.format_rows import classes_of, rows_of
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 
 BOX = b" .5 .5 .2 .2\n"
 
@@ -15,7 +15,7 @@ def labelled(root, names, files):
         put(root / name, text)
     for number, (name, index) in enumerate(files.items()):
         image = name.replace("labels/", "images/")
-        put(root / f"{image}.png", encoded(picture(number)))
+        put(root / f"{image}.png", encoded(make_image(number)))
         put(root / f"{name}.txt", str(index).encode() + BOX)
 
 

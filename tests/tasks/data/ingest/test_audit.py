@@ -22,7 +22,7 @@ from tasks.data.ingest.audit import guess_format
 from tasks.data.ingest.collector import group_names
 from tasks.data.ingest.label_files import read_aliases, read_classes
 from tests.support.audit_checks import LOOSE, check, files_below  # noqa: F401 - check is a fixture
-from tests.support.voc_trees import add, encoded, picture, put, sound_tree, voc_xml
+from tests.support.voc_trees import add, encoded, make_image, put, sound_tree, voc_xml
 
 
 def _groups(pairs, count):
@@ -66,7 +66,7 @@ def test_a_burst_looks_alike_and_others_do_not():
     later = np.roll(scene, 1, axis=1) // 10 * 9 + 8
     distance = [
         (int(perceptual_hash(scene), 16) ^ int(perceptual_hash(other), 16)).bit_count()
-        for other in (later, np.asarray(picture(0, 96, 64)))
+        for other in (later, np.asarray(make_image(0, 96, 64)))
     ]
     assert distance[0] <= 6 < 16 < distance[1]
 
@@ -87,7 +87,7 @@ def test_what_repeats_across_sites_and_splits_is_listed(check, tmp_path):  # noq
 
 def test_the_bound_ends_with_1_and_the_report_shows_it(check, tmp_path):  # noqa: F811
     root = sound_tree(tmp_path / "src", images=4)
-    put(root / "JPEGImages/alone|[x].png", encoded(picture(9)))
+    put(root / "JPEGImages/alone|[x].png", encoded(make_image(9)))
     out = tmp_path / "out"
     code, found = check(root, "--out", out)
     assert (code, found["bad"], found["unlabelled"]) == (1, 1, 1)
@@ -114,7 +114,7 @@ def test_the_printed_command_goes_on(check, tmp_path):  # noqa: F811
 
 def test_formats_are_guessed(tmp_path):
     sound_tree(tmp_path / "voc", images=2)
-    put(tmp_path / "flat/a.jpg", encoded(picture(0), "JPEG"))
+    put(tmp_path / "flat/a.jpg", encoded(make_image(0), "JPEG"))
     put(tmp_path / "none/a.doc", b"x")
     assert [guess_format(tmp_path / name)[0] for name in ("voc", "flat", "none")] == ["voc", "images", "images"]
     for path in ("missing", "none/a.doc"):
@@ -161,7 +161,7 @@ def _png(width: int, bits: int, rows: bytes) -> bytes:
 
 
 def _broken_crc() -> bytes:
-    data = bytearray(encoded(picture(3)))
+    data = bytearray(encoded(make_image(3)))
     data[60] ^= 255
     return bytes(data)
 
@@ -172,7 +172,7 @@ def _rle_bmp() -> bytes:
     return b"BM" + struct.pack("<IHHI", 70 + len(rows), 0, 0, 70) + head + palette + rows
 
 
-JPEG = encoded(picture(0), "JPEG")
+JPEG = encoded(make_image(0), "JPEG")
 ODD_KINDS = {  # thought up without a look at the readers; name -> (bytes, reason)
     "svg.jpg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not_an_image"),
     "pdf.jpg": (b"%PDF-1.4\n" * 30, "not_an_image"),
@@ -182,22 +182,22 @@ ODD_KINDS = {  # thought up without a look at the readers; name -> (bytes, reaso
     "base64.jpg": (base64.b64encode(JPEG), "not_an_image"),
     "lfs.jpg": (b"version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 12\n", "not_an_image"),
     "bom.jpg": (b"\xef\xbb\xbf" + JPEG, "not_an_image"),
-    "icon.png": (encoded(picture(1, 32, 32), "ICO"), "not_an_image"),
+    "icon.png": (encoded(make_image(1, 32, 32), "ICO"), "not_an_image"),
     "no width.png": (_png(0, 8, b"\0" * 20), "not_an_image"),
     "crc.png": (_broken_crc(), "truncated"),
-    "thin.png": (encoded(picture(2, 900, 1)), "too_small"),
-    "film.webp": (encoded(picture(4), "WEBP", save_all=True, append_images=[picture(5)]), "multi_frame"),
-    "lab.tif": (encoded(picture(6).convert("LAB"), "TIFF"), "bad_mode"),
+    "thin.png": (encoded(make_image(2, 900, 1)), "too_small"),
+    "film.webp": (encoded(make_image(4), "WEBP", save_all=True, append_images=[make_image(5)]), "multi_frame"),
+    "lab.tif": (encoded(make_image(6).convert("LAB"), "TIFF"), "bad_mode"),
     "glass.webp": (encoded(Image.new("RGBA", (20, 20), (9, 9, 9, 40)), "WEBP"), "alpha"),
-    "tail.jpg": (encoded(picture(7), "JPEG") + b"garbage" * 99, ""),
-    "progressive.jpg": (encoded(picture(8), "JPEG", progressive=True), ""),
-    "line.bmp": (encoded(picture(9).convert("1"), "BMP"), ""),
+    "tail.jpg": (encoded(make_image(7), "JPEG") + b"garbage" * 99, ""),
+    "progressive.jpg": (encoded(make_image(8), "JPEG", progressive=True), ""),
+    "line.bmp": (encoded(make_image(9).convert("1"), "BMP"), ""),
     "rle.bmp": (_rle_bmp(), ""),
     "deep.png": (_png(20, 16, (b"\0" + bytes(range(120))) * 20), ""),
-    "one frame.gif": (encoded(picture(10), "GIF"), ""),
-    f"{'l' * 251}.png": (encoded(picture(11)), ""),
+    "one frame.gif": (encoded(make_image(10), "GIF"), ""),
+    f"{'l' * 251}.png": (encoded(make_image(11)), ""),
     "new\nline \u202egpj.png": (b"", "empty"),
-    "[red]markup[/red].png": (encoded(picture(13)), ""),
+    "[red]markup[/red].png": (encoded(make_image(13)), ""),
 }
 
 
@@ -206,10 +206,10 @@ def test_unexpected_kinds_of_files_each_end_as_one_sensible_row(check, tmp_path)
     for name, (data, _) in ODD_KINDS.items():
         put(root / name, data)
         put(root / "xml" / f"{name.rsplit('.', 1)[0]}.xml", voc_xml(["oil"]))
-    put(root / "folder.jpg/in.png", encoded(picture(14)))
+    put(root / "folder.jpg/in.png", encoded(make_image(14)))
     (root / "folder.jpg/loop").symlink_to("..")
     (root / "dangling.jpg").symlink_to("nowhere")
-    (root / os.fsdecode("表.png".encode("gbk"))).write_bytes(encoded(picture(15)))
+    (root / os.fsdecode("表.png".encode("gbk"))).write_bytes(encoded(make_image(15)))
     code, found = check(root, *LOOSE)
     rows = {row["path"]: row for row in found["files"]}
     assert {name: rows[name]["reason"] for name in ODD_KINDS} == {name: r for name, (_, r) in ODD_KINDS.items()}
@@ -235,7 +235,7 @@ def test_unexpected_kinds_of_files_each_end_as_one_sensible_row(check, tmp_path)
 )
 def test_unexpected_annotations(check, tmp_path, xml, labels):  # noqa: F811
     add(tmp_path / "src", "sound", ["oil"], 0)
-    put(tmp_path / "src/JPEGImages/odd.png", encoded(picture(1)))
+    put(tmp_path / "src/JPEGImages/odd.png", encoded(make_image(1)))
     put(tmp_path / "src/Annotations/odd.xml", xml)
     _, found = check(tmp_path / "src", *LOOSE)
     assert {row["path"]: row["labels"] for row in found["files"]}["JPEGImages/odd.png"] == labels

@@ -15,7 +15,7 @@ from tasks.data.formats import FORMATS, reader
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.ingest.manifest import COUNTED_BAD, REASONS
 from tasks.data.source.decode import resize
-from tests.support.voc_trees import add, encoded, picture, put, sound_tree, voc_xml
+from tests.support.voc_trees import add, encoded, make_image, put, sound_tree, voc_xml
 
 
 def settings_for(root, **changes):
@@ -33,9 +33,9 @@ def test_pixels_labels_and_tables(tmp_path):
     data = load_dataset(out)
     assert data.classes == ["crack", "oil", "rust"]
     assert data.images.shape == (30, 3, 32, 32)
-    # Image i is sound_tree's picture i; its labels are i mod 3 and for every third image also the next one.
+    # Image i is sound_tree's image i; its labels are i mod 3 and for every third image also the next one.
     for i in (0, 7, 29):
-        assert (data.images[i] == resize(np.asarray(picture(i)), 32).transpose(2, 0, 1)).all()
+        assert (data.images[i] == resize(np.asarray(make_image(i)), 32).transpose(2, 0, 1)).all()
     assert data.targets[:3].tolist() == [[1, 1, 0], [0, 1, 0], [0, 0, 1]]
     assert summary["labels"] == {"crack": 10, "oil": 20, "rust": 10}
     assert summary["splits"] == {name: len(data.indices(name)) for name in ("train", "val", "test")}
@@ -61,18 +61,18 @@ def test_same_settings_and_seed_give_the_same_bytes(tmp_path):
 
 def test_one_tree_with_every_oddity(tmp_path):
     root = sound_tree(tmp_path / "变电站 一", images=4)
-    jpeg = encoded(picture(9, 64, 64), "JPEG")
+    jpeg = encoded(make_image(9, 64, 64), "JPEG")
     exif = Image.Exif()
     exif[0x0112] = 8
     odd = {
         "empty.jpg": (b"", "empty"),
         "page.jpg": (b"<html>not found</html>", "not_an_image"),
         "cut.jpg": (jpeg[: len(jpeg) // 2], "truncated"),
-        "turned.JPEG": (encoded(picture(11), "JPEG", exif=exif), "exif"),
-        "print.jpg": (encoded(picture(12).convert("CMYK"), "JPEG"), "cmyk"),
+        "turned.JPEG": (encoded(make_image(11), "JPEG", exif=exif), "exif"),
+        "print.jpg": (encoded(make_image(12).convert("CMYK"), "JPEG"), "cmyk"),
         "thermal.png": (encoded(Image.fromarray(np.full((20, 20), 514, dtype=np.uint16))), "gray16"),
-        "icon.png": (encoded(picture(13).quantize(4), "PNG", transparency=1), "alpha"),
-        "same.png": (encoded(picture(0)), "duplicate"),
+        "icon.png": (encoded(make_image(13).quantize(4), "PNG", transparency=1), "alpha"),
+        "same.png": (encoded(make_image(0)), "duplicate"),
     }
     for name, (data, _) in odd.items():
         put(root / "JPEGImages" / name, data)
@@ -97,7 +97,7 @@ def test_duplicates_across_sites(tmp_path):
     root = tmp_path / "src"
     for site in ("a", "b"):
         sound_tree(root / site, images=3)
-    put(root / "b/JPEGImages/001.png", encoded(picture(50)))
+    put(root / "b/JPEGImages/001.png", encoded(make_image(50)))
     put(root / "b/Annotations/002.xml", voc_xml(["crack"]))  # in site a, 002 is rust
     summary = ingest(settings_for(root, site={"rule": "folder"}, max_bad_share=0.5), tmp_path / "out", seed=0)
     rows = manifest_of(tmp_path / "out")
@@ -113,14 +113,14 @@ def test_duplicates_across_sites(tmp_path):
     assert summary["sites"] == {"a": 2, "b": 1}
     data = load_dataset(tmp_path / "out")
     # Row 2 was written after the row that the conflict takes out, so it had to move.
-    assert (data.images[2] == resize(np.asarray(picture(50)), 32).transpose(2, 0, 1)).all()
+    assert (data.images[2] == resize(np.asarray(make_image(50)), 32).transpose(2, 0, 1)).all()
     assert data.sites.tolist() == ["a", "a", "b"]
 
 
 def test_saved_again_with_other_bytes_stays_on_one_side(tmp_path):
     root = sound_tree(tmp_path / "src", images=20)
     for i in range(20):
-        put(root / f"again/{i:03d}b.bmp", encoded(picture(i), "BMP"))
+        put(root / f"again/{i:03d}b.bmp", encoded(make_image(i), "BMP"))
         put(root / f"again/{i:03d}b.xml", (root / f"Annotations/{i:03d}.xml").read_bytes())
     ingest(settings_for(root), tmp_path / "out", seed=1)
     samples = pq.read_table(tmp_path / "out/samples.parquet").to_pylist()
@@ -163,7 +163,7 @@ def test_labels_are_stripped_composed_and_mapped(tmp_path):
 def test_negatives_are_kept_or_dropped_and_never_unlabelled(tmp_path):
     root = sound_tree(tmp_path / "src", images=12)
     add(root, "nothing", [], 50)
-    put(root / "JPEGImages/unlabelled.png", encoded(picture(51)))
+    put(root / "JPEGImages/unlabelled.png", encoded(make_image(51)))
     kept = ingest(settings_for(root, max_bad_share=0.2), tmp_path / "kept", seed=0)
     dropped = ingest(settings_for(root, max_bad_share=0.2, keep_negatives=False), tmp_path / "dropped", seed=0)
     assert (kept["images"], kept["negatives"], dropped["images"]) == (13, 1, 12)
@@ -233,7 +233,7 @@ def test_damaged_data_sets_are_refused(tmp_path):
 
 
 def test_drawn_set_with_the_default_settings(tmp_path):
-    summary = ingest(IngestSettings(rendered={"images": 30, "sites": 2}), tmp_path / "out", seed=0)
+    summary = ingest(IngestSettings(synthetic={"images": 30, "sites": 2}), tmp_path / "out", seed=0)
     assert (summary["images"], len(summary["sites"]), len(summary["labels"])) == (30, 2, 16)
     assert load_dataset(tmp_path / "out").images.shape == (30, 3, 64, 64)
 

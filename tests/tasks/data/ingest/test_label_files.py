@@ -11,12 +11,12 @@ from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.ingest.label_files import read_aliases, read_classes
 from tasks.data.source.rules import NameRule, namer
 from tests.support.format_rows import classes_of, rows_of
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 
 
 def fill(root, *names):
     for number, name in enumerate(names):
-        put(root / name, encoded(picture(number)))
+        put(root / name, encoded(make_image(number)))
     return root
 
 

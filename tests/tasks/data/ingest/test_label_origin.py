@@ -14,18 +14,18 @@ from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.ingest.label_files import read_aliases, read_classes
 from tasks.data.partition import PartitionSettings, partition
 from tests.support.audit_cases import table
-from tests.support.voc_trees import add, encoded, picture, put
+from tests.support.voc_trees import add, encoded, make_image, put
 
 BAD = "--"
 
 
-def pictures(root, *names):
+def images(root, *names):
     for number, name in enumerate(names):
-        put(root / name, encoded(picture(number)))
+        put(root / name, encoded(make_image(number)))
 
 
 def as_table(root, label):
-    pictures(root, "a.png", "b.png", "c.png", "d.png")
+    images(root, "a.png", "b.png", "c.png", "d.png")
     rows = ("image", "label"), ("a.png", "rust"), ("b.png", f"rust;{label}"), ("c.png", "crack"), ("d.png", "rust")
     put(root / "labels.csv", table(*rows))
     return "table", f"{root / 'labels.csv'}, line 3"
@@ -35,7 +35,7 @@ def as_parquet(root, label):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pictures(root, "a.png", "b.png", "c.png", "d.png")
+    images(root, "a.png", "b.png", "c.png", "d.png")
     labels = ["x"], ["y"], ["x", label], ["y"]
     rows = [{"image": f"{name}.png", "labels": own} for name, own in zip("abcd", labels, strict=True)]
     pq.write_table(pa.Table.from_pylist(rows), root / "labels.parquet")
@@ -49,7 +49,7 @@ def as_voc(root, label):
 
 
 def as_yolo(root, label):
-    pictures(root, "images/a.png", "images/b.png", "images/c.png", "images/d.png")
+    images(root, "images/a.png", "images/b.png", "images/c.png", "images/d.png")
     put(root / "data.yaml", f'names:\n  0: rust\n  1: "{label}"\n'.encode())
     for name, index in zip("abcd", "0101", strict=True):
         put(root / f"labels/{name}.txt", f"{index} 0.5 0.5 0.2 0.2\n".encode())
@@ -57,7 +57,7 @@ def as_yolo(root, label):
 
 
 def as_coco(root, label):
-    pictures(root, "1.png", "2.png", "3.png", "4.png")
+    images(root, "1.png", "2.png", "3.png", "4.png")
     listed = [{"id": number, "file_name": f"{number}.png"} for number in (1, 2, 3, 4)]
     notes = [{"id": n, "image_id": n, "category_id": n % 2} for n in (1, 2, 3, 4)]
     content = {
@@ -72,7 +72,7 @@ def as_coco(root, label):
 
 
 def as_folders(root, label):
-    pictures(root, "rust/a.png", f"{label}/b.png", "rust/c.png", f"{label}/d.png")
+    images(root, "rust/a.png", f"{label}/b.png", "rust/c.png", f"{label}/d.png")
     return "folder", f"folder {root / label}"
 
 

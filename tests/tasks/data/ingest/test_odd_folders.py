@@ -13,7 +13,7 @@ from tasks.data.ingest.ingest import ingest
 from tasks.data.ingest.reading import collect, open_source
 from tasks.data.ingest.settings import IngestSettings
 from tasks.data.text.patterns import matcher
-from tests.support.voc_trees import encoded, picture, put, voc_xml
+from tests.support.voc_trees import encoded, make_image, put, voc_xml
 from tests.tasks.data.source.test_odd_images import HEIC
 
 
@@ -30,7 +30,7 @@ def status(rows):
 
 def classes(root):
     for number, name in enumerate(("crack", "oil") * 3):
-        put(root / name / f"{number}.jpg", encoded(picture(number), "JPEG"))
+        put(root / name / f"{number}.jpg", encoded(make_image(number), "JPEG"))
     return root
 
 
@@ -54,7 +54,7 @@ HIDDEN = [
 def test_litter_of_boxes_desktops_and_tools_is_listed_and_never_data(tmp_path):
     root = classes(tmp_path)
     for number, name in enumerate([*LITTER, *HIDDEN], 100):
-        put(root / name, encoded(picture(number), "JPEG"))
+        put(root / name, encoded(make_image(number), "JPEG"))
     rows = status(rows_of(root))
     assert {path: row for path, row in rows.items() if row[0] == "ok"}.keys() == {
         f"{name}/{number}.jpg" for number, name in enumerate(("crack", "oil") * 3)
@@ -68,8 +68,8 @@ def test_litter_of_boxes_desktops_and_tools_is_listed_and_never_data(tmp_path):
 
 @pytest.mark.parametrize("source", ["voc", "yolo", "coco", "table", "images"])
 def test_litter_is_none_of_any_format(tmp_path, source):
-    files = {"images/1.jpg": encoded(picture(1), "JPEG"), "images/@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg": b"x"}
-    files |= {"@eaDir/x.xml/a.xml": b"x", "#recycle/1.jpg": encoded(picture(2)), "#recycle/1.txt": b"0 1 1 1 1"}
+    files = {"images/1.jpg": encoded(make_image(1), "JPEG"), "images/@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg": b"x"}
+    files |= {"@eaDir/x.xml/a.xml": b"x", "#recycle/1.jpg": encoded(make_image(2)), "#recycle/1.txt": b"0 1 1 1 1"}
     files |= {
         "voc": {"xml/1.xml": voc_xml(["crack"])},
         "yolo": {"labels/1.txt": b"0 0.5 0.5 0.1 0.1\n", "classes.txt": b"crack\n"},
@@ -101,7 +101,7 @@ def test_names_that_only_look_like_litter_are_data(tmp_path):
         "oil/~1.jpg",
     ]
     for number, name in enumerate(names):
-        put(tmp_path / name, encoded(picture(number)))
+        put(tmp_path / name, encoded(make_image(number)))
     assert {row["status"] for row in rows_of(tmp_path).values()} == {"ok"}
 
 
@@ -109,7 +109,7 @@ def test_photographs_that_are_not_read_are_named_and_count(tmp_path):
     root = classes(tmp_path / "src")
     for number in range(4):
         put(root / f"crack/IMG_{number}.HEIC", HEIC)
-    put(root / "oil/scan", encoded(picture(50), "TIFF"))  # no suffix: the content decides
+    put(root / "oil/scan", encoded(make_image(50), "TIFF"))  # no suffix: the content decides
     put(root / "oil/x.dat", HEIC)
     put(root / "oil/notes.dat", b"nothing that is an image")
     put(root / "oil/notes.md", b"x")
@@ -125,14 +125,14 @@ def test_photographs_that_are_not_read_are_named_and_count(tmp_path):
 
 def test_the_same_photograph_in_a_format_that_is_not_read_is_a_copy(tmp_path):
     root = classes(tmp_path)
-    put(root / "crack/0.NEF", encoded(picture(90), "TIFF"))
+    put(root / "crack/0.NEF", encoded(make_image(90), "TIFF"))
     put(root / "crack/2.heic", HEIC)
     rows = rows_of(root)
     assert (rows["crack/0.NEF"]["reason"], rows["crack/2.heic"]["reason"]) == ("copy", "copy")
     assert rows["crack/0.jpg"]["status"] == "ok"
     voc = tmp_path / "voc"
-    put(voc / "a.jpg", encoded(picture(1), "JPEG"))
-    put(voc / "a.dng", encoded(picture(2), "TIFF"))
+    put(voc / "a.jpg", encoded(make_image(1), "JPEG"))
+    put(voc / "a.dng", encoded(make_image(2), "TIFF"))
     put(voc / "a.xml", voc_xml(["crack"]))
     assert status(rows_of(voc, "voc"))["a.jpg"] == ("ok", "")
     put(voc / "t.csv", b"image,label\na.dng,crack\na.jpg,crack\n")
@@ -142,10 +142,10 @@ def test_the_same_photograph_in_a_format_that_is_not_read_is_a_copy(tmp_path):
 def test_backups_and_what_links_lead_to_are_no_second_images(tmp_path):
     root = classes(tmp_path)
     for number, name in enumerate(("0.jpg_original", "0.jpg.1", "2.jpg.old", "2.jpg - Copy")):
-        put(root / "crack" / name, encoded(picture(300 + number), "JPEG"))
-    put(root / "blobs/1f0c2d", encoded(picture(310), "JPEG"))
+        put(root / "crack" / name, encoded(make_image(300 + number), "JPEG"))
+    put(root / "blobs/1f0c2d", encoded(make_image(310), "JPEG"))
     (root / "oil/linked.jpg").symlink_to("../blobs/1f0c2d")
-    put(root / "oil/IMG 5", encoded(picture(311), "JPEG"))
+    put(root / "oil/IMG 5", encoded(make_image(311), "JPEG"))
     rows = status(rows_of(root))
     assert {path for path, row in rows.items() if row == ("ignored", "copy")} == {
         "crack/0.jpg_original", "crack/0.jpg.1", "crack/2.jpg.old", "crack/2.jpg - Copy", "blobs/1f0c2d"
@@ -173,9 +173,9 @@ def test_only_files_of_an_unread_format(tmp_path, monkeypatch):
 
 def test_include_and_exclude(tmp_path):
     root = classes(tmp_path)
-    put(root / "crack/0_mask.png", encoded(picture(70)))
-    put(root / "masks/0.png", encoded(picture(71)))
-    put(root / "oil/old/deep/1.png", encoded(picture(72)))
+    put(root / "crack/0_mask.png", encoded(make_image(70)))
+    put(root / "masks/0.png", encoded(make_image(71)))
+    put(root / "oil/old/deep/1.png", encoded(make_image(72)))
     rows = status(rows_of(root, exclude=["*_mask.png", "MASKS", "oil/**/deep/"]))
     assert {path for path, row in rows.items() if row == ("ignored", "excluded")} == {
         "crack/0_mask.png", "masks/0.png", "oil/old/deep/1.png"
@@ -188,9 +188,9 @@ def test_include_and_exclude(tmp_path):
 
 def test_what_is_left_out_leaves_no_orphans(tmp_path):
     for name in ("a", "b"):
-        put(tmp_path / f"photos/{name}.jpg", encoded(picture(ord(name)), "JPEG"))
+        put(tmp_path / f"photos/{name}.jpg", encoded(make_image(ord(name)), "JPEG"))
         put(tmp_path / f"xml/{name}.xml", voc_xml(["crack"]))
-        put(tmp_path / f"masks/{name}.png", encoded(picture(ord(name) + 10)))
+        put(tmp_path / f"masks/{name}.png", encoded(make_image(ord(name) + 10)))
     rows = status(rows_of(tmp_path, "voc", exclude=["masks", "photos/b.*"]))
     assert {path for path, row in rows.items() if row[0] == "quarantined"} == set()
     assert rows["photos/a.jpg"] == ("ok", "")

@@ -11,7 +11,7 @@ from models.errors import UserError
 from tasks.data.partition import PartitionSettings, partition
 from tasks.evaluation.metrics import multilabel_metrics, site_rows
 from tests.support.format_rows import reasons, rows_of
-from tests.support.voc_trees import encoded, picture, put, voc_xml
+from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
 pytest.register_assert_rewrite("tests.support.odd_files")
 
@@ -129,7 +129,7 @@ def case22_false_size(tmp_path):
 def case23_repeated(tmp_path):
     rows = rows_of("voc", pairs(tmp_path / "voc", {"a": voc_xml(["oil", "crack", "oil"])}))
     assert rows["a.png"].labels == ["crack", "oil"]
-    root = tree(tmp_path / "table", {f"{name}.png": picture(i) for i, name in enumerate("abc")})
+    root = tree(tmp_path / "table", {f"{name}.png": make_image(i) for i, name in enumerate("abc")})
     lines = ["image,labels", "a.png,crack;oil", "a.png,oil;crack;oil", "b.png,crack", "b.png,oil", "c.png,oil"]
     put(root / "t.csv", "\n".join(lines).encode())
     rows = rows_of("table", root)
@@ -155,8 +155,8 @@ def case24_unknown_labels(tmp_path):
 
 def case25_orphans(tmp_path):
     root = pairs(tmp_path / "in", {"good": voc_xml(["crack"])})  # its filename and path are false
-    tree(root, {"lonely.png": picture(1), "orphan.xml": voc_xml(["oil"]), "twice.xml": voc_xml(["oil"])})
-    tree(root, {"twice.png": picture(2), "twice.bmp": encoded(picture(3), "BMP")})
+    tree(root, {"lonely.png": make_image(1), "orphan.xml": voc_xml(["oil"]), "twice.xml": voc_xml(["oil"])})
+    tree(root, {"twice.png": make_image(2), "twice.bmp": encoded(make_image(3), "BMP")})
     assert reasons(rows_of("voc", root)) == {
         "good.png": OK,
         "good.xml": READ,
@@ -179,7 +179,7 @@ def case26_yolo(tmp_path):
         "blank": b"\n1" + BOX + b"\n \n",
     }
     texts["range"] = b"0" + BOX + b"7" + BOX
-    root = tree(tmp_path / "in", {f"images/{name}.png": picture(i) for i, name in enumerate(texts)})
+    root = tree(tmp_path / "in", {f"images/{name}.png": make_image(i) for i, name in enumerate(texts)})
     tree(root, {f"labels/{name}.txt": text for name, text in texts.items()})
     refused(root, tmp_path / "out", "yolo", "nothing names the class indices", "ingest.yolo.names")
     for names in (b"names: [rust, oil]", b"names: {1: oil, 0: rust}"):
@@ -195,7 +195,7 @@ def case26_yolo(tmp_path):
 
 def case27_coco(tmp_path):
     names = ("gap", "none", "dangling", "twice")
-    root = tree(tmp_path / "in", {f"{name}.png": picture(i) for i, name in enumerate(names)})
+    root = tree(tmp_path / "in", {f"{name}.png": make_image(i) for i, name in enumerate(names)})
     files = {1: "gap.png", 2: "none.png", 3: "dangling.png", 4: "twice.png", 5: "twice.png", 6: "gone.png"}
     marks = [(1, 90), (1, 3), (3, 4), (4, 3), (5, 3), (6, 3), (77, 3)]
     content = {
@@ -221,14 +221,14 @@ def case27_coco(tmp_path):
 
 
 def case28_folders(tmp_path):
-    root = tree(tmp_path / "in", {"crack/1.png": picture(0), "oil/2.png": picture(1)})
+    root = tree(tmp_path / "in", {"crack/1.png": make_image(0), "oil/2.png": make_image(1)})
     (root / "rust").mkdir()
     for classes in (None, ["oil", "rust", "crack"]):
         found = ingested(root, tmp_path / f"out{classes is None}", classes=classes)
         assert found.summary["labels"] == {"crack": 1, "oil": 1, "rust": 0}
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", tmp_path / "o", "folder", "no images found", str(tmp_path / "empty"), "CLASS/NAME.jpg")
-    stray = tree(tmp_path / "stray", {"photos/crack/1.png": picture(0), "photos/oil/2.png": picture(1)})
+    stray = tree(tmp_path / "stray", {"photos/crack/1.png": make_image(0), "photos/oil/2.png": make_image(1)})
     refused(stray, tmp_path / "o", "folder", str(stray / "photos"), "ingest.folder.level")
     found = ingested(stray, tmp_path / "level", folder={"level": 2})
     assert found.labels == {"photos/crack/1.png": ["crack"], "photos/oil/2.png": ["oil"]}
@@ -244,7 +244,7 @@ def case29_csv(tmp_path):
         "tab": plain.replace(",", "\t").encode("gb18030"),
     }
     for name, data in texts.items():
-        root = tree(tmp_path / name, {"a.png": picture(0), "b.png": picture(1), "t.csv": data})
+        root = tree(tmp_path / name, {"a.png": make_image(0), "b.png": make_image(1), "t.csv": data})
         rows = rows_of("table", root)
         assert (rows["a.png"].labels, rows["b.png"].labels) == (["裂纹", "锈"], ["裂纹"]), name
         assert rows["t.csv"].reason == ("encoding" if name in ("gbk", "tab") else "metadata"), name
@@ -257,7 +257,7 @@ def case29_csv(tmp_path):
 def case30_clients_that_lack_something(tmp_path):
     names = [f"north/train/{label}/{i}.png" for i in range(3) for label in ("crack", "oil")]
     names += ["south/train/crack/1.png", "west/test/oil/1.png", "north/test/crack/9.png"]
-    root = tree(tmp_path / "in", {name: picture(i) for i, name in enumerate(names)})
+    root = tree(tmp_path / "in", {name: make_image(i) for i, name in enumerate(names)})
     settings = {"site": {"rule": "folder"}, "split": {"scheme": "given", "val": 0}, "classes": ["crack", "oil", "rust"]}
     ingested(root, tmp_path / "data", **settings)
     summary = partition(tmp_path / "data", PartitionSettings(scheme="natural", min_size=1), tmp_path / "clients", 0)

@@ -1,4 +1,4 @@
-"""Masks and second copies beside photographs: found, asked about, left out, or kept in one split."""
+"""Masks and second multiplicity beside photographs: found, asked about, left out, or kept in one split."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -9,7 +9,7 @@ from models.errors import UserError
 from tasks.data.ingest.audit import audit
 from tasks.data.ingest.ingest import ingest
 from tasks.data.ingest.settings import IngestSettings
-from tests.support.voc_trees import encoded, picture, put, voc_xml
+from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
 
 def mask(seed, size=(40, 30)):
@@ -34,7 +34,7 @@ def tree(root, photograph, other, make=mask, count=6, kind="JPEG"):
     """``count`` photographs and what stands beside them, in two classes, by the patterns of their names."""
     for number in range(count):
         label = ("crack", "oil")[number % 2]
-        put(root / photograph.format(c=label, n=number), encoded(picture(number), kind))
+        put(root / photograph.format(c=label, n=number), encoded(make_image(number), kind))
         put(root / other.format(c=label, n=number), encoded(make(number), "PNG"))
     return root
 
@@ -62,7 +62,7 @@ def test_masks_beside_photographs_are_asked_about(tmp_path, name):
     photograph, other, pattern = NAMES[name]
     root = tree(tmp_path / "src", photograph, other, kind="PNG" if photograph.endswith("png") else "JPEG")
     text = refusal(root, tmp_path / "out")
-    assert text.startswith("6 pictures look like masks of others")
+    assert text.startswith("6 images look like masks of others")
     first = f"{other.format(c='crack', n=0)} beside {photograph.format(c='crack', n=0)}"
     assert first in text
     assert "ingest.companions=keep" in text
@@ -89,7 +89,7 @@ def test_kept_masks_are_never_parted_from_their_photographs(tmp_path, scheme):
 
 
 def test_a_photograph_saved_again_in_another_format_stays_in_its_split(tmp_path):
-    again = {n: picture(n).point(lambda value: max(0, value - 9)) for n in range(20)}  # developed differently
+    again = {n: make_image(n).point(lambda value: max(0, value - 9)) for n in range(20)}  # developed differently
     root = tree(tmp_path / "src", "{c}/{n}.jpg", "{c}/{n}.tif", make=again.get, count=20)
     summary = ingest(settings_of(root), tmp_path / "out", seed=1)
     assert (summary["images"], summary["groups"]) == (40, 20)
@@ -102,24 +102,24 @@ def test_masks_of_a_few_values_of_jpeg_and_of_one_colour(tmp_path):
         return Image.fromarray((np.arange(1200).reshape(30, 40) // 200 * (number + 1)).astype(np.uint8))
 
     root = tree(tmp_path / "values", "{c}/{n}.jpg", "{c}/{n}.png", make=instances)
-    assert "6 pictures look like masks" in refusal(root, tmp_path / "out")
+    assert "6 images look like masks" in refusal(root, tmp_path / "out")
     root = tmp_path / "jpeg"
     for number in range(6):
-        put(root / f"{'ab'[number % 2]}/{number}.jpg", encoded(picture(number, 200, 200), "JPEG"))
+        put(root / f"{'ab'[number % 2]}/{number}.jpg", encoded(make_image(number, 200, 200), "JPEG"))
         put(root / f"{'ab'[number % 2]}/{number}_mask.jpg", encoded(mask(number, (200, 200)), "JPEG"))
     assert "*_mask.jpg" in refusal(root, tmp_path / "out")
     # Empty masks are the same bytes in both classes; they are no contradiction of labels once they are left out.
     root = tree(tmp_path / "empty", "{c}/{n}.jpg", "{c}/{n}.png", make=lambda number: Image.new("L", (40, 30)))
-    assert "6 pictures look like masks" in refusal(root, tmp_path / "out")
+    assert "6 images look like masks" in refusal(root, tmp_path / "out")
     assert ingest(settings_of(root, companions="drop"), tmp_path / "out", seed=0)["images"] == 6
 
 
 def test_names_alone_make_no_masks(tmp_path):
     root = tmp_path / "src"
     for number in range(6):
-        put(root / f"mask/{number}.png", encoded(picture(number)))  # people with and without a mask
-        put(root / f"plain/{number}.png", encoded(picture(100 + number)))
-        put(root / f"edge/{number}_gt.png", encoded(picture(200 + number)))
+        put(root / f"mask/{number}.png", encoded(make_image(number)))  # people with and without a mask
+        put(root / f"plain/{number}.png", encoded(make_image(100 + number)))
+        put(root / f"edge/{number}_gt.png", encoded(make_image(200 + number)))
     assert ingest(settings_of(root), tmp_path / "out", seed=0)["images"] == 18
     drawn = tree(tmp_path / "drawn", "{c}/{n}.bmp", "{c}/{n}_b.png", make=lambda n: mask(n + 9), kind="BMP")
     for number in range(6):
@@ -130,7 +130,7 @@ def test_names_alone_make_no_masks(tmp_path):
 def test_where_no_pattern_fits_the_masks_alone_the_setting_is_named(tmp_path):
     root = tree(tmp_path / "src", "{c}/{n}.jpg", "{c}/{n}.png")
     for label in ("crack", "oil"):
-        put(root / label / "photo.png", encoded(picture(ord(label[0]))))
+        put(root / label / "photo.png", encoded(make_image(ord(label[0]))))
     text = refusal(root, tmp_path / "out")
     assert "--set ingest.companions=drop leaves them out" in text
     assert ingest(settings_of(root, companions="drop"), tmp_path / "out", seed=0)["images"] == 8
@@ -139,19 +139,19 @@ def test_where_no_pattern_fits_the_masks_alone_the_setting_is_named(tmp_path):
 def test_masks_beside_annotated_photographs_are_no_bad_inputs(tmp_path):
     root = tmp_path / "voc"
     for number in range(6):
-        put(root / f"JPEGImages/{number}.jpg", encoded(picture(number), "JPEG"))
+        put(root / f"JPEGImages/{number}.jpg", encoded(make_image(number), "JPEG"))
         put(root / f"SegmentationClass/{number}.png", encoded(mask(number)))
         put(root / f"Annotations/{number}.xml", voc_xml([("crack", "oil")[number % 2]]))
     summary = ingest(settings_of(root, source="voc"), tmp_path / "out", seed=0)
     assert (summary["images"], summary["reasons"]["mask"]) == (6, 6)
-    put(root / "SegmentationClass/lonely.png", encoded(picture(50)))  # a photograph is still an unlabelled one
+    put(root / "SegmentationClass/lonely.png", encoded(make_image(50)))  # a photograph is still an unlabelled one
     assert "no_annotation" in refusal(root, tmp_path / "out", source="voc")
 
 
 def test_the_refusal_of_ambiguous_pairs_says_how_to_leave_masks_out(tmp_path):
     root = tmp_path / "voc"
     for number in range(4):
-        put(root / f"{number}.jpg", encoded(picture(number), "JPEG"))
+        put(root / f"{number}.jpg", encoded(make_image(number), "JPEG"))
         put(root / f"{number}.png", encoded(mask(number)))
         put(root / f"{number}.xml", voc_xml([("crack", "oil")[number % 2]]))
     text = refusal(root, tmp_path / "out", source="voc")
@@ -159,16 +159,16 @@ def test_the_refusal_of_ambiguous_pairs_says_how_to_leave_masks_out(tmp_path):
     assert """--set 'ingest.exclude=["*.png"]' leaves them out""" in text
     assert ingest(settings_of(root, source="voc", exclude=["*.png"]), tmp_path / "out", seed=0)["images"] == 4
     for number in range(4):
-        put(root / f"{number}.png", encoded(picture(number)))
+        put(root / f"{number}.png", encoded(make_image(number)))
     text = refusal(root, tmp_path / "out", source="voc")
-    assert "4 of them look like second copies" in text
+    assert "4 of them look like second multiplicity" in text
     assert """--set 'ingest.exclude=["*.png"]' leaves them out""" in text
 
 
 def test_photographs_called_as_others_and_more_are_no_masks(tmp_path):
     for number in range(4):
-        put(tmp_path / "src" / "oil" / f"{number}.png", encoded(picture(number)))
-        put(tmp_path / "src" / "oil" / f"{number}_ir.png", encoded(picture(50 + number).convert("L")))
-        put(tmp_path / "src" / "rust" / f"{number}.png", encoded(picture(70 + number)))
+        put(tmp_path / "src" / "oil" / f"{number}.png", encoded(make_image(number)))
+        put(tmp_path / "src" / "oil" / f"{number}_ir.png", encoded(make_image(50 + number).convert("L")))
+        put(tmp_path / "src" / "rust" / f"{number}.png", encoded(make_image(70 + number)))
     put(tmp_path / "src" / "rust" / "1_b.png", encoded(mask(3)))  # one alone may be anything
     assert audit(settings_of(tmp_path / "src"), 0).findings["usable"]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tasks.data.ingest.audit import guess_format
-from tests.support.voc_trees import encoded, picture, put, voc_xml
+from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
 LINE = b"0 .5 .5 .2 .2\n"
 
@@ -24,7 +24,11 @@ LINE = b"0 .5 .5 .2 .2\n"
     ],
 )  # fmt: skip
 def test_what_nearly_names_labels(tmp_path, files, says):
-    for name, data in {"a.jpg": encoded(picture(0), "JPEG"), "b.jpg": encoded(picture(1), "JPEG"), **files}.items():
+    for name, data in {
+        "a.jpg": encoded(make_image(0), "JPEG"),
+        "b.jpg": encoded(make_image(1), "JPEG"),
+        **files,
+    }.items():
         put(tmp_path / name, data)
     name, why = guess_format(tmp_path)
     assert name == "images"
@@ -38,6 +42,6 @@ def test_nothing_is_said_of_what_is_no_label(tmp_path):
         "package.json": b'{"name": "x"}',
         "pom.xml": b"<project/>",
     }
-    for name, data in {"a.jpg": encoded(picture(0), "JPEG"), **files}.items():
+    for name, data in {"a.jpg": encoded(make_image(0), "JPEG"), **files}.items():
         put(tmp_path / name, data)
     assert "nearly" not in guess_format(tmp_path)[1]

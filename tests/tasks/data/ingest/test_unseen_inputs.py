@@ -13,9 +13,9 @@ from models.errors import UserError
 from tasks.data.ingest.audit import guess_format
 from tasks.data.ingest.similar_labels import alike
 from tests.support.format_rows import reasons, rows_of
-from tests.support.voc_trees import encoded, picture, put, voc_xml
+from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
-PNG = [encoded(picture(number, 16, 16)) for number in range(6)]
+PNG = [encoded(make_image(number, 16, 16)) for number in range(6)]
 
 
 def tree(root, files, images=6):
@@ -40,7 +40,7 @@ def parquet(path, **columns):
     pq.write_table(pa.table(columns), path)
 
 
-BASE64 = base64.b64encode(encoded(picture(1, 40, 40))).decode()
+BASE64 = base64.b64encode(encoded(make_image(1, 40, 40))).decode()
 
 #: What is asked: reader, files, words of the question.
 ASKED = {
@@ -159,7 +159,7 @@ def test_numbers_of_classes_without_a_name_are_never_negatives(tmp_path):
     assert found["train.parquet#3"] == ("quarantined", "no_annotation")
 
 
-def test_pictures_as_numbers_in_parquet_are_refused_in_a_screen(tmp_path):
+def test_images_as_numbers_in_parquet_are_refused_in_a_screen(tmp_path):
     parquet(tmp_path / "t.parquet", image=[[[0] * 16] * 16] * 2, label=["a", "b"])
     with pytest.raises(UserError, match="lists of numbers") as caught:
         rows_of("table", tmp_path)
@@ -204,7 +204,7 @@ def test_thumbnails_and_conflicting_versions_beside_images_are_litter(tmp_path):
         "0_thumb.png",
         "0.sync-conflict-20240101-120000-ABCDEFG.png",
     )
-    files = {f"oil/{name}": encoded(picture(9 + number)) for number, name in enumerate(aside)}
+    files = {f"oil/{name}": encoded(make_image(9 + number)) for number, name in enumerate(aside)}
     kept = {"oil/thumb_7.png": PNG[2], "thumbs/0.png": PNG[3], "rust/up_thumb.png": PNG[4]}
     rows = rows_of("folder", tree(tmp_path, in_folders("oil", "rust") | files | kept, images=0))
     found = reasons(rows)
@@ -223,13 +223,13 @@ def test_annotations_of_another_format_are_not_passed_over_without_a_word(tmp_pa
     ("data", "words"),
     [(b"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"), (b"<!DOCTYPE html><html>", "HTML page")],
 )
-def test_what_stands_in_for_a_picture_is_named(data, words, tmp_path):
+def test_what_stands_in_for_a_image_is_named(data, words, tmp_path):
     rows = rows_of("images", tree(tmp_path, {"a.jpg": data}, images=1))
     assert (rows["a.jpg"].reason, words in rows["a.jpg"].detail) == ("not_an_image", True)
 
 
-def test_a_picture_of_floats_says_what_to_do(tmp_path):
-    rows = rows_of("images", tree(tmp_path, {"a.tif": encoded(picture(0).convert("F"), "TIFF")}, images=0))
+def test_a_image_of_floats_says_what_to_do(tmp_path):
+    rows = rows_of("images", tree(tmp_path, {"a.tif": encoded(make_image(0).convert("F"), "TIFF")}, images=0))
     assert (rows["a.tif"].reason, "convert it to 8 or 16 bits" in rows["a.tif"].detail) == ("bad_mode", True)
 
 

@@ -11,7 +11,7 @@ from tasks.data.partition.assignment import deal, fill_up, move, plan_of, settle
 from tasks.data.partition.iterative import iterative
 from tasks.data.partition.local_test import matched
 from tasks.data.partition.settings import ClusterSettings, LabelSetSettings, QuantitySettings, SemanticSettings
-from tasks.data.partition.strata import label_clusters, label_sets, picture_clusters, primary_labels
+from tasks.data.partition.strata import image_clusters, label_clusters, label_sets, primary_labels
 
 
 def rng(seed=0):
@@ -225,15 +225,15 @@ def test_rare_label_sets_join_the_nearest_frequent_one():
     assert len(set(label_sets(sets, train, 1, LabelSetSettings(merge="hamming", cap=1)).tolist())) == 1
 
 
-def test_clusters_of_labels_and_of_pictures_are_found():
+def test_clusters_of_labels_and_of_images_are_found():
     kinds = np.repeat([0, 1, 2], 20)
     targets = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 1]])[kinds]
-    pictures = (
+    images = (
         np.full((60, 3, 12, 12), 10, dtype=np.uint8) + np.array([0, 100, 200], dtype=np.uint8)[kinds, None, None, None]
     )
     train = np.arange(60) % 4 > 0
     for weighting in ("binary", "tfidf"):
         found = label_clusters(targets, train, ClusterSettings(clusters=3, weighting=weighting), seed=1)
         assert len(set(zip(kinds.tolist(), found.tolist(), strict=True))) == 3 == len(set(found.tolist()))
-    found = picture_clusters(pictures, train, SemanticSettings(clusters=3), seed=1)
+    found = image_clusters(images, train, SemanticSettings(clusters=3), seed=1)
     assert len(set(zip(kinds.tolist(), found.tolist(), strict=True))) == 3 == len(set(found.tolist()))

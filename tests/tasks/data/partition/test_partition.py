@@ -147,9 +147,9 @@ def dataset_dir(tmp_path_factory):
     root = tmp_path_factory.mktemp("sites")
     for start, (site, images) in enumerate((("north", 30), ("south", 20))):
         for i, path in enumerate(sorted((sound_tree(root / site, images) / "JPEGImages").iterdir())):
-            picture = np.asarray(Image.open(path)).copy()
-            picture[0, 0] = (start, i, 0)  # no two pictures of the two sites are equal
-            Image.fromarray(picture).save(path)
+            image = np.asarray(Image.open(path)).copy()
+            image[0, 0] = (start, i, 0)  # no two images of the two sites are equal
+            Image.fromarray(image).save(path)
     out = tmp_path_factory.mktemp("data") / "dataset"
     ingest(IngestSettings(source="voc", path=root, image_size=32, site={"rule": "folder"}), out, seed=0)
     return out

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.errors import UserError
-from tasks.client.feature_skew import SkewedPictures, transformed
+from tasks.client.feature_skew import SkewedImages, transformed
 from tasks.client.train import client_data
 from tasks.data.clients import load_clients
 from tasks.data.dataset import load_dataset
@@ -154,12 +154,12 @@ def test_noise_grows_from_client_to_client():
         {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}
     )
     grey = np.full((9, 3, 32, 32), 128, dtype=np.uint8)
-    pictures = SkewedPictures(grey, np.arange(9), found["a"], seed=5, client="a")
-    assert pictures[:].std() == pytest.approx(25.5, rel=0.02)
-    assert pictures[:].mean() == pytest.approx(128, abs=0.6)
-    assert (pictures[:][4:6] == pictures[np.array([4, 5])]).all()
-    assert (pictures[0:1] != pictures[1:2]).any()
-    assert (SkewedPictures(grey, np.arange(9), found["a"], seed=5, client="b")[:] != pictures[:]).any()
+    images = SkewedImages(grey, np.arange(9), found["a"], seed=5, client="a")
+    assert images[:].std() == pytest.approx(25.5, rel=0.02)
+    assert images[:].mean() == pytest.approx(128, abs=0.6)
+    assert (images[:][4:6] == images[np.array([4, 5])]).all()
+    assert (images[0:1] != images[1:2]).any()
+    assert (SkewedImages(grey, np.arange(9), found["a"], seed=5, client="b")[:] != images[:]).any()
 
 
 def test_transforms_are_the_clients_own_and_the_same_in_every_batch():
@@ -184,7 +184,7 @@ def test_transforms_are_the_clients_own_and_the_same_in_every_batch():
     assert abs(turned.astype(int) - images)[..., 8:24, 8:24].max() <= 3
 
 
-def test_a_client_trains_on_its_own_cameras_pictures(written, make_run, tiny_data):
+def test_a_client_trains_on_its_own_cameras_images(written, make_run, tiny_data):
     clients, folder = written(features={"kind": "transform", "strength": 1.0})
     context = dataclasses.replace(make_run()[0], clients=str(folder))
     data = load_dataset(tiny_data.dataset)

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tasks.data.source.decode import DecodeError, Limits, decode, resize
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 
 
 def decoded(tmp_path, data, name="a.jpg", **options):
@@ -15,7 +15,7 @@ def decoded(tmp_path, data, name="a.jpg", **options):
     return decode(tmp_path / name, Limits(**options))
 
 
-def test_exif_turns_the_picture_upright(tmp_path):
+def test_exif_turns_the_image_upright(tmp_path):
     # Stored 40 wide and 20 high, left half red; orientation 6 says: turn by 90 degrees clockwise, so red is on top.
     stored = np.zeros((20, 40, 3), dtype=np.uint8)
     stored[:, :20, 0] = stored[:, 20:, 2] = 255
@@ -57,29 +57,29 @@ def test_transparent_pixels_show_the_background(tmp_path, mode):
 
 
 def test_opaque_alpha_is_no_repair(tmp_path):
-    assert decoded(tmp_path, encoded(picture(0).convert("RGBA")), "a.png").reason == ""
+    assert decoded(tmp_path, encoded(make_image(0).convert("RGBA")), "a.png").reason == ""
 
 
-def test_phone_picture_with_a_second_frame_is_taken(tmp_path):
-    two = encoded(picture(0), "MPO", save_all=True, append_images=[picture(1)])
+def test_phone_image_with_a_second_frame_is_taken(tmp_path):
+    two = encoded(make_image(0), "MPO", save_all=True, append_images=[make_image(1)])
     assert decoded(tmp_path, two).reason == "mpo"
 
 
 def test_content_decides_not_the_name(tmp_path):
-    result = decoded(tmp_path, encoded(picture(0)), "a.jpg")
+    result = decoded(tmp_path, encoded(make_image(0)), "a.jpg")
     assert (result.reason, result.detail) == ("", "PNG content")
-    assert (result.image == np.asarray(picture(0))).all()
+    assert (result.image == np.asarray(make_image(0))).all()
 
 
-JPEG = encoded(picture(0, 64, 64), "JPEG")
+JPEG = encoded(make_image(0, 64, 64), "JPEG")
 BAD_IMAGES = {
     "empty": b"",
     "not_an_image": b"<!doctype html><title>404</title>" * 9,
     "truncated": JPEG[: len(JPEG) // 2],
-    "too_large": encoded(picture(0, 100, 101)),
-    "too_small": encoded(picture(0, 40, 15)),
-    "multi_frame": encoded(picture(0), "GIF", save_all=True, append_images=[picture(1), picture(2)]),
-    "bad_mode": encoded(picture(0).convert("F"), "TIFF"),
+    "too_large": encoded(make_image(0, 100, 101)),
+    "too_small": encoded(make_image(0, 40, 15)),
+    "multi_frame": encoded(make_image(0), "GIF", save_all=True, append_images=[make_image(1), make_image(2)]),
+    "bad_mode": encoded(make_image(0).convert("F"), "TIFF"),
 }
 
 
@@ -103,7 +103,7 @@ def test_damaged_images_raise_nothing_but_decode_errors(tmp_path):
     outcomes = set()
     for kind in ("JPEG", "PNG", "GIF", "TIFF", "BMP", "WEBP"):
         for _ in range(60):
-            data = bytearray(encoded(picture(1), kind))
+            data = bytearray(encoded(make_image(1), kind))
             for place in rng.integers(0, min(300, len(data)), size=3):
                 data[place] = rng.integers(256)
             try:

@@ -8,11 +8,11 @@ import pytest
 from PIL import Image, features
 
 from tasks.data.source.decode import DecodeError, Limits, decode_bytes
-from tests.support.voc_trees import encoded, picture
+from tests.support.voc_trees import encoded, make_image
 from tests.tasks.data.source.test_odd_metadata import tag, tiff_with
 
 LIMITS = Limits(min_side=1)
-PIXELS = np.asarray(picture(1))
+PIXELS = np.asarray(make_image(1))
 RAMP = np.tile((np.arange(256) * 257).astype(np.uint16), (16, 1))
 
 
@@ -44,7 +44,7 @@ def bmp32(alpha):
 
 @pytest.mark.parametrize("kind", ["BMP", "PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("alpha", [0, 1])
-def test_an_alpha_channel_that_hides_the_whole_picture_is_not_heeded(kind, alpha):
+def test_an_alpha_channel_that_hides_the_whole_image_is_not_heeded(kind, alpha):
     options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
     full = np.dstack([PIXELS, np.full(PIXELS.shape[:2], alpha, np.uint8)])
     found = decoded(bmp32(alpha) if kind == "BMP" else encoded(Image.fromarray(full), kind, **options))
@@ -55,7 +55,7 @@ def test_an_alpha_channel_that_hides_the_whole_picture_is_not_heeded(kind, alpha
 def test_few_opaque_pixels_do_not_save_an_unused_alpha_channel():
     alpha = np.zeros((1000, 40), np.uint8)
     alpha[0, 0] = 255
-    colours = np.asarray(picture(2, 40, 1000))
+    colours = np.asarray(make_image(2, 40, 1000))
     found = decoded(with_alpha(alpha, colours))
     assert found.reason == "alpha_unused"
     assert (found.image == colours).all()
@@ -142,7 +142,7 @@ def tiff16(order, values):
     return head + data + struct.pack(f"{order}H", len(entries)) + b"".join(entries) + bytes(4)
 
 
-def test_both_byte_orders_of_a_16_bit_tiff_are_one_picture():
+def test_both_byte_orders_of_a_16_bit_tiff_are_one_image():
     little, big = decoded(tiff16("<", RAMP)), decoded(tiff16(">", RAMP))
     assert (little.reason, big.reason) == ("gray16", "gray16")
     assert (little.image == big.image).all()
@@ -163,20 +163,20 @@ def pages(*images, mark=None):
     return buffer.getvalue()
 
 
-LARGE, SMALL = picture(1, 120, 90), picture(1, 120, 90).resize((40, 30))
+LARGE, SMALL = make_image(1, 120, 90), make_image(1, 120, 90).resize((40, 30))
 
 
 @pytest.mark.parametrize(
     ("images", "mark"),
-    [((LARGE, SMALL), None), ((LARGE, SMALL), 1), ((SMALL, LARGE), 0), ((LARGE, picture(5, 60, 60)), 1)],
+    [((LARGE, SMALL), None), ((LARGE, SMALL), 1), ((SMALL, LARGE), 0), ((LARGE, make_image(5, 60, 60)), 1)],
 )
-def test_a_scan_with_a_preview_is_its_picture(images, mark):
+def test_a_scan_with_a_preview_is_its_image(images, mark):
     found = decoded(pages(*images, mark=mark))
     assert (found.reason, found.width, found.height) == ("preview", 120, 90)
     assert (found.image == np.asarray(LARGE)).all()
 
 
-@pytest.mark.parametrize("second", [picture(2, 120, 90), picture(2, 40, 40), picture(2, 90, 68)])
+@pytest.mark.parametrize("second", [make_image(2, 120, 90), make_image(2, 40, 40), make_image(2, 90, 68)])
 def test_several_pages_stay_refused(second):
     assert refused(pages(LARGE, second)).reason == "multi_frame"
 
@@ -205,7 +205,7 @@ UNREAD = {
     "a.svg": (b"<?xml version='1.0'?><svg xmlns='http://www.w3.org/2000/svg'/>", "a drawing"),
     "a.tga": (bytes(60), "TGA is not read: convert it"),
     "a.dcm": (bytes(128) + b"DICM" + bytes(50), "DICOM"),
-    "a.nef": (encoded(picture(1), "TIFF"), "camera raw (NEF)"),
+    "a.nef": (encoded(make_image(1), "TIFF"), "camera raw (NEF)"),
     "a.cr2": (b"II*\0\x10\0\0\0CR\2\0" + bytes(50), "camera raw (CR2)"),
     "a.arw": (bytes(60), "camera raw (ARW)"),
     "a.exr": (b"v/1\x01" + bytes(50), "EXR"),
@@ -230,5 +230,5 @@ def test_the_preview_in_a_camera_file_is_never_taken_for_the_photograph():
 def test_heif_is_read_where_the_extra_is_installed():
     heif = pytest.importorskip("pillow_heif")
     heif.register_heif_opener()
-    data = encoded(picture(1, 64, 64), "HEIF", quality=-1)
+    data = encoded(make_image(1, 64, 64), "HEIF", quality=-1)
     assert decoded(data, ".heic").image.shape == (64, 64, 3)

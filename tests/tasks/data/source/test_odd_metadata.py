@@ -13,10 +13,10 @@ from tasks.data.ingest.reading import collect, open_source
 from tasks.data.ingest.settings import IngestSettings
 from tasks.data.source.decode import DecodeError, Limits, decode_bytes
 from tests.fuzz.images import plain, png_chunk, with_exif
-from tests.support.voc_trees import encoded, picture, put
+from tests.support.voc_trees import encoded, make_image, put
 
 LIMITS = Limits(min_side=1)
-TALL = (17, 24, 3)  # the picture of fuzz.images, stored on its side
+TALL = (17, 24, 3)  # the image of fuzz.images, stored on its side
 
 
 def tag(order, number, kind, count, value):
@@ -49,7 +49,7 @@ SOFTWARE = {
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "MPO"])
 @pytest.mark.parametrize("wrong", SOFTWARE)
-def test_tags_of_another_type_leave_the_picture_and_its_orientation(kind, wrong):
+def test_tags_of_another_type_leave_the_image_and_its_orientation(kind, wrong):
     block = turned(6, SOFTWARE[wrong], blob=struct.pack("<II", 3, 2))
     found = decode_bytes(with_exif(kind, block), "", LIMITS)
     upright = decode_bytes(plain(kind), "", LIMITS).image
@@ -58,11 +58,11 @@ def test_tags_of_another_type_leave_the_picture_and_its_orientation(kind, wrong)
     assert "exif" in f"{found.reason} {found.detail}"
 
 
-def test_a_turned_tiff_has_the_size_of_the_upright_picture():
+def test_a_turned_tiff_has_the_size_of_the_upright_image():
     block = Image.Exif()
     block[0x0112], block[0x0131] = 6, "a program"
-    found = decode_bytes(encoded(picture(1, 40, 30), "TIFF", exif=block), ".tif", LIMITS)
-    assert (found.image == np.asarray(picture(1, 40, 30)).transpose(1, 0, 2)[:, ::-1]).all()
+    found = decode_bytes(encoded(make_image(1, 40, 30), "TIFF", exif=block), ".tif", LIMITS)
+    assert (found.image == np.asarray(make_image(1, 40, 30)).transpose(1, 0, 2)[:, ::-1]).all()
     assert (found.width, found.height, found.turned, found.reason) == (30, 40, True, "exif")
 
 
@@ -134,8 +134,8 @@ def test_damaged_pixels_are_not_excused():
 @pytest.mark.parametrize("fault", [AttributeError, RuntimeError, KeyError, AssertionError, zlib.error])
 @pytest.mark.parametrize("where", ["open", "load", "getexif"])
 def test_no_exception_of_a_decoder_ends_a_run(tmp_path, monkeypatch, fault, where):
-    put(tmp_path / "a/1.png", encoded(picture(1)))
-    put(tmp_path / "b/2.png", encoded(picture(2)))
+    put(tmp_path / "a/1.png", encoded(make_image(1)))
+    put(tmp_path / "b/2.png", encoded(make_image(2)))
 
     def fail(*_, **__):
         raise fault("of the decoder")
@@ -152,8 +152,8 @@ def test_no_exception_of_a_decoder_ends_a_run(tmp_path, monkeypatch, fault, wher
     assert where != "load" or "of the decoder" in rows["a/1.png"]["detail"]
 
 
-def test_out_of_memory_is_no_fault_of_the_picture(tmp_path, monkeypatch):
-    put(tmp_path / "a/1.png", encoded(picture(1)))
+def test_out_of_memory_is_no_fault_of_the_image(tmp_path, monkeypatch):
+    put(tmp_path / "a/1.png", encoded(make_image(1)))
 
     def fail(*_, **__):
         raise MemoryError

@@ -1,4 +1,4 @@
-"""Contact sheets, the choice of sample pictures, and ``fedscene data show``."""
+"""Contact sheets, the choice of sample images, and ``fedscene data show``."""
 
 import json
 
@@ -18,17 +18,17 @@ def _pixels(path) -> np.ndarray:
         return np.asarray(image.convert("RGB"))
 
 
-def test_a_small_picture_is_enlarged_pixel_by_pixel(tmp_path):
-    picture = np.random.default_rng(0).integers(0, 256, (3, 64, 64), dtype=np.uint8)
-    contact_sheet(picture[None], ["one"], "title", tmp_path / "a.png")
-    tile = picture.transpose(1, 2, 0).repeat(3, axis=0).repeat(3, axis=1)
+def test_a_small_image_is_enlarged_pixel_by_pixel(tmp_path):
+    image = np.random.default_rng(0).integers(0, 256, (3, 64, 64), dtype=np.uint8)
+    contact_sheet(image[None], ["one"], "title", tmp_path / "a.png")
+    tile = image.transpose(1, 2, 0).repeat(3, axis=0).repeat(3, axis=1)
     assert (_pixels(tmp_path / "a.png")[56 : 56 + 192, 24 : 24 + 192] == tile).all()
 
 
-def test_pictures_of_all_shapes_and_none(tmp_path):
+def test_images_of_all_shapes_and_none(tmp_path):
     shapes = [(1, 1, 3), (5, 9), (300, 100, 3), (3, 4000, 3), (100, 100, 3)]
-    pictures = [np.full(shape, 90, np.uint8) for shape in shapes] + [None]
-    contact_sheet(iter(pictures), ["$a$ $", "b\nc", "", "d", "e", "reason: truncated"], "$ and $", tmp_path / "a.png")
+    images = [np.full(shape, 90, np.uint8) for shape in shapes] + [None]
+    contact_sheet(iter(images), ["$a$ $", "b\nc", "", "d", "e", "reason: truncated"], "$ and $", tmp_path / "a.png")
     pixels = _pixels(tmp_path / "a.png")
     widths = []
     for number in range(len(shapes)):

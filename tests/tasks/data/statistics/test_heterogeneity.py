@@ -1,4 +1,4 @@
-"""Figures of how clients differ, by hand and against an independent restatement; their pictures and tables."""
+"""Figures of how clients differ, by hand and against an independent restatement; their images and tables."""
 
 import json
 import math
@@ -117,7 +117,7 @@ def test_counts_do_not_depend_on_the_order_of_images_or_clients():
 
 
 @pytest.mark.parametrize(("clients", "labels"), [(1, 1), (1, 3), (6, 17), (61, 3), (150, 90), (1000, 16)])
-def test_pictures_stay_of_a_readable_size(tmp_path, clients, labels):
+def test_images_stay_of_a_readable_size(tmp_path, clients, labels):
     targets, owners, classes = _made_up(3 * clients + 30, labels, clients)
     write_partition_figures(targets, owners, sorted(set(owners.tolist())), classes, tmp_path)
     for path in tmp_path.glob("*.png"):
@@ -127,7 +127,7 @@ def test_pictures_stay_of_a_readable_size(tmp_path, clients, labels):
     assert len(figures["clients"]) == clients  # the figures leave nothing out
 
 
-def test_pictures_follow_the_data(tmp_path):
+def test_images_follow_the_data(tmp_path):
     targets, owners, classes = _made_up(300, 5, 4)
     seen = []
     for name, data in (("first", targets), ("again", targets), ("other", targets * (np.arange(300) % 3 > 0)[:, None])):

@@ -15,14 +15,14 @@ from tasks.data.synthetic import defects, defects_devices, defects_objects
 from tasks.data.synthetic.defects_backdrops import BACKDROPS, backdrop_shares
 from tasks.data.synthetic.defects_labels import BREATHERS, PEOPLE
 from tasks.data.synthetic.defects_persons import person
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.settings import SyntheticSettings
 from tasks.data.synthetic.single_canvas import SMOOTH, Brush, Canvas
 from tasks.data.synthetic.sites import site_look
 
 C = {name: number for number, name in enumerate(defects.CLASSES)}
 SITES = [f"site-{number}" for number in range(1, 7)]
-DEFAULT = RenderedSettings(set="defects")
-PLAIN = RenderedSettings(set="defects", site_shift=0)
+DEFAULT = SyntheticSettings(set="defects")
+PLAIN = SyntheticSettings(set="defects", site_shift=0)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_labels_have_the_planted_prevalence_and_joint_probabilities(drawn: dict[
 
 
 def test_prevalences_are_imbalanced_and_move_with_their_own_setting() -> None:
-    shared = RenderedSettings(set="defects", site_prevalence=0)
+    shared = SyntheticSettings(set="defects", site_prevalence=0)
     values = defects.prevalences(shared, "site-1")
     assert 0.05 < values.min() < 0.07 < 0.33 < values.max() < 0.35
     assert 2.5 < values.sum() < 3.5  # labels an image
@@ -97,30 +97,30 @@ def test_sites_deviate_as_their_conventions_say() -> None:
         assert (matrix[C["wcaqm"], C["xmbhyc"]] < -0.3) == (group == 1)
         assert (matrix[C["hxq_gjbs"], C["sly_dmyw"]] > 0.3) == (group != 2)
         assert (matrix[C["hxq_gjbs"], C["sly_dmyw"]] < -0.3) == (group == 2)
-    same = [defects.strength_matrix(RenderedSettings(set="defects", site_correlation=0), site) for site in SITES]
+    same = [defects.strength_matrix(SyntheticSettings(set="defects", site_correlation=0), site) for site in SITES]
     assert all(np.array_equal(matrix, matrices["site-1"]) for matrix in same)
-    none = RenderedSettings(set="defects", correlation=0)
+    none = SyntheticSettings(set="defects", correlation=0)
     assert np.array_equal(defects.strength_matrix(none, "site-2"), np.eye(17))
 
 
 def test_an_image_depends_on_its_address_alone() -> None:
-    few = RenderedSettings(set="defects", images=8, sites=2)
-    many = RenderedSettings(set="defects", images=500, sites=5)
+    few = SyntheticSettings(set="defects", images=8, sites=2)
+    many = SyntheticSettings(set="defects", images=500, sites=5)
     assert sum(defects.sites(few).values()) == 8
     labels = defects.draw_labels(few, 3, "site-2", 30)
     assert (labels.shape, labels.dtype) == ((30, 17), np.uint8)
     assert np.array_equal(labels, defects.draw_labels(many, 3, "site-2", 200)[:30])
     assert not np.array_equal(labels, defects.draw_labels(few, 4, "site-2", 30))
     late = defects.draw(many, 3, "site-2", 7, 32)
-    pictures = [defects.draw(few, 3, "site-2", number, 32) for number in range(8)]
+    images = [defects.draw(few, 3, "site-2", number, 32) for number in range(8)]
     assert (late.shape, late.dtype) == ((32, 32, 3), np.uint8)
-    assert np.array_equal(late, pictures[7])
-    assert len({picture.tobytes() for picture in pictures}) == 8
+    assert np.array_equal(late, images[7])
+    assert len({image.tobytes() for image in images}) == 8
     assert not np.array_equal(late, defects.draw(few, 4, "site-2", 7, 32))
     assert not np.array_equal(late, defects.draw(few, 3, "site-1", 7, 32))
 
 
-def test_a_picture_shows_its_labels_and_no_other_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_image_shows_its_labels_and_no_other_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: set[str] = set()
 
     def watch(module: object, name: str, seen: Callable[..., set[str]]) -> None:
@@ -209,19 +209,19 @@ def test_site_looks_and_backdrops_show() -> None:
         assert backdrop_shares(PLAIN, site) == pytest.approx(np.full(4, 0.25))
         assert backdrop_shares(DEFAULT, site).sum() == pytest.approx(1)
     assert [int(backdrop_shares(DEFAULT, site).argmax()) for site in SITES] == [0, 1, 2, 3, 0, 1]
-    only = RenderedSettings(set="defects", site_shift=0, background=1.0)
+    only = SyntheticSettings(set="defects", site_shift=0, background=1.0)
     assert np.array_equal(backdrop_shares(only, "site-2"), backdrop_shares(DEFAULT, "site-2"))
     for number in range(4):
         same, moved = (defects.draw(s, 0, "site-4", number, 32).astype(int) for s in (PLAIN, DEFAULT))
         assert np.abs(same - moved).mean() > 5
     look = site_look(PLAIN, "site-1")
-    pictures = []
+    images = []
     for kind in range(len(BACKDROPS)):
         shares = np.eye(len(BACKDROPS))[kind]
-        picture = defects.paint(labels_of(), look, shares, numpy_generator(0, "test"), 96)
-        assert isinstance(picture, Image.Image)
-        pictures.append(np.asarray(picture, dtype=int))
-    for a, b in combinations(pictures, 2):
+        image = defects.paint(labels_of(), look, shares, numpy_generator(0, "test"), 96)
+        assert isinstance(image, Image.Image)
+        images.append(np.asarray(image, dtype=int))
+    for a, b in combinations(images, 2):
         assert (np.abs(a - b).max(2) > 30).mean() > 0.1
 
 

@@ -12,13 +12,13 @@ from models.errors import UserError
 from tasks.core.randomness import numpy_generator
 from tasks.data.synthetic import scenes, scrap
 from tasks.data.synthetic.scrap_pieces import PIECES
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.settings import SyntheticSettings
 from tasks.data.synthetic.single_canvas import CRUMPLED, SMOOTH, Canvas, textures
 from tasks.data.synthetic.sites import SiteLook, site_look
 
 SITES = [f"site-{number}" for number in range(1, 7)]
-DEFAULT = RenderedSettings()
-PLAIN = RenderedSettings(site_shift=0)
+DEFAULT = SyntheticSettings()
+PLAIN = SyntheticSettings(site_shift=0)
 both = pytest.mark.parametrize("module", [scrap, scenes], ids=["scrap", "scenes"])
 
 
@@ -35,17 +35,17 @@ def test_every_image_has_one_label_and_the_classes_are_mixed_as_planted(module: 
 
 @both
 def test_mixtures_are_shares_and_move_with_site_prevalence(module: ModuleType) -> None:
-    shared = module.prevalences(RenderedSettings(site_prevalence=0), SITES[0])
+    shared = module.prevalences(SyntheticSettings(site_prevalence=0), SITES[0])
     for site in SITES:
-        own, half = (module.prevalences(RenderedSettings(site_prevalence=away), site) for away in (1.0, 0.5))
+        own, half = (module.prevalences(SyntheticSettings(site_prevalence=away), site) for away in (1.0, 0.5))
         for mixture in (shared, own, half):
             assert mixture.sum() == pytest.approx(1)
             assert mixture.min() > 0.03
-        assert np.array_equal(module.prevalences(RenderedSettings(site_prevalence=0), site), shared)
+        assert np.array_equal(module.prevalences(SyntheticSettings(site_prevalence=0), site), shared)
         assert half == pytest.approx((shared + own) / 2)
         # Without site_prevalence, site_correlation stands for it.
-        assert module.prevalences(RenderedSettings(site_correlation=0.5), site) == pytest.approx(half)
-        assert module.prevalences(RenderedSettings(site_correlation=0.5, site_prevalence=1.0), site) == pytest.approx(
+        assert module.prevalences(SyntheticSettings(site_correlation=0.5), site) == pytest.approx(half)
+        assert module.prevalences(SyntheticSettings(site_correlation=0.5, site_prevalence=1.0), site) == pytest.approx(
             own
         )
 
@@ -62,16 +62,16 @@ def test_sites_of_a_group_are_nearer_than_those_of_different_groups(module: Modu
 
 @both
 def test_an_image_depends_on_its_address_alone(module: ModuleType) -> None:
-    few, many = RenderedSettings(images=8, sites=2), RenderedSettings(images=500, sites=5)
+    few, many = SyntheticSettings(images=8, sites=2), SyntheticSettings(images=500, sites=5)
     assert sum(module.sites(few).values()) == 8
     labels = module.draw_labels(few, 3, "site-2", 30)
     assert np.array_equal(labels, module.draw_labels(many, 3, "site-2", 200)[:30])
     assert not np.array_equal(labels, module.draw_labels(few, 4, "site-2", 30))
     late = module.draw(many, 3, "site-2", 7, 32)
-    pictures = [module.draw(few, 3, "site-2", number, 32) for number in range(8)]
+    images = [module.draw(few, 3, "site-2", number, 32) for number in range(8)]
     assert (late.shape, late.dtype) == ((32, 32, 3), np.uint8)
-    assert np.array_equal(late, pictures[7])
-    assert len({picture.tobytes() for picture in pictures}) == 8
+    assert np.array_equal(late, images[7])
+    assert len({image.tobytes() for image in images}) == 8
     assert not np.array_equal(late, module.draw(few, 4, "site-2", 7, 32))
     assert not np.array_equal(late, module.draw(few, 3, "site-1", 7, 32))
 
@@ -80,17 +80,15 @@ def test_an_image_depends_on_its_address_alone(module: ModuleType) -> None:
 def test_every_class_is_drawn_at_any_size_and_no_two_alike(module: ModuleType) -> None:
     look = site_look(PLAIN, "site-1")
     for number in range(3):
-        pictures = [
-            np.asarray(module.paint(name, look, numpy_generator(number, "test"), 128)) for name in module.CLASSES
-        ]
-        for a, b in combinations(pictures, 2):
+        images = [np.asarray(module.paint(name, look, numpy_generator(number, "test"), 128)) for name in module.CLASSES]
+        for a, b in combinations(images, 2):
             assert (np.abs(a.astype(int) - b).max(2) > 40).mean() > 0.1
     for size in (32, 100):
         assert module.draw(PLAIN, 0, "site-1", 0, size).shape == (size, size, 3)
 
 
 @both
-def test_the_picture_shows_the_class_of_the_label(module: ModuleType) -> None:
+def test_the_image_shows_the_class_of_the_label(module: ModuleType) -> None:
     drawn = []
 
     def record(name: str, look: SiteLook, rng: np.random.Generator, side: int) -> Image.Image:
@@ -108,8 +106,8 @@ def test_the_picture_shows_the_class_of_the_label(module: ModuleType) -> None:
 
 @both
 def test_a_sites_look_shows(module: ModuleType) -> None:
-    same = [module.draw(RenderedSettings(site_shift=0), 0, "site-1", n, 32) for n in range(4)]
-    moved = [module.draw(RenderedSettings(site_shift=1), 0, "site-1", n, 32) for n in range(4)]
+    same = [module.draw(SyntheticSettings(site_shift=0), 0, "site-1", n, 32) for n in range(4)]
+    moved = [module.draw(SyntheticSettings(site_shift=1), 0, "site-1", n, 32) for n in range(4)]
     for a, b in zip(same, moved, strict=True):
         assert np.abs(a.astype(int) - b).mean() > 5
     surfaces = (240, 120, 40), (40, 120, 240)

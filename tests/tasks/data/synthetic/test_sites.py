@@ -10,13 +10,13 @@ from tasks.core.randomness import numpy_generator
 from tasks.data.synthetic import cabinet
 from tasks.data.synthetic.camera import photograph
 from tasks.data.synthetic.defects_backdrops import backdrop_shares
-from tasks.data.synthetic.registry import SETS, rendered_set
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.registry import SETS, synthetic_set
+from tasks.data.synthetic.settings import SyntheticSettings
 from tasks.data.synthetic.sites import RANGES, site_counts, site_look
 
 SITES = [f"site-{number}" for number in range(1, 7)]
-PLAIN = RenderedSettings(site_shift=0)
-FULL = RenderedSettings()
+PLAIN = SyntheticSettings(site_shift=0)
+FULL = SyntheticSettings()
 CAUSES = {
     "lighting": {"brightness", "warmth", "gradient", "fading"},
     "background": {"surface"},
@@ -27,9 +27,9 @@ CAUSES = {
 
 def test_counts_are_uneven_fixed_and_complete() -> None:
     # Shares 1.4 : 1.2 : 1 : 1 : 0.8 : 0.6 of 2400, whose sixth is 400.
-    assert list(site_counts(RenderedSettings()).values()) == [560, 480, 400, 400, 320, 240]
+    assert list(site_counts(SyntheticSettings()).values()) == [560, 480, 400, 400, 320, 240]
     for images, sites in ((6, 6), (7, 6), (100, 3), (101, 13), (100, 100)):
-        counts = site_counts(RenderedSettings(images=images, sites=sites))
+        counts = site_counts(SyntheticSettings(images=images, sites=sites))
         assert len(counts) == sites
         assert sum(counts.values()) == images
         assert min(counts.values()) >= 1
@@ -37,7 +37,7 @@ def test_counts_are_uneven_fixed_and_complete() -> None:
 
 def test_site_looks_move_from_neutral_to_their_own() -> None:
     none, half, full = (
-        [site_look(RenderedSettings(site_shift=shift), site) for site in SITES] for shift in (0, 0.5, 1)
+        [site_look(SyntheticSettings(site_shift=shift), site) for site in SITES] for shift in (0, 0.5, 1)
     )
     assert all(look == none[0] for look in none)
     assert len(set(full)) == len(SITES)
@@ -54,7 +54,7 @@ def test_site_looks_move_from_neutral_to_their_own() -> None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_one_cause_of_difference_moves_its_own_traits_and_no_other(cause: str) -> None:
-    alone, without = RenderedSettings(site_shift=0, **{cause: 1}), RenderedSettings(**{cause: 0})
+    alone, without = SyntheticSettings(site_shift=0, **{cause: 1}), SyntheticSettings(**{cause: 0})
     for site in SITES:
         plain, full = asdict(site_look(PLAIN, site)), asdict(site_look(FULL, site))
         own = {name: full[name] for name in CAUSES[cause]}
@@ -68,25 +68,25 @@ def test_one_cause_of_difference_moves_its_own_traits_and_no_other(cause: str) -
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_every_cause_shows_in_the_pictures_and_all_together_are_site_shift(name: str) -> None:
-    def pictures(**settings: float) -> list[np.ndarray]:
-        own = RenderedSettings(set=name, **settings)
-        return [rendered_set(name).draw(own, 0, "site-4", number, 32) for number in range(4)]
+def test_every_cause_shows_in_the_images_and_all_together_are_site_shift(name: str) -> None:
+    def images(**settings: float) -> list[np.ndarray]:
+        own = SyntheticSettings(set=name, **settings)
+        return [synthetic_set(name).draw(own, 0, "site-4", number, 32) for number in range(4)]
 
-    plain, full = pictures(site_shift=0), pictures(site_shift=1)
+    plain, full = images(site_shift=0), images(site_shift=1)
     for cause in CAUSES:
-        for same, moved in zip(plain, pictures(site_shift=0, **{cause: 1}), strict=True):
+        for same, moved in zip(plain, images(site_shift=0, **{cause: 1}), strict=True):
             assert np.abs(same.astype(int) - moved).mean() > 1
-    for picture, other in zip(full, pictures(site_shift=0, **dict.fromkeys(CAUSES, 1)), strict=True):
-        assert np.array_equal(picture, other)
+    for image, other in zip(full, images(site_shift=0, **dict.fromkeys(CAUSES, 1)), strict=True):
+        assert np.array_equal(image, other)
 
 
 @pytest.mark.parametrize("name", ["cabinet", "defects"])
 def test_cooccurrence_and_prevalence_move_apart_and_leave_looks_alone(name: str) -> None:
-    drawn = rendered_set(name)
-    full, shared = (RenderedSettings(set=name, site_correlation=away) for away in (1, 0))
-    prevalence = RenderedSettings(set=name, site_correlation=0, site_prevalence=1)
-    cooccurrence = RenderedSettings(set=name, site_correlation=1, site_prevalence=0)
+    drawn = synthetic_set(name)
+    full, shared = (SyntheticSettings(set=name, site_correlation=away) for away in (1, 0))
+    prevalence = SyntheticSettings(set=name, site_correlation=0, site_prevalence=1)
+    cooccurrence = SyntheticSettings(set=name, site_correlation=1, site_prevalence=0)
     for site in SITES:
         assert np.array_equal(drawn.prevalences(prevalence, site), drawn.prevalences(full, site))
         assert np.array_equal(drawn.strength_matrix(prevalence, site), drawn.strength_matrix(shared, site))
@@ -96,9 +96,9 @@ def test_cooccurrence_and_prevalence_move_apart_and_leave_looks_alone(name: str)
         turned = drawn.site_group(full, site) != 0
         assert np.allclose(drawn.strength_matrix(full, site), drawn.strength_matrix(shared, site)) != turned
         assert site_look(full, site) == site_look(shared, site) == site_look(prevalence, site)
-    # Looks change no label, so that a difference in the pictures alone can be compared.
+    # Looks change no label, so that a difference in the images alone can be compared.
     dressed, bare = (
-        drawn.draw_labels(RenderedSettings(set=name, site_shift=shift), 0, "site-2", 50) for shift in (1, 0)
+        drawn.draw_labels(SyntheticSettings(set=name, site_shift=shift), 0, "site-2", 50) for shift in (1, 0)
     )
     assert np.array_equal(dressed, bare)
 

@@ -1,4 +1,4 @@
-"""The drawn sets: planted labels, sites, pictures."""
+"""The drawn sets: planted labels, sites, images."""
 
 import hashlib
 import subprocess
@@ -23,16 +23,16 @@ from tasks.data.synthetic import cabinet
 from tasks.data.synthetic.cabinet_devices import DEVICES
 from tasks.data.synthetic.latent import LabelModel, LabelSampler
 from tasks.data.synthetic.pen import Pen
-from tasks.data.synthetic.registry import SETS, rendered_set
-from tasks.data.synthetic.settings import RenderedSettings
+from tasks.data.synthetic.registry import SETS, synthetic_set
+from tasks.data.synthetic.settings import SyntheticSettings
 from tasks.data.synthetic.sites import site_look
 
 
-def render(settings: RenderedSettings, seed: int, size: int) -> Iterator[SimpleNamespace]:
+def render(settings: SyntheticSettings, seed: int, size: int) -> Iterator[SimpleNamespace]:
     """Every image of the set with its labels, as an ingest reads them."""
     ingest = SimpleNamespace(image_size=size)
     for sample in read(Path(), settings, ingest, seed):
-        decoded = sample.picture.load(Limits())
+        decoded = sample.image.load(Limits())
         yield SimpleNamespace(
             path=sample.path, site=sample.site, labels=sample.labels, image=decoded.image, sha256=decoded.sha256
         )
@@ -40,7 +40,7 @@ def render(settings: RenderedSettings, seed: int, size: int) -> Iterator[SimpleN
 
 C = {name: number for number, name in enumerate(cabinet.CLASSES)}
 SITES = [f"site-{number}" for number in range(1, 7)]
-PLAIN = RenderedSettings(site_shift=0)
+PLAIN = SyntheticSettings(site_shift=0)
 
 
 def lift(labels: np.ndarray) -> np.ndarray:
@@ -53,19 +53,19 @@ def lift(labels: np.ndarray) -> np.ndarray:
 @pytest.fixture(scope="module")
 def drawn() -> dict[str, np.ndarray]:
     """5,000 label vectors of each of three sites, one of each convention."""
-    return {site: cabinet.draw_labels(RenderedSettings(), 0, site, 5000) for site in SITES[:3]}
+    return {site: cabinet.draw_labels(SyntheticSettings(), 0, site, 5000) for site in SITES[:3]}
 
 
 def test_every_registered_set_offers_the_interface() -> None:
-    assert get_args(RenderedSettings.model_fields["set"].annotation) == tuple(SETS)
+    assert get_args(SyntheticSettings.model_fields["set"].annotation) == tuple(SETS)
     for name in SETS:
-        module = rendered_set(name)
+        module = synthetic_set(name)
         assert len(set(module.CLASSES)) == len(module.CLASSES)
         assert list(module.PROMPT_NAMES) == module.CLASSES
-        settings = RenderedSettings(set=name, images=6, sites=2)
+        settings = SyntheticSettings(set=name, images=6, sites=2)
         assert sum(module.sites(settings).values()) == len(list(render(settings, 0, 32))) == 6
     with pytest.raises(UserError, match="moon"):
-        rendered_set("moon")
+        synthetic_set("moon")
 
 
 @pytest.mark.integration
@@ -81,13 +81,13 @@ def test_settings_and_registry_import_nothing_heavy() -> None:
 )
 def test_wrong_settings_are_refused(wrong: dict) -> None:
     with pytest.raises(ValidationError):
-        RenderedSettings(**wrong)
+        SyntheticSettings(**wrong)
 
 
 def test_an_unknown_site_is_named() -> None:
     for call in (site_look, cabinet.strength_matrix, cabinet.prevalences):
         with pytest.raises(UserError, match="site-7"):
-            call(RenderedSettings(), "site-7")
+            call(SyntheticSettings(), "site-7")
 
 
 def test_latent_model_has_the_orthant_probabilities_of_a_bivariate_normal() -> None:
@@ -104,18 +104,18 @@ def test_latent_model_has_the_orthant_probabilities_of_a_bivariate_normal() -> N
 @pytest.mark.parametrize("away", [0.0, 0.5, 1.0])
 def test_strength_is_a_correlation_matrix(away: float) -> None:
     for site in SITES:
-        matrix = cabinet.strength_matrix(RenderedSettings(site_correlation=away), site)
+        matrix = cabinet.strength_matrix(SyntheticSettings(site_correlation=away), site)
         assert np.array_equal(matrix, matrix.T)
         assert (np.diag(matrix) == 1).all()
         assert np.linalg.eigvalsh(matrix).min() > 0
-        halved = cabinet.strength_matrix(RenderedSettings(site_correlation=away, correlation=0.5), site)
+        halved = cabinet.strength_matrix(SyntheticSettings(site_correlation=away, correlation=0.5), site)
         assert halved - np.eye(16) == pytest.approx((matrix - np.eye(16)) / 2)
 
 
 def test_planted_cooccurrence_shows_in_drawn_labels(drawn: dict[str, np.ndarray]) -> None:
     upper = np.triu_indices(16, 1)
     for site, labels in drawn.items():
-        planted = cabinet.strength_matrix(RenderedSettings(), site)[upper]
+        planted = cabinet.strength_matrix(SyntheticSettings(), site)[upper]
         seen = np.log(lift(labels)[upper])
         clear = np.abs(planted) > 0.2
         assert clear.sum() > 40
@@ -125,7 +125,7 @@ def test_planted_cooccurrence_shows_in_drawn_labels(drawn: dict[str, np.ndarray]
 
 
 def test_without_correlation_labels_are_independent() -> None:
-    settings = RenderedSettings(correlation=0)
+    settings = SyntheticSettings(correlation=0)
     assert np.array_equal(cabinet.strength_matrix(settings, "site-3"), np.eye(16))
     phi = np.corrcoef(cabinet.draw_labels(settings, 0, "site-3", 5000).T.astype(float))
     assert np.abs(phi - np.eye(16)).max() < 0.06  # four standard errors
@@ -143,7 +143,7 @@ def test_sites_deviate_as_their_conventions_say(drawn: dict[str, np.ndarray]) ->
 
 
 def test_without_site_correlation_sites_agree() -> None:
-    settings = RenderedSettings(site_correlation=0)
+    settings = SyntheticSettings(site_correlation=0)
     for truth in (cabinet.strength_matrix, cabinet.prevalences):
         values = [truth(settings, site) for site in SITES]
         assert all(np.array_equal(values[0], other) for other in values[1:])
@@ -154,14 +154,14 @@ def test_without_site_correlation_sites_agree() -> None:
 
 def test_each_label_is_neither_rare_nor_common_at_any_site() -> None:
     for site in SITES:
-        labels = cabinet.draw_labels(RenderedSettings(), 0, site, 1500)
+        labels = cabinet.draw_labels(SyntheticSettings(), 0, site, 1500)
         assert labels.mean(0).min() > 0.08
         assert labels.mean(0).max() < 0.45
         assert 3 < labels.sum(1).mean() < 5
 
 
 def test_labels_are_reproducible_and_the_rendered_ones() -> None:
-    settings = RenderedSettings(images=20, sites=2)
+    settings = SyntheticSettings(images=20, sites=2)
     first = cabinet.draw_labels(settings, 3, "site-1", 40)
     assert first.dtype == np.uint8
     assert first.shape == (40, 16)
@@ -172,8 +172,8 @@ def test_labels_are_reproducible_and_the_rendered_ones() -> None:
 
 
 def test_an_image_does_not_depend_on_how_many_are_drawn() -> None:
-    few = {s.path: s for s in render(RenderedSettings(images=8, sites=2), 0, 32)}
-    many = {s.path: s for s in render(RenderedSettings(images=30, sites=4), 0, 32)}
+    few = {s.path: s for s in render(SyntheticSettings(images=8, sites=2), 0, 32)}
+    many = {s.path: s for s in render(SyntheticSettings(images=30, sites=4), 0, 32)}
     assert set(few) < set(many)
     for path, sample in few.items():
         assert sample.labels == many[path].labels
@@ -182,7 +182,7 @@ def test_an_image_does_not_depend_on_how_many_are_drawn() -> None:
 
 @pytest.mark.parametrize("size", [32, 100])
 def test_samples_are_complete(size: int) -> None:
-    samples = list(render(RenderedSettings(images=12, sites=2), 0, size))
+    samples = list(render(SyntheticSettings(images=12, sites=2), 0, size))
     assert samples[0].path == "cabinet/site-1/000000.png"
     assert len({s.sha256 for s in samples}) == len({s.path for s in samples}) == 12
     for s in samples:
@@ -204,19 +204,19 @@ def test_every_label_has_a_device_and_no_two_look_alike() -> None:
     assert list(DEVICES) == cabinet.CLASSES
     blank = np.full((80, 80, 3), site_look(PLAIN, "site-1").surface, dtype=float)
     for number in range(8):
-        pictures = [blank, *(cell(name, number) for name in cabinet.CLASSES)]
-        for a, b in combinations(pictures, 2):
+        images = [blank, *(cell(name, number) for name in cabinet.CLASSES)]
+        for a, b in combinations(images, 2):
             assert (np.abs(a - b).max(2) > 40).mean() > 0.02
 
 
-def test_a_label_alone_changes_the_picture() -> None:
+def test_a_label_alone_changes_the_image() -> None:
     look = replace(site_look(PLAIN, "site-1"), noise=0.0)
-    pictures = {}
+    images = {}
     for name in (None, *cabinet.CLASSES):
         labels = np.array([other == name for other in cabinet.CLASSES], dtype=np.uint8)
-        pictures[name] = cabinet.render_image(labels, look, numpy_generator(0, "test"), 64).astype(float)
+        images[name] = cabinet.render_image(labels, look, numpy_generator(0, "test"), 64).astype(float)
     for name in cabinet.CLASSES:
-        assert (np.abs(pictures[name] - pictures[None]).max(2) > 30).mean() > 0.02
+        assert (np.abs(images[name] - images[None]).max(2) > 30).mean() > 0.02
 
 
 @pytest.mark.parametrize(

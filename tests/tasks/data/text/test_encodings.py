@@ -10,7 +10,7 @@ from tasks.data.source.rules import NameRule, namer
 from tasks.data.text.annotation_encoding import shared_encodings
 from tasks.data.text.read_text import Encodings, TextError, decode_text
 from tests.support.format_rows import reasons, rows_of
-from tests.support.voc_trees import encoded, picture, put, voc_xml
+from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
 GERMAN = ("Ölspur", "Türgriff", "Schäden")
 CLEAR = [
@@ -80,7 +80,7 @@ def test_no_text_in_any_encoding():
 
 def xml_tree(root, labels, encode):
     for number, label in enumerate(labels):
-        put(root / f"{number}.png", encoded(picture(number)))
+        put(root / f"{number}.png", encoded(make_image(number)))
         put(root / f"{number}.xml", encode(label))
     return root
 
@@ -111,7 +111,7 @@ def test_all_xml_files_of_a_source_are_read_alike(tmp_path):
     assert [rows[f"{n}.png"].labels for n in range(4)] == [[name] for name in labels]
     # A sibling in UTF-8 says what the unclear one means.
     xml_tree(tmp_path / "b", ["kolečko"], undeclared("cp1250"))
-    put(tmp_path / "b/x.png", encoded(picture(9)))
+    put(tmp_path / "b/x.png", encoded(make_image(9)))
     put(tmp_path / "b/x.xml", voc_xml(["kolečko"]))
     assert rows_of("voc", tmp_path / "b")["0.png"].labels == ["kolečko"]
 
@@ -133,7 +133,7 @@ def test_an_unclear_set_of_xml_files_asks_once_and_the_setting_answers(tmp_path)
 def test_files_in_two_encodings_are_refused_by_name(tmp_path):
     xml_tree(tmp_path, ["Türgriff", "Größe"], undeclared("cp1252"))
     for number, label in enumerate(["绝缘子破损", "断路器"]):
-        put(tmp_path / f"c{number}.png", encoded(picture(5 + number)))
+        put(tmp_path / f"c{number}.png", encoded(make_image(5 + number)))
         put(tmp_path / f"c{number}.xml", undeclared("gbk")(label))
     with pytest.raises(UserError, match=r"several encodings(.|\n)*in cp1252(.|\n)*in gb18030"):
         rows_of("voc", tmp_path)
@@ -141,7 +141,7 @@ def test_files_in_two_encodings_are_refused_by_name(tmp_path):
 
 def test_the_same_rule_for_tables_lists_names_and_sites(tmp_path):
     for number in range(3):
-        put(tmp_path / f"t/{number}.png", encoded(picture(number)))
+        put(tmp_path / f"t/{number}.png", encoded(make_image(number)))
     lines = "".join(f"{number}.png\t{name}\n" for number, name in enumerate(GERMAN))
     put(tmp_path / "t/labels.tsv", f"image\tlabel\n{lines}".encode("cp1252"))
     rows = rows_of("table", tmp_path / "t")
@@ -159,7 +159,7 @@ def test_the_same_rule_for_tables_lists_names_and_sites(tmp_path):
     told = rule.model_copy(update={"encoding": "cp1250"})
     assert namer(told, "ingest.site")("a.png", {}) == "Třebíč"
 
-    put(tmp_path / "y/images/a.png", encoded(picture(7)))
+    put(tmp_path / "y/images/a.png", encoded(make_image(7)))
     put(tmp_path / "y/labels/a.txt", b"1 0.5 0.5 0.2 0.2\n")
     put(tmp_path / "y/data.yaml", "names: [Ölspur, Türgriff]\n".encode("cp1252"))
     rows = rows_of("yolo", tmp_path / "y")
