@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from flows.run.lock import LOCK
+from flows.settings.renames import current_names
 from flows.settings.schema import Settings, validate
 from models.errors import UserError
 from tasks.core.names import is_portable, visible_name
@@ -65,4 +66,4 @@ def read_run(root: Path) -> Settings:
     store = Store(root)
     if store.exists("run.json"):
         store.read_json("run.json")  # its version is that of the settings
-    return validate(store.read_json("settings.json"), str(root))
+    return validate(current_names(store.read_json("settings.json")), str(root))

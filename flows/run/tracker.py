@@ -11,7 +11,8 @@ from flows.engine.environment import runs_root
 from flows.methods import load_method
 from flows.run.open import Run
 from flows.run.results import model_factory
-from flows.settings.schema import Settings, as_values, flat
+from flows.settings.dotted import flat
+from flows.settings.schema import Settings, as_values
 from models.errors import UserError
 from tasks.core.finished_rounds import folder_of
 from tasks.core.records import RoundRecord

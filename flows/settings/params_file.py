@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from flows.settings.schema import Settings, as_values, flat, load_settings, read_yaml
+from flows.settings.dotted import flat
+from flows.settings.schema import Settings, as_values, load_settings, read_yaml
 from models.files import write_text
 from tasks.versioning import dvc
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, Field, ValidationError, create_model, field_vali
 
 from flows.methods import METHODS, load_method
 from flows.settings.consistency import check_agreement
+from flows.settings.dotted import merge, nested
+from flows.settings.renames import refuse_old_names, refuse_old_preset
 from models.base_settings import Section
 from models.errors import UserError
 from models.registry import NETWORKS
@@ -122,6 +124,7 @@ def load_preset(name: str) -> dict[str, Any]:
     Raises:
         UserError: If there is neither.
     """
+    refuse_old_preset(name)
     if name in presets():
         text = (resources.files("flows.settings") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
         return _mapping(text, f"preset {name}")
@@ -190,25 +193,6 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     return out
 
 
-def merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings merged, ``top`` over ``base``."""
-    out = dict(base)
-    for key, value in top.items():
-        both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
-        out[key] = merge(out[key], value) if both else value
-    return out
-
-
-def nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
-    out: dict[str, Any] = {}
-    for name, value in dotted.items():
-        for key in reversed(name.split(".")):
-            value = {key: value}
-        out = merge(out, value)
-    return out
-
-
 def load_settings(
     params: Path | None = None, preset: Sequence[str] = (), overrides: Sequence[str] = (), where: str = ""
 ) -> Settings:
@@ -225,16 +209,19 @@ def load_settings(
     """
     if params is None and not preset and Path("params.yaml").exists():
         params = Path("params.yaml")
-    values: dict[str, Any] = read_yaml(params) if params else {}
-    for name in preset:
-        values = merge(values, load_preset(name))
-    values = merge(values, nested(parse_overrides(overrides)))
-    sources = [str(params)] * bool(params) + [f"preset {name}" for name in preset] + ["--set"] * bool(overrides)
-    return validate(values, where or ", ".join(sources) or "defaults")
+    sources = [(str(params), read_yaml(params))] if params else []
+    sources += [(f"preset {name}", load_preset(name)) for name in preset]
+    sources += [("--set", nested(parse_overrides(overrides)))] if overrides else []
+    values: dict[str, Any] = {}
+    for source, given in sources:
+        refuse_old_names(given, source)
+        values = merge(values, given)
+    return validate(values, where or ", ".join(source for source, _ in sources) or "defaults")
 
 
 def validate(values: Mapping[str, Any], where: str) -> Settings:
     """Settings from plain values; every fault is named in one error."""
+    refuse_old_names(values, where)
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -269,15 +256,6 @@ def _known_keys(loc: Sequence[Any]) -> list[str]:
     for part in loc:
         section = section.model_fields[part].annotation
     return sorted(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Leaves of nested mappings as dotted name -> value."""
-    out: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        out |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
-    return out
 
 
 def as_values(settings: Settings) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from flows.settings.schema import as_values, flat, load_settings
+from flows.settings.dotted import flat
+from flows.settings.schema import as_values, load_settings
 
 WHO = {"model.name": "fmman", "objective.name": "fmman", "method.name": "fmman"}
 ROWS = {

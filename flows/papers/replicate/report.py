@@ -10,7 +10,8 @@ from typing import Any
 from flows.papers.replicate.tables import METRICS, Job, Table
 from flows.run.code_version import code_version
 from flows.run.open import DataPaths
-from flows.settings.schema import Settings, as_values, flat
+from flows.settings.dotted import flat
+from flows.settings.schema import Settings, as_values
 from models.errors import UserError
 from tasks.core.names import metric_parts
 from tasks.core.records import RoundRecord

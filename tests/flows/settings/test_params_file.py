@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from flows.cli.main import app
+from flows.settings.dotted import flat
 from flows.settings.params_file import write_settings
-from flows.settings.schema import Settings, as_values, flat, load_settings
+from flows.settings.schema import Settings, as_values, load_settings
 from tasks.versioning.dvc import write_params
 
 ROOT = Path(__file__).parents[3]

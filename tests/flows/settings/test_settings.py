@@ -5,18 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flows.settings.dotted import flat, merge, nested
 from flows.settings.explain import explain
-from flows.settings.schema import (
-    Settings,
-    as_values,
-    flat,
-    load_preset,
-    load_settings,
-    merge,
-    nested,
-    parse_overrides,
-    presets,
-)
+from flows.settings.schema import Settings, as_values, load_preset, load_settings, parse_overrides, presets
 from models.errors import UserError
 
 ROOT = Path(__file__).parents[3]
