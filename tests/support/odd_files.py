@@ -212,10 +212,8 @@ def case07_wrong_extension(tmp_path):
 
 def case08_unusual_extensions(tmp_path):
     names = {"a.JPG": "JPEG", "b.JPEG": "JPEG", "c.Bmp": "BMP", "d.jfif": "JPEG", "e.PNG": "PNG", "f.TIFF": "TIFF"}
-    tree(
-        tmp_path / "in", {f"crack/{name}": encoded(make_image(i), kind) for i, (name, kind) in enumerate(names.items())}
-    )
-    found = ingested(tmp_path / "in", tmp_path / "out")
+    files = {f"crack/{name}": encoded(make_image(i), kind) for i, (name, kind) in enumerate(names.items())}
+    found = ingested(tree(tmp_path / "in", files), tmp_path / "out")
     assert reasons(found.rows) == {f"crack/{name}": OK for name in names}
     assert (found.summary["images"], found.summary["files"]) == (6, 6)  # each once
 
@@ -268,9 +266,8 @@ def case13_same_image_twice(tmp_path):
     for i in range(12):
         label = "crack" if i % 2 else "oil"
         tree(root, {f"a/{label}/{i}.png": make_image(i), f"b/{label}/again{i}.png": make_image(i)})
-    tree(
-        root, {"b/oil/own.png": make_image(50), "a/oil/mixed.png": make_image(51), "b/crack/mixed.png": make_image(51)}
-    )
+    mixed = {f"{folder}/mixed.png": make_image(51) for folder in ("a/oil", "b/crack")}
+    tree(root, {"b/oil/own.png": make_image(50)} | mixed)
     found = ingested(root, tmp_path / "out", site={"rule": "folder"})
     firsts = [row for path, row in found.rows.items() if path in found.splits]
     assert len({row.sha256 for row in firsts}) == len(firsts) == 13
@@ -278,9 +275,8 @@ def case13_same_image_twice(tmp_path):
     assert sum(row.reason == "duplicate" for row in found.rows.values()) == 12
     assert found.rows["b/oil/again4.png"].detail == "same bytes as a/oil/4.png"
     assert all(found.rows[path].reason == "duplicate_conflict" for path in ("a/oil/mixed.png", "b/crack/mixed.png"))
-    root = tree(
-        tmp_path / "given", {f"{split}/oil/{n}.png": make_image(n) for n, split in enumerate(("train", "test"))}
-    )
+    files = {f"{split}/oil/{n}.png": make_image(n) for n, split in enumerate(("train", "test"))}
+    root = tree(tmp_path / "given", files)
     tree(root, {"train/oil/leak.png": make_image(1)})  # the bytes of the test image
     given = ingested(root, tmp_path / "out2", split={"scheme": "given", "val": 0})
     assert given.splits == {"train/oil/0.png": "train", "test/oil/1.png": "test"}
@@ -296,11 +292,9 @@ def case14_system_files(tmp_path):
 
 def case15_sizes(tmp_path):
     sizes = {"wide": (300, 17), "tall": (16, 200), "same": (32, 32), "low": (40, 15), "dot": (1, 1)}
-    files = {f"crack/{name}.png": make_image(i, *size) for i, (name, size) in enumerate(sizes.items())}
-    root = tree(tmp_path / "in", files)
+    root = tree(tmp_path / "in", {f"crack/{n}.png": make_image(i, *size) for i, (n, size) in enumerate(sizes.items())})
     found = ingested(root, tmp_path / "out")
-    small = {"low", "dot"}
-    assert reasons(found.rows) == {f"crack/{name}.png": bad("too_small") if name in small else OK for name in sizes}
+    assert reasons(found.rows) == {f"crack/{n}.png": bad("too_small") if n in ("low", "dot") else OK for n in sizes}
     assert {(row.width, row.height) for row in found.rows.values()} == set(sizes.values())
     assert {pixels.shape for pixels in found.pixels.values()} == {(32, 32, 3)}
     assert ingested(root, tmp_path / "out2", min_side=15).rows["crack/low.png"].status == "ok"

@@ -16,16 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.data.source.image_kinds import (
-    EXTRA_FORMATS,
-    HEAD,
-    HEIF,
-    beginning,
-    content_kind,
-    has_heif,
-    is_camera_raw,
-    unread,
-)
+from tasks.data.source import image_kinds
+from tasks.data.source.image_kinds import EXTRA_FORMATS, HEAD, HEIF, content_kind, has_heif, is_camera_raw, unread
 from tasks.data.source.metadata import exif_orientation, orientation_of, without_metadata
 from tasks.data.source.pixels import FlatError, Gray16, bad_mode, bits_of, check_depth, only_image, to_rgb
 
@@ -250,7 +242,7 @@ def _open(data: bytes, suffix: str, sha256: str) -> "Image":
     if camera or (kind == "HEIC" and not has_heif()):
         raise _UnreadError("not_an_image", unread("DNG" if camera else kind, suffix), sha256)
     try:
-        with _faults("not_an_image", sha256, found=beginning(data)):
+        with _faults("not_an_image", sha256, found=image_kinds.beginning(data)):
             return Image.open(BytesIO(data), formats=formats)
     except DecodeError as error:
         known = kind in _FORMATS or (formats[0] in Image.OPEN and kind in EXTRA_FORMATS)
