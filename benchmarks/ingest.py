@@ -25,8 +25,8 @@ from PIL import Image
 
 def draw_site(folder: Path, number: int, images: int, side: int) -> None:
     """Draws a part of the images, a folder per class; 64-pixel drawings are enlarged to ``side``, with noise."""
-    from tasks.data.synthetic import scrap
-    from tasks.data.synthetic.settings import SyntheticSettings
+    from tasks.data.formats.synthetic import scrap
+    from tasks.data.formats.synthetic.settings import SyntheticSettings
 
     settings, site = SyntheticSettings(set="scrap", images=10**6, sites=8), f"site-{number + 1}"
     labels = scrap.draw_labels(settings, 1, site, images).argmax(axis=1)

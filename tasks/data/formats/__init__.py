@@ -21,16 +21,16 @@ from importlib import import_module
 from types import ModuleType
 
 FORMATS: dict[str, str] = {
-    "synthetic": "tasks.data.formats.synthetic",
+    "synthetic": "tasks.data.formats.synthetic.reader",
     "voc": "tasks.data.formats.voc.reader",
     "coco": "tasks.data.formats.coco.reader",
     "yolo": "tasks.data.formats.yolo.reader",
     "flair": "tasks.data.formats.flair.reader",
-    "cifar10": "tasks.data.formats.cifar10",
-    "idx": "tasks.data.formats.idx",
+    "cifar10": "tasks.data.formats.cifar10.reader",
+    "idx": "tasks.data.formats.idx.reader",
     "table": "tasks.data.formats.table.reader",
-    "folder": "tasks.data.formats.folder",
-    "images": "tasks.data.formats.images",
+    "folder": "tasks.data.formats.folder.reader",
+    "images": "tasks.data.formats.images.reader",
 }
 
 

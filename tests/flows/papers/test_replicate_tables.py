@@ -15,7 +15,7 @@ from flows.settings.schema import load_settings
 from models.errors import UserError
 from models.label_aware.label_embeddings import embed_labels
 from models.settings import LabelSettings
-from tasks.data.synthetic.registry import synthetic_set
+from tasks.data.formats.synthetic.registry import synthetic_set
 from tests.project.test_docs import commands
 
 TABLES = [f"fmman-table{number}" for number in range(1, 7)]

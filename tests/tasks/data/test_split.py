@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
+from tasks.data.formats.synthetic import defects
+from tasks.data.formats.synthetic.settings import SyntheticSettings
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.split import given_split, stratified_split
-from tasks.data.synthetic import defects
-from tasks.data.synthetic.settings import SyntheticSettings
 from tests.support.voc_trees import put, sound_tree
 
 FRACTIONS = {"train": 0.7, "val": 0.1, "test": 0.2}

@@ -9,7 +9,8 @@ import pytest
 
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
-from tasks.data.formats import cifar10, idx
+from tasks.data.formats.cifar10 import reader as cifar10
+from tasks.data.formats.idx import reader as idx
 from tasks.data.ingest.ingest import ingest
 from tests.support.format_rows import classes_of, rows_of, settings_of
 from tests.support.voc_trees import put

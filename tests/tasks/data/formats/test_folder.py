@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from models.errors import UserError
-from tasks.data.formats.folder import recognise
+from tasks.data.formats.folder.reader import recognise
 from tests.support.format_rows import classes_of, raw_rows, reasons, rows_of, unpacked
 from tests.support.voc_trees import encoded, make_image, put
 

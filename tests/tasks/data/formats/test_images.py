@@ -1,6 +1,6 @@
 """Images without labels."""
 
-from tasks.data.formats.images import recognise
+from tasks.data.formats.images.reader import recognise
 from tests.support.format_rows import classes_of, reasons, rows_of
 from tests.support.voc_trees import encoded, make_image, put
 

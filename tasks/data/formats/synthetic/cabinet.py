@@ -1,0 +1,107 @@
+"""The drawn set ``cabinet``: front panels of control cabinets, 16 labels of device states, several sites.
+
+Synthetic, and meant to be: the labels are those of the Control Cabinet Condition set (section 6.2 of the
+algorithm notes), the images are drawn, the co-occurrence of labels is planted (``cabinet_labels``) and so
+are the differences between sites (``sites``, ``camera``). What each label looks like: ``cabinet_devices``.
+
+Image i of a site depends on (seed, set, site, i) and the settings of looks and co-occurrence alone, not on how
+many images are drawn. A panel may carry no labelled device: a true negative. Flipping an image horizontally
+changes its labels (switch-left, switch-right).
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from tasks.data.formats.synthetic.cabinet_devices import CLUTTER, DARK, DEVICES, WHITE
+from tasks.data.formats.synthetic.cabinet_labels import CLASSES, PLANTED, PROMPT_NAMES
+from tasks.data.formats.synthetic.camera import OVERSAMPLING, photograph
+from tasks.data.formats.synthetic.pen import Pen, mix
+from tasks.data.formats.synthetic.settings import SyntheticSettings
+from tasks.data.formats.synthetic.sites import SiteLook, site_counts, site_look
+
+__all__ = [
+    "CLASSES",
+    "PROMPT_NAMES",
+    "draw",
+    "draw_labels",
+    "prevalences",
+    "render_image",
+    "site_group",
+    "site_look",
+    "sites",
+    "strength_matrix",
+]
+
+_GRIDS = ((2, 2), (3, 2), (2, 3), (3, 3), (4, 3), (3, 4), (4, 4))  # columns, rows
+_SECOND_COPY = 0.15  # chance that a labelled device is there twice
+_CLUTTERED = 0.6  # chance that a cell left over holds something without a label
+_MARGIN = 0.03  # of the panel's side, left free around the grid
+
+
+def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, size: int) -> np.ndarray:
+    """A photograph of a panel with the labelled devices and some that carry no label.
+
+    Args:
+        labels: 0 or 1 for each of ``CLASSES``, [16].
+        look: The site's look.
+        rng: The image's generator.
+        size: Pixels a side.
+
+    Returns:
+        uint8 RGB [size, size, 3].
+    """
+    side = OVERSAMPLING * size
+    surface = mix(look.surface, WHITE if rng.random() < 0.5 else DARK, 0.12 * float(rng.random()))
+    drawing = Image.new("RGB", (side, side), surface)
+    draw = ImageDraw.Draw(drawing)
+    draw.rectangle((0, 0, side - 1, side - 1), outline=mix(surface, DARK, 0.7), width=max(1, side // 50))
+    devices = [DEVICES[name] for name, present in zip(CLASSES, labels, strict=True) if present]
+    devices += [device for device in devices if rng.random() < _SECOND_COPY]
+    roomy = [grid for grid in _GRIDS if grid[0] * grid[1] >= len(devices)] or [_GRIDS[-1]]
+    columns, rows = roomy[int(rng.random() * min(2, len(roomy)))]  # the smaller ones, so that devices are large
+    places = rng.permutation(columns * rows)
+    # More devices than the largest grid has cells: only second multiplicity, which stand at the end, go.
+    devices = devices[: len(places)]
+    clutter = [CLUTTER[int(k)] for k in rng.integers(0, len(CLUTTER), size=len(places) - len(devices))]
+    filled = [*devices, *(kind for kind in clutter if rng.random() < _CLUTTERED)]
+    pitch_x, pitch_y = side * (1 - 2 * _MARGIN) / columns, side * (1 - 2 * _MARGIN) / rows
+    for place, device in zip(places, filled, strict=False):
+        column, row = int(place) % columns, int(place) // columns
+        jitter_x, jitter_y, scale = rng.random(3)
+        device(
+            Pen(
+                draw,
+                side * _MARGIN + (column + 0.5 + 0.08 * (jitter_x - 0.5)) * pitch_x,
+                side * _MARGIN + (row + 0.5 + 0.08 * (jitter_y - 0.5)) * pitch_y,
+                min(pitch_x, pitch_y) * (0.40 + 0.08 * scale),
+                rng,
+                look,
+            )
+        )
+    return photograph(drawing, look, rng, size)
+
+
+def draw(settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
+    """Image ``number`` of a site, uint8 RGB [size, size, 3]; its labels are row ``number`` of ``draw_labels``.
+
+    Args:
+        settings: What to draw.
+        seed: Seed of all draws.
+        site: The site.
+        number: From 0.
+        size: Pixels a side, at least 32.
+
+    Raises:
+        UserError: The set has no such site.
+    """
+    labels, rng = PLANTED.begin(settings, seed, site, number)
+    return render_image(labels, _look(settings, site), rng, size)
+
+
+_look = lru_cache(maxsize=128)(site_look)
+
+sites = site_counts
+site_group, draw_labels = PLANTED.site_group, PLANTED.draw_labels
+prevalences, strength_matrix = PLANTED.prevalences, PLANTED.strength_matrix

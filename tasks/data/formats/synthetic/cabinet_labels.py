@@ -1,0 +1,50 @@
+"""Which devices the cabinets hold together: labels of the set ``cabinet`` and their planted co-occurrence.
+
+Four factors stand behind the labels of a panel: whether its bay is energised, whether an operation was left
+half-way, whether it is a signalling panel, and whether it is under test. Sites follow one of three conventions:
+
+* sites 1, 4, 7, ..: red lamps and a switch to the right mean energised (the shared convention);
+* sites 2, 5, 8, ..: switches the other way round: left means energised;
+* sites 3, 6, 9, ..: lamps the other way round: green stands for energised, red for not.
+
+``site_correlation`` moves a site from the shared loadings to those of its convention, and its prevalences from
+the shared ones (log-odds plus up to 0.55 either way); ``site_prevalence``, when given, moves the latter alone.
+"""
+
+import numpy as np
+
+from tasks.data.formats.synthetic.multi_label import PlantedLabels
+
+# label: (words for text embeddings, shared prevalence, loadings: energised, half-way, signalling, test)
+_TABLE: dict[str, tuple[str, float, tuple[float, float, float, float]]] = {
+    "green-green-off": ("two green indicator lamps, both off", 0.27, (-0.70, 0.00, 0.30, 0.00)),
+    "green-green-red": ("two green indicator lamps and a red one, all lit", 0.20, (0.00, 0.45, 0.60, 0.00)),
+    "platen-off": ("pressure plate switched off", 0.32, (-0.70, 0.00, 0.00, 0.30)),
+    "platen-on": ("pressure plate switched on", 0.34, (0.75, -0.25, 0.00, 0.00)),
+    "platen-on-half": ("pressure plate only half switched on", 0.20, (0.10, 0.75, 0.00, 0.25)),
+    "red": ("a red indicator lamp, lit", 0.28, (0.55, 0.00, -0.50, 0.00)),
+    "red-green": ("a red and a green indicator lamp, both lit", 0.24, (0.00, 0.30, 0.65, 0.00)),
+    "red-red": ("two red indicator lamps, both lit", 0.27, (0.70, 0.00, 0.35, 0.00)),
+    "red-red-off": ("two red indicator lamps, both off", 0.22, (-0.50, 0.00, 0.35, 0.45)),
+    "switch-center": ("rotary switch in the centre position", 0.26, (0.00, -0.30, 0.00, 0.75)),
+    "switch-center-half": ("rotary switch half-way out of the centre position", 0.20, (0.00, 0.75, 0.00, 0.30)),
+    "switch-left": ("rotary switch turned to the left", 0.28, (-0.75, 0.00, 0.00, -0.25)),
+    "switch-right": ("rotary switch turned to the right", 0.30, (0.75, 0.00, 0.00, -0.25)),
+    "transformer": ("transformer symbol, not lit", 0.25, (-0.60, 0.00, -0.40, 0.00)),
+    "transformer-on": ("transformer symbol, lit", 0.28, (0.65, 0.00, -0.35, -0.20)),
+    "transformer-on-half": ("transformer symbol, half lit", 0.19, (0.00, 0.75, -0.20, 0.00)),
+}
+CLASSES: list[str] = list(_TABLE)
+PROMPT_NAMES: dict[str, str] = {name: words for name, (words, _, _) in _TABLE.items()}
+
+# By convention the labels that are turned on the factor "energised"
+_SWITCHES = [n for n, name in enumerate(CLASSES) if name in ("switch-left", "switch-right")]
+_LAMPS = [n for n, name in enumerate(CLASSES) if name.split("-")[0] in ("green", "red")]
+
+PLANTED = PlantedLabels(
+    "cabinet",
+    np.array([prevalence for _, prevalence, _ in _TABLE.values()]),
+    np.array([loadings for _, _, loadings in _TABLE.values()]),
+    (((), 0), (_SWITCHES, 0), (_LAMPS, 0)),
+    (0.11, 0.42),  # so that a small site still has positives of every label, and negatives
+)

@@ -1,0 +1,62 @@
+"""Drawn image sets as a source: the images come from a program, not from files."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasks.data.formats.synthetic.registry import synthetic_set
+from tasks.data.formats.synthetic.settings import SyntheticSettings
+from tasks.data.source.decode import Decoded, Limits
+from tasks.data.source.sample import RawSample
+
+if TYPE_CHECKING:
+    from tasks.data.source.settings import SourceSettings
+
+Settings = SyntheticSettings
+LAYOUT = "a drawn set of tasks/data/formats/synthetic"
+KIND = "none"
+
+
+@dataclass(frozen=True)
+class SyntheticImage:
+    """Image ``number`` of a site, drawn when it is loaded."""
+
+    settings: SyntheticSettings
+    seed: int
+    site: str
+    number: int
+    size: int
+
+    def stamp(self) -> str:
+        """All that decides the image; the code is in the part's name."""
+        return f"{self.settings.model_dump_json()}|{self.seed}|{self.site}|{self.number}|{self.size}"
+
+    def load(self, limits: Limits) -> Decoded:
+        """The drawn image; its hash is that of the pixels."""
+        image = synthetic_set(self.settings.set).draw(self.settings, self.seed, self.site, self.number, self.size)
+        return Decoded(image, self.size, self.size, sha256(image.tobytes()).hexdigest())
+
+
+def read(root: Path, own: SyntheticSettings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+    """The images of the set at ``ingest.image_size``, site by site, under virtual paths."""
+    drawn = synthetic_set(own.set)
+    for site, count in drawn.sites(own).items():
+        for number, labels in enumerate(drawn.draw_labels(own, seed, site, count)):
+            yield RawSample(
+                f"{own.set}/{site}/{number:06d}.png",
+                site,
+                tuple(sorted(name for name, present in zip(drawn.CLASSES, labels, strict=True) if present)),
+                image=SyntheticImage(own, seed, site, number, ingest.image_size),
+            )
+
+
+def default_classes(root: Path, own: SyntheticSettings, ingest: "SourceSettings") -> list[str]:
+    """The labels of the set, in its order."""
+    return list(synthetic_set(own.set).CLASSES)
+
+
+def recognise(root: Path, names: Sequence[str]) -> str:
+    """Drawn sets are never found on disk."""
+    return ""
