@@ -36,11 +36,11 @@ def replicate(
         from flows.papers.replicate.tables import load_table
         from models.errors import UserError
 
-        if table is None and not list_:
-            raise UserError("which table?", where="fedscene replicate TABLE", hint="fedscene replicate --list")
         if list_:
             _list(None if table is None else load_table(table), as_json)
             return
+        if table is None:
+            raise UserError("which table?", where="fedscene replicate TABLE", hint="fedscene replicate --list")
         from flows.cli.replicate_progress import Rows
         from flows.engine.environment import runs_root
         from flows.papers.replicate.run import make_plan, state

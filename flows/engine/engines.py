@@ -163,11 +163,11 @@ def in_flow(name: str, title: str, work: Callable[[], Result], workers: int = 1)
             return refused_state(error)
         return None
 
-    runner = ThreadPoolTaskRunner(max_workers=workers)  # type: ignore[var-annotated]
+    runner: Any = ThreadPoolTaskRunner(max_workers=workers)
     try:
         with stopping_on_interrupt():
-            called = flow(call, name=name, flow_run_name=title, task_runner=runner, persist_result=False)
-            state = called(return_state=True)
+            called = flow(name=name, flow_run_name=title, task_runner=runner, persist_result=False)(call)
+            state: Any = called(return_state=True)
     except Exception as error:
         if stop_training.is_set():  # Ctrl-C also ended the embedded server, and Prefect complains about that
             raise KeyboardInterrupt from error

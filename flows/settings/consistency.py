@@ -17,12 +17,35 @@ if TYPE_CHECKING:
 class RunSettings(Protocol):
     """The sections of the settings that are compared here."""
 
-    ingest: "IngestSettings"
-    partition: "PartitionSettings"
-    model: "ModelSettings"
-    method: Any
-    train: "TrainSettings"
-    federation: "FederationSettings"
+    @property
+    def ingest(self) -> "IngestSettings":
+        """How the source is read."""
+        ...
+
+    @property
+    def partition(self) -> "PartitionSettings":
+        """How images are assigned to clients."""
+        ...
+
+    @property
+    def model(self) -> "ModelSettings":
+        """The network."""
+        ...
+
+    @property
+    def method(self) -> Any:
+        """The federated algorithm and its settings."""
+        ...
+
+    @property
+    def train(self) -> "TrainSettings":
+        """Local training."""
+        ...
+
+    @property
+    def federation(self) -> "FederationSettings":
+        """Rounds, clients and device."""
+        ...
 
     @property
     def objective_name(self) -> str:

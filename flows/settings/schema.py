@@ -32,7 +32,7 @@ def _choice(title: str, names: Iterable[str], load: Any, default: str, about: st
     """A section with a ``name`` and one block per name, each block the module's own ``Settings``."""
     blocks = {name: (load(name).Settings, Field(default_factory=load(name).Settings)) for name in names}
     fields = {"name": (str, Field(default, description=about))} | blocks
-    return create_model(title, __base__=Section, **fields)  # type: ignore[call-overload]
+    return create_model(title, __base__=Section, **fields)
 
 
 _Method = _choice(

@@ -103,7 +103,7 @@ class Table(Section):
         if name not in self.scales or name not in self.datasets[self.data]:
             there = ", ".join(scale for scale in self.scales if scale in self.datasets[self.data])
             raise UserError("the table has no such scale", where=self.name, expected=there, found=name)
-        return self.scales[name]  # type: ignore[index]
+        return self.scales[name]
 
     def dataset(self, scale: str) -> DataSet:
         """The images at one scale."""
