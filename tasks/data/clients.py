@@ -1,7 +1,8 @@
-"""The clients on disk: who holds which images.
+"""The clients on disk: which client holds which images.
 
-``clients.parquet`` one row per image that a client or the server holds (``index`` into ``images.npy``, ``sample_id``,
-``client``, ``split``, ``pool``, ``step``); ``clients.json`` counts and distances; images and tables of both.
+``clients.parquet``: one row per image that a client or the server holds (``index`` into ``images.npy``, ``sample_id``,
+``client``, ``split``, ``pool``, ``step``, the stream chunk). ``clients.json``: counts and distances. Beside them plots
+and tables of the same numbers.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from tasks.data.dataset import SPLITS, Dataset, read_json, read_table, stamp
 TABLE, SUMMARY = "clients.parquet", "clients.json"
 POOLS = ("labelled", "unlabelled", "server")
 HINT = "make the data again (fedscene data partition; a folder under runs/data: remove it, and run again)"
-_COLUMNS = ("index", "client", "split", "pool", "step")
+_COLUMNS = ("index", "client", "split", "pool", "step")  # ``step`` is the stream chunk
 _KEYS = {
     "digest": str,
     "dataset_digest": str,
@@ -39,43 +40,43 @@ class Rows:
 
     Attributes:
         index: Rows of the data set's arrays, int64 [m], ascending.
-        split: str [m], what the client uses them for.
+        split: str [m], ``train``, ``val`` or ``test``.
         pool: str [m], ``labelled`` or ``unlabelled``.
-        step: int64 [m], the part in which an unlabelled image arrives, from 0.
+        chunk: int64 [m], the stream chunk of an unlabelled image, from 0.
     """
 
     index: np.ndarray
     split: np.ndarray
     pool: np.ndarray
-    step: np.ndarray
+    chunk: np.ndarray
 
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
-        """The four arrays."""
-        return self.index, self.split, self.pool, self.step
+        """The four arrays, in the order of the table's columns."""
+        return self.index, self.split, self.pool, self.chunk
 
-    def chosen(self, split: str, pool: str | None = None, step: int | None = None) -> np.ndarray:
-        """Indices of a split, and of a pool or a part if given, int64, ascending."""
+    def chosen(self, split: str, pool: str | None = None, chunk: int | None = None) -> np.ndarray:
+        """Return the indices of a split, and of a pool or a stream chunk if given, int64, ascending."""
         picked = self.split == split
         if pool is not None:
             picked &= self.pool == pool
-        if step is not None:
-            picked &= self.step == step
+        if chunk is not None:
+            picked &= self.chunk == chunk
         return self.index[picked]
 
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """Who holds what.
+    """The clients and their images.
 
     Attributes:
         ids: The clients, sorted.
-        indices: For each client the rows that it trains on with their labels, int64, ascending. None where the
-            labels are at the server.
-        digest: sha256 over the data set's digest and who holds what.
-        summary: What ``clients.json`` holds.
-        held: All that each client holds.
-        server: Rows of the labelled images at the server, int64, ascending; none unless the partition put some there.
+        indices: For each client the rows of its labelled training images, int64, ascending; empty where the labelled
+            images are at the server.
+        digest: sha256 over the data set's digest and the rows of every client.
+        summary: The content of ``clients.json``.
+        held: All images of each client.
+        server: Rows of the labelled images at the server, int64, ascending; empty unless ``labelled.where`` is server.
     """
 
     ids: list[str]
@@ -85,17 +86,17 @@ class Clients:
     held: dict[str, Rows]
     server: np.ndarray
 
-    def rows(self, client: str, split: str = "train", pool: str | None = None, step: int | None = None) -> np.ndarray:
-        """A client's rows of a split, and of a pool or a part of the stream if given, int64, ascending.
+    def rows(self, client: str, split: str = "train", pool: str | None = None, chunk: int | None = None) -> np.ndarray:
+        """Return a client's rows of a split, and of a pool or a stream chunk if given, int64, ascending.
 
-        ``val`` and ``test`` are empty where the partition gives clients no test images of their own.
+        ``val`` and ``test`` are empty where the partition makes no local test sets.
         """
         assert split in SPLITS, split
         assert pool in (None, "labelled", "unlabelled"), pool
-        return self.held[client].chosen(split, pool, step)
+        return self.held[client].chosen(split, pool, chunk)
 
     def features(self, client: str) -> dict[str, float] | None:
-        """What this client's camera does (``tasks.client.feature_skew``); ``None``: nothing."""
+        """Return the parameters of a client's feature skew (``tasks.client.feature_skew``), ``None`` without any."""
         return self.summary["features"].get(client)
 
     def require_labels(self) -> None:
@@ -114,7 +115,7 @@ class Clients:
 
 
 def load_clients(root: Path) -> Clients:
-    """Read the clients in ``root`` and compare them with their digest; once per process while the files stay the same.
+    """Read the clients in ``root`` and verify their digest; cached while the files stay the same.
 
     Raises:
         UserError: They are missing or damaged.
@@ -153,7 +154,7 @@ def require_match(clients: Clients, dataset: Dataset) -> None:
 def clients_digest(
     dataset_digest: str, held: Mapping[str, Rows], server: np.ndarray, features: dict[str, dict[str, float]], seed: int
 ) -> str:
-    """The digest of who holds which rows of which data set, for what, and of how clients' images are changed."""
+    """Compute the digest of the clients' rows and their use, of the data set, and of the clients' feature skew."""
     digest = hashlib.sha256(dataset_digest.encode())
 
     def add(value: list[Any]) -> None:
@@ -161,7 +162,7 @@ def clients_digest(
 
     for client in sorted(held):
         add([client, held[client].chosen("train", "labelled").tolist()])
-    for client in sorted(held):  # all else is hashed only where there is some
+    for client in sorted(held):  # other rows are hashed only where there are some
         split, pool = held[client].split, held[client].pool
         other = (split != "train") | (pool != "labelled")
         if other.any():
@@ -174,16 +175,16 @@ def clients_digest(
 
 
 def write_clients_table(dataset: Dataset, held: Mapping[str, Rows], server: np.ndarray, path: Path) -> None:
-    """Write ``clients.parquet``, by client and row; the server's rows last, with the pool ``server`` and no client."""
+    """Write ``clients.parquet`` by client and row; the server's rows come last, with pool ``server`` and no client."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     at_server = Rows(server, *(np.full(len(server), value) for value in ("train", "server", 0)))
     parts = [(client, held[client]) for client in sorted(held)] + [("", at_server)]
-    index, split, pool, step = (np.concatenate(column) for column in zip(*(r.columns for _, r in parts), strict=True))
+    index, split, pool, chunk = (np.concatenate(column) for column in zip(*(r.columns for _, r in parts), strict=True))
     owners = [client for client, rows in parts for _ in rows.index]
     ids = dataset.sample_ids[index].tolist()
-    columns = {"index": index, "sample_id": ids, "client": owners, "split": split, "pool": pool, "step": step}
+    columns = {"index": index, "sample_id": ids, "client": owners, "split": split, "pool": pool, "step": chunk}
     with replacing_file(path) as beside:
         pq.write_table(pa.table(columns), beside)
 
@@ -202,7 +203,7 @@ def _load(folder: str, digest: str, stamps: tuple[tuple[int, ...], ...]) -> Clie
     known = set(columns["split"].tolist()) <= set(SPLITS) and set(columns["pool"].tolist()) <= set(POOLS)
     found = clients_digest(summary["dataset_digest"], held, server, summary["features"], summary["seed"])
     if not known or found != digest or set(summary["clients"]) != set(held):
-        raise _damaged(root / TABLE, f"its content is not what {SUMMARY} was written for: {found}", digest)
+        raise _damaged(root / TABLE, f"content that does not match {SUMMARY}, with digest {found}", digest)
     indices = {client: rows.chosen("train", "labelled") for client, rows in held.items()}
     for array in (server, *indices.values(), *(column for rows in held.values() for column in rows.columns)):
         array.setflags(write=False)
@@ -210,7 +211,7 @@ def _load(folder: str, digest: str, stamps: tuple[tuple[int, ...], ...]) -> Clie
 
 
 def _held(columns: dict[str, np.ndarray]) -> tuple[dict[str, Rows], np.ndarray]:
-    """The table by client, and the server's rows; whatever order it is in."""
+    """Group the table, in any order, by client; return the clients' rows and the server's."""
     at_server = columns["pool"] == "server"
     order = np.flatnonzero(~at_server)
     order = order[np.lexsort((columns["index"][order], columns["client"][order]))]

@@ -1,7 +1,7 @@
 """The data set on disk: pixels in one memory-mapped array, everything else in small tables beside it.
 
-``images.npy`` uint8 [N, 3, S, S]; ``samples.parquet`` one row per image, in image order; ``classes.json`` the one
-order of the labels; ``manifest.parquet`` one row per input file; ``dataset.json`` the digests and the counts.
+``images.npy``: uint8 [N, 3, S, S]. ``samples.parquet``: one row per image, in image order. ``classes.json``: the
+labels, in their order. ``manifest.parquet``: one row per input file. ``dataset.json``: digests and counts.
 """
 
 import hashlib
@@ -37,12 +37,12 @@ class Dataset:
         classes: The C labels, in the order of the columns of ``targets``.
         images: uint8 [N, 3, S, S], mapped from disk.
         targets: uint8 [N, C], 1 where the image has the label.
-        sites: str [N], who owns the image.
+        sites: str [N], the site of the image.
         splits: str [N], ``train``, ``val`` or ``test``.
         digest: sha256 over pixels, samples and classes.
         sample_ids: str [N], unique: the first 16 hex digits of the file's sha256.
-        groups: str [N]; images of one value (one source photograph, one burst, the same pixels) belong to one split;
-            "": by itself.
+        groups: str [N]; images with the same value (one source photograph, one burst, the same pixels) are in one
+            split; "": no group.
     """
 
     root: Path
@@ -56,17 +56,17 @@ class Dataset:
     groups: np.ndarray = field(default_factory=lambda: np.array([], dtype=str))
 
     def indices(self, split: str) -> np.ndarray:
-        """Rows of a split, int64, ascending."""
+        """Return the rows of a split, int64, ascending."""
         assert split in SPLITS, split
         return np.flatnonzero(self.splits == split).astype(np.int64)
 
     def lazy_images(self, rows: np.ndarray) -> "LazyImages":
-        """The images of some rows, read from disk as they are indexed."""
+        """Return the images of some rows, read from disk when they are indexed."""
         return LazyImages(self.images, rows)
 
 
 class LazyImages:
-    """Some rows of an image array, of which only what is indexed is read: a client's images need not fit into memory.
+    """Rows of an image array, read when they are indexed: a client's images need not fit into memory.
 
     Args:
         images: uint8 [N, 3, S, S], mapped from disk.
@@ -80,15 +80,15 @@ class LazyImages:
         return len(self.rows)
 
     def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
-        """The images at these places, uint8 [k, 3, S, S]."""
+        """Return the images at these positions, uint8 [k, 3, S, S]."""
         picked: np.ndarray = self.images[self.rows[index]]
         return picked
 
 
 def load_dataset(root: Path) -> Dataset:
-    """Open the data set in ``root`` and compare all that is read, the pixels too, with the digests in ``dataset.json``.
+    """Open the data set in ``root`` and verify everything, pixels included, against the digests in ``dataset.json``.
 
-    Once per process, as long as the files' sizes and times stay the same; so calling it in every task is cheap.
+    The result is cached while the files' sizes and times stay the same, so calling it in every task is cheap.
 
     Raises:
         UserError: It is missing, incomplete, changed, or its files contradict each other.
@@ -99,12 +99,12 @@ def load_dataset(root: Path) -> Dataset:
             raise _damaged(Path(root) / SUMMARY, f"no {name}")
     folder = Path(root).resolve()
     stamps = tuple(stamp(folder / name) for name in (IMAGES, SAMPLES, CLASSES))
-    with _LOADING:  # clients that begin at once must not each hash everything
+    with _LOADING:  # clients that start at once must not each hash everything
         return _load(str(folder), summary["digest"], summary["labels_digest"], stamps)
 
 
 def stamp(path: Path) -> tuple[int, ...]:
-    """What changes when a file is written: its inode, size and times; empty when it is not there."""
+    """Return a file's inode, size and times, which change when it is written; empty if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -119,9 +119,9 @@ def _load(folder: str, digest: str, expected: str, stamps: tuple[tuple[int, ...]
     if not classes or not all(isinstance(name, str) for name in classes) or len(set(classes)) != len(classes):
         raise _damaged(root / CLASSES, "not a list of different labels")
     table = read_table(root / SAMPLES, _COLUMNS, _HINT)
-    found = _labels_digest_of(table, classes)
+    found = _table_labels_digest(table, classes)
     if found != expected:
-        what = f"it or {CLASSES} is not what {SUMMARY} was written for"
+        what = f"it or {CLASSES} does not match {SUMMARY}"
         raise _damaged(root / SAMPLES, f"{what}: {found or 'no labels'}", expected=expected)
     try:
         images = np.lib.format.open_memmap(root / IMAGES, mode="r")
@@ -132,7 +132,7 @@ def _load(folder: str, digest: str, expected: str, stamps: tuple[tuple[int, ...]
         raise _damaged(root / IMAGES, f"{images.dtype} {list(images.shape)} for {count} samples")
     found = content_digest(root / IMAGES, _rows(table), classes)
     if found != digest:
-        raise _damaged(root / IMAGES, f"pixels that give another digest, {found}", expected=f"{digest} ({SUMMARY})")
+        raise _damaged(root / IMAGES, f"pixels with another digest, {found}", expected=f"{digest} ({SUMMARY})")
     splits, ids = np.array(table["split"], dtype=str), np.array(table["sample_id"], dtype=str)
     if not set(splits.tolist()) <= set(SPLITS) or len(np.unique(ids)) != count:
         raise _damaged(root / SAMPLES, "an unknown split or a repeated sample_id")
@@ -144,10 +144,10 @@ def _load(folder: str, digest: str, expected: str, stamps: tuple[tuple[int, ...]
 
 
 def targets_of(labels: list[list[str]], classes: list[str], where: Path) -> np.ndarray:
-    """Label lists as a uint8 matrix [N, C].
+    """Turn label lists into a uint8 matrix [N, C].
 
     Raises:
-        UserError: A label is not in ``classes``, or a list is none.
+        UserError: A label is not in ``classes``, or an entry is not a list.
     """
     column = {name: index for index, name in enumerate(classes)}
     targets = np.zeros((len(labels), len(classes)), dtype=np.uint8)
@@ -162,7 +162,7 @@ def targets_of(labels: list[list[str]], classes: list[str], where: Path) -> np.n
 
 
 def content_digest(images: Path, samples: Iterable[dict[str, Any]], classes: list[str]) -> str:
-    """The sha256 over the pixels of ``images.npy``, the samples in order and the classes."""
+    """Compute the sha256 over the pixels of ``images.npy``, the samples in order and the classes."""
     with images.open("rb") as file:
         np.lib.format.read_magic(file)
         shape, _, _ = np.lib.format.read_array_header_1_0(file)
@@ -174,14 +174,14 @@ def content_digest(images: Path, samples: Iterable[dict[str, Any]], classes: lis
 
 
 def labels_digest(samples: Iterable[dict[str, Any]], classes: list[str]) -> str:
-    """The sha256 over the samples in order and the classes: all but the pixels, so quick enough for every load."""
+    """Compute the sha256 over the samples in order and the classes, without the pixels."""
     digest = hashlib.sha256(json.dumps(classes, ensure_ascii=False).encode() + b"\n")
     _add_samples(digest, samples)
     return digest.hexdigest()
 
 
-def _labels_digest_of(table: dict[str, list[Any]], classes: list[str]) -> str | None:
-    """The same of a table that was read; ``None`` when it holds what ``write_samples`` never writes."""
+def _table_labels_digest(table: dict[str, list[Any]], classes: list[str]) -> str | None:
+    """Compute ``labels_digest`` of a table; ``None`` for values that ``write_samples`` never writes."""
     try:
         return labels_digest(_rows(table), classes)
     except (TypeError, ValueError):
@@ -189,7 +189,7 @@ def _labels_digest_of(table: dict[str, list[Any]], classes: list[str]) -> str | 
 
 
 def _rows(table: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    """The samples of a table that was read."""
+    """Yield the samples of a table."""
     for row in zip(*(table[name] for name in _COLUMNS), strict=True):
         yield dict(zip(_COLUMNS, row, strict=True))
 
@@ -206,12 +206,12 @@ def write_samples(samples: list[dict[str, Any]], path: Path) -> None:
 
     types = {"labels": pa.list_(pa.string())}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
-    with files.replacing_file(path) as beside:
-        pq.write_table(pa.Table.from_pylist(samples, schema), beside)
+    with files.replacing_file(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(samples, schema), temporary)
 
 
 def read_table(path: Path, columns: tuple[str, ...], hint: str) -> dict[str, list[Any]]:
-    """A Parquet file's columns as lists.
+    """Read columns of a Parquet file as lists.
 
     Raises:
         UserError: It is missing, damaged or lacks a column.
@@ -232,7 +232,7 @@ def read_table(path: Path, columns: tuple[str, ...], hint: str) -> dict[str, lis
 
 
 def read_json(path: Path, hint: str, kind: type = dict) -> Any:
-    """A JSON file's value.
+    """Read a JSON file.
 
     Raises:
         UserError: It is missing, damaged, not of this kind, or of a later release.
@@ -251,31 +251,31 @@ def read_json(path: Path, hint: str, kind: type = dict) -> Any:
 
 
 def write_json(value: Any, path: Path) -> None:
-    """Write JSON that a person can read and git can compare."""
+    """Write indented JSON that is readable and gives small diffs in git."""
     files.write_json(path, value, indent=2, ensure_ascii=False)
 
 
 @contextmanager
 def replacing(out: Path, marker: str) -> Iterator[Path]:
-    """A fresh folder beside ``out`` that takes its place when the block ends well; else ``out`` stays as it was.
+    """Yield a new folder that replaces ``out`` if the block succeeds; otherwise ``out`` is left unchanged.
 
     Args:
-        out: The folder to (re)place.
-        marker: File by which an existing ``out`` is known to be ours; any other non-empty folder is refused.
+        out: The folder to create or replace.
+        marker: File that identifies an existing ``out`` as written by us; any other non-empty folder is refused.
 
     Raises:
-        UserError: ``out`` exists and holds something else.
+        UserError: ``out`` exists and has other content.
     """
     if out.exists() and not (out.is_dir() and ((out / marker).is_file() or not any(out.iterdir()))):
         raise UserError(
             "the output folder holds something else and would be replaced",
             where=out,
-            expected=f"no such folder, an empty one, or one with a {marker}",
+            expected=f"no folder, an empty one, or one with a {marker}",
             hint="name another folder, or remove this one",
         )
     partial, old = (out.with_name(f".{out.name}.{kind}") for kind in ("partial", "old"))
     if old.exists() and not out.exists():
-        old.rename(out)  # a crash between the two renames below
+        old.rename(out)  # the process was killed between the two renames below
     for leftover in (partial, old):
         files.remove(leftover)
     partial.mkdir(parents=True)
@@ -286,7 +286,7 @@ def replacing(out: Path, marker: str) -> Iterator[Path]:
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    with suppress(OSError):  # the new one is in place; the next time tries again
+    with suppress(OSError):  # the new folder is in place; the next call tries again
         files.remove(old)
 
 

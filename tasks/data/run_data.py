@@ -1,4 +1,4 @@
-"""The data of a run, as its tasks load them."""
+"""The data of a run, as its tasks load it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def load_run_data(context: "RunContext") -> tuple[Dataset, Clients]:
-    """Data set and clients of a run, verified; they are in memory from an earlier task in most cases.
+    """Load and verify the data set and the clients of a run; both are cached in memory after the first call.
 
     Raises:
-        UserError: They are missing or damaged, or others have taken their place since the run began.
+        UserError: They are missing or damaged, or were replaced since the run began.
     """
     dataset, clients = load_dataset(Path(context.dataset)), load_clients(Path(context.clients))
     for found, expected, where in (
@@ -24,10 +24,10 @@ def load_run_data(context: "RunContext") -> tuple[Dataset, Clients]:
     ):
         if found != expected:
             raise UserError(
-                "the data of this run were replaced while it was running",
+                "the data of this run was replaced while it was running",
                 where=where,
                 expected=expected,
                 found=found,
-                hint="start it again: it goes on if they are the same, else it is another run",
+                hint="start the run again: with the same data it resumes, with other data it is another run",
             )
     return dataset, clients

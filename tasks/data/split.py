@@ -1,4 +1,4 @@
-"""Train, validation and test: stratified over all labels, or as the source says. Done before any partition."""
+"""Train, validation and test splits: stratified over all labels, or given by the source. Made before any partition."""
 
 from typing import Literal, Self
 
@@ -17,15 +17,15 @@ class SplitSettings(Section):
 
     scheme: Literal["stratified", "given"] = Field(
         "stratified",
-        description="stratified: by labels and sites; given: as the source says (lists, folders, a column).",
+        description="stratified: by labels and sites; given: taken from the source (lists, folders, a column).",
     )
     val: float = Field(
         0.1,
         ge=0,
         lt=1,
-        description="Share for validation; with the scheme given only where the source gives none: then of train.",
+        description="Share for validation; with scheme given a share of train, used if the source has no val images.",
     )
-    test: float = Field(0.2, ge=0, lt=1, description="Share for testing; not used by the scheme given.")
+    test: float = Field(0.2, ge=0, lt=1, description="Share for testing; scheme given does not use it.")
 
     @model_validator(mode="after")
     def _something_is_left(self) -> Self:
@@ -39,16 +39,16 @@ def stratified_split(
 ) -> np.ndarray:
     """Divide N images so that every label has nearly the same share in each split.
 
-    Iterative stratification (Sechidis, Tsoumakas, Vlahavas 2011), rarest label first. Around it, for small sets:
+    Iterative stratification (Sechidis, Tsoumakas, Vlahavas 2011), rarest label first, with two rules for small sets:
 
     1. An image with a label that no other image (or group) has goes to train.
-    2. A split with a positive fraction that got nothing takes the train image whose rarest label is most frequent in
+    2. A split with a positive fraction that is empty takes the train image whose rarest label is most frequent in
        train, as long as two images are left there.
 
     Args:
         targets: [N, C], non-zero where image n has label c.
         fractions: Share of ``train``, ``val`` and ``test``; they add to 1.
-        seed: Decides ties.
+        seed: Breaks ties.
         groups: [N], images of one value stay together (each group counts as one image); ``None``: no groups.
 
     Returns:
@@ -72,14 +72,14 @@ def stratified_split(
 
 
 def _assign(merged: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
-    """Split number of each unit."""
+    """Return the split number of each unit."""
     from iterstrat.ml_stratifiers import IterativeStratification
 
     result = np.zeros(len(merged), dtype=np.int64)
     counts = merged.sum(axis=0)
     free = np.flatnonzero(~merged[:, counts == 1].any(axis=1))
     if len(free):
-        # What is pinned to train fills a part of train's share.
+        # Units pinned to train count towards its share.
         wanted = np.clip(shares * len(merged) - np.array([len(merged) - len(free), 0, 0]), 0, None)
         random = np.random.RandomState(address(seed, "split") % 2**32)
         result[free] = IterativeStratification(merged[free], wanted / wanted.sum(), random)
@@ -92,7 +92,7 @@ def _assign(merged: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
 
 
 def given_split(values: list[str | None], names: list[str], where: str) -> np.ndarray:
-    """The splits that the source gives, str [N].
+    """Return the splits that the source gives, str [N].
 
     Raises:
         UserError: An image has none, or none is for training.
@@ -100,7 +100,7 @@ def given_split(values: list[str | None], names: list[str], where: str) -> np.nd
     missing = [name for name, value in zip(names, values, strict=True) if value not in _NAMES]
     if missing:
         raise UserError(
-            "the source does not say for every image to which split it belongs",
+            "the source does not assign every image to a split",
             where=where,
             found=f"{len(missing)} of {len(names)} without one: {', '.join(missing[:5])}",
             hint="complete the lists, or set ingest.split.scheme to stratified",

@@ -23,15 +23,15 @@ def in_memory(targets, splits=None, sites=None, groups=None, images=None, ids=No
     )
 
 
-def drawn(n, labels=5, seed=0, **kwargs):
-    """n images with labels of different frequency, images without one included."""
+def random_dataset(n, labels=5, seed=0, **kwargs):
+    """Return n images with labels of different frequency; some images have no label."""
     rng = np.random.default_rng(seed)
     targets = rng.random((n, labels)) < rng.uniform(0.05, 0.5, labels)
     return in_memory(targets, images=rng.integers(0, 256, (n, 3, 8, 8), dtype=np.uint8), **kwargs)
 
 
 def shuffled(dataset, seed=0):
-    """The same images in another order."""
+    """Return the same images in another order."""
     order = np.random.default_rng(seed).permutation(len(dataset.targets))
     names = ("targets", "splits", "sites", "groups", "images")
     parts = {name: getattr(dataset, name)[order] for name in names}
@@ -39,9 +39,9 @@ def shuffled(dataset, seed=0):
 
 
 def owners_of(dataset, division):
-    """Sample id -> (client, split, pool, step)."""
+    """Map sample id -> (client, split, pool, chunk)."""
     return {
-        dataset.sample_ids[i]: (client, split, pool, step)
+        dataset.sample_ids[i]: (client, split, pool, chunk)
         for client, rows in division.rows.items()
-        for i, split, pool, step in zip(*(column.tolist() for column in rows.columns), strict=True)
+        for i, split, pool, chunk in zip(*(column.tolist() for column in rows.columns), strict=True)
     }

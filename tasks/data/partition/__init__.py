@@ -1,8 +1,10 @@
 """Partition: which client holds which images.
 
-``settings`` what can be chosen; ``schemes`` a scheme by name, from ``categories`` (what it divides by), ``plans`` (how
-many of each a client gets) and ``deal`` (which ones; repair), ``iterative`` apart; ``local`` test images; ``pools``
-labelled and unlabelled; ``skew`` cameras; ``division`` all of it on a data set; ``stage`` from disk to disk.
+``settings``: the options. ``schemes``: a scheme by name, built from ``strata`` (what a scheme divides),
+``allocations`` (how many images of each stratum a client gets) and ``assignment`` (which images; repair);
+``iterative`` works image by image. ``local_test``: test images of the clients. ``pools``: labelled and unlabelled
+images. ``feature_skew``: parameters of each client's feature skew. ``participation``: sites that take no part in
+training. ``divide``: all of it on a data set. ``stage``: from disk to disk.
 """
 
 from tasks.data.partition.settings import PartitionSettings

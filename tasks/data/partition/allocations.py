@@ -1,155 +1,160 @@
-"""Single-label schemes as plans: how many images of each category every client gets.
+"""Allocation matrices of the single-label schemes: how many images of each stratum every client gets.
 
-A plan is an int64 matrix [G, K] whose row g adds up to ``totals[g]``, the images of category g. So no image is
-lost or dealt twice, whatever is drawn. ``deal`` says which images they are.
+An allocation is an int64 matrix [G, K] of G strata and K clients, whose row g adds up to ``totals[g]``, the images of
+stratum g. So no image is lost or given out twice. ``assignment`` chooses the images themselves.
 """
 
 import numpy as np
 
 from tasks.data.partition.settings import QuantitySettings
 
-_ENDLESS = 1e12  # a concentration above it differs from infinity by less than one image in a million
+_INFINITE_ALPHA = 1e12  # a larger concentration changes less than one image in a million
 
 
-def draw_shares(rng: np.random.Generator, alpha: float, base: np.ndarray, count: int) -> np.ndarray:
-    """Shares from Dirichlet(alpha * base), float64 [count, K]; infinite alpha gives the shares of ``base``.
+def sample_shares(rng: np.random.Generator, alpha: float, base: np.ndarray, count: int) -> np.ndarray:
+    """Sample shares from Dirichlet(alpha * base), float64 [count, K]; infinite alpha gives the shares of ``base``.
 
-    Drawn as logarithms, log G(a) = log G(a + 1) + log(U) / a, since Gamma(a) itself underflows to 0 for small a and
-    shares of 0/0 follow. An entry with base 0 gets share 0.
+    Sampled as logarithms, log G(a) = log G(a + 1) + log(U) / a: Gamma(a) itself underflows to 0 for small a, and
+    the shares become 0/0. An entry with base 0 gets share 0.
     """
     base = np.asarray(base, dtype=np.float64)
-    if alpha >= _ENDLESS:
+    if alpha >= _INFINITE_ALPHA:
         return np.tile(base / base.sum(), (count, 1))
-    held = base > 0
-    a = alpha * base[held]
+    positive = base > 0
+    a = alpha * base[positive]
     logs = np.log(rng.standard_gamma(a + 1, (count, len(a)))) + np.log1p(-rng.random((count, len(a)))) / a
-    return _spread(_normalised(logs), held)
+    return _insert_zeros(_softmax(logs), positive)
 
 
-def cut(totals: np.ndarray, shares: np.ndarray, offset: float | np.ndarray = 0.5) -> np.ndarray:
-    """Whole numbers [G, K] near ``totals[g] * shares[g]`` that add up to the totals.
+def round_to_integers(totals: np.ndarray, shares: np.ndarray, offset: float | np.ndarray = 0.5) -> np.ndarray:
+    """Round ``totals[g] * shares[g]`` to whole numbers [G, K] that add up to the totals.
 
-    The sums are rounded, not the shares. A random ``offset`` [G, 1] in [0, 1) makes the expected numbers exact.
+    The cumulative sums are rounded, not the shares. A random ``offset`` [G, 1] in [0, 1) makes the expected numbers
+    exact.
     """
     totals = np.asarray(totals, dtype=np.int64)[:, None]
     edges = np.floor(np.cumsum(shares, axis=1)[:, :-1] * totals + offset).astype(np.int64)
     return np.diff(np.clip(edges, 0, totals), prepend=0, append=totals, axis=1)
 
 
-def evenly(totals: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
-    """Each category in turn to one client after the other: sizes differ by one at most, and so does each category."""
+def round_robin(totals: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
+    """Allocate the images of each stratum to the clients in turn.
+
+    The clients' sizes differ by at most one, and so do their numbers of images of each stratum.
+    """
     ends = np.cumsum(totals)[:, None]
-    turn = rng.permutation(clients)[None, :]
-    # Of the first x turns, client j of K has had ceil((x - j) / K).
-    return (ends - turn + clients - 1) // clients - (ends - totals[:, None] - turn + clients - 1) // clients
+    position = rng.permutation(clients)[None, :]
+    # Of the first x images, the client at position j of K has received ceil((x - j) / K).
+    return (ends - position + clients - 1) // clients - (ends - totals[:, None] - position + clients - 1) // clients
 
 
 def by_label(totals: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
-    """Label-wise Dirichlet: each category is cut by its own shares (Yurochkin et al. 2019)."""
-    return cut(totals, draw_shares(rng, alpha, np.ones(clients), len(totals)))
+    """Divide each stratum by shares sampled for it (label-wise Dirichlet; Yurochkin et al. 2019)."""
+    return round_to_integers(totals, sample_shares(rng, alpha, np.ones(clients), len(totals)))
 
 
 def by_label_balanced(totals: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
-    """The same, but a client that has n/K images gets no share of the next category.
+    """Divide as ``by_label``, but give a client that has n/K images no share of the next stratum.
 
-    Where no share is left (0/0 in published versions) the smallest clients take the category.
+    Where no share is left (0/0 in published versions) the smallest clients take the stratum.
     """
-    plan = np.zeros((len(totals), clients), dtype=np.int64)
-    for g, shares in enumerate(draw_shares(rng, alpha, np.ones(clients), len(totals))):
-        sizes = plan.sum(axis=0)
+    allocation = np.zeros((len(totals), clients), dtype=np.int64)
+    for g, shares in enumerate(sample_shares(rng, alpha, np.ones(clients), len(totals))):
+        sizes = allocation.sum(axis=0)
         left = np.where(sizes * clients < totals.sum(), shares, 0)
         if left.sum() == 0:
             left = (sizes == sizes.min()).astype(np.float64)
-        plan[g] = cut(totals[g : g + 1], left[None] / left.sum())[0]
-    return plan
+        allocation[g] = round_to_integers(totals[g : g + 1], left[None] / left.sum())[0]
+    return allocation
 
 
 def by_client(totals: np.ndarray, sizes: np.ndarray, mixtures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Client-wise: client k draws ``sizes[k]`` images by its mixture, without replacement (Hsu et al. 2019).
+    """Sample ``sizes[k]`` images of client k by its mixture, without replacement (client-wise; Hsu et al. 2019).
 
-    A category that is used up is masked and the mixture renormalised; where nothing of the mixture is left, what
-    remains is drawn in its own proportions. Clients draw in random order, so that it is not always the last ones
-    that get what is left.
+    A used-up stratum is masked and the mixture renormalised; a client whose whole mixture is used up samples the
+    remaining images in their own proportions. Clients sample in random order, so that the leftovers do not always
+    go to the last ones.
 
     Args:
         totals: [G].
         sizes: [K], adding up to ``totals.sum()``.
         mixtures: [K, G], rows that add up to 1.
-        rng: Source of all draws.
+        rng: Source of all samples.
     """
     assert sizes.sum() == totals.sum()
     left = np.array(totals, dtype=np.int64)
-    plan = np.zeros((len(totals), len(sizes)), dtype=np.int64)
+    allocation = np.zeros((len(totals), len(sizes)), dtype=np.int64)
     for k in rng.permutation(len(sizes)):
         wanted = int(sizes[k])
-        while wanted:  # each pass ends the client or uses up a category
+        while wanted:  # each pass completes the client or uses up a stratum
             mixture = np.where(left > 0, mixtures[k], 0)
             # A mass below the smallest normal number has no exact shares.
             weights = mixture if mixture.sum() > np.finfo(np.float64).tiny else left.astype(np.float64)
             taken = np.minimum(rng.multinomial(wanted, weights / weights.sum()), left)
-            plan[:, k] += taken
+            allocation[:, k] += taken
             left -= taken
             wanted -= int(taken.sum())
-    return plan
+    return allocation
 
 
 def by_shards(totals: np.ndarray, clients: int, per_client: int, rng: np.random.Generator) -> np.ndarray:
-    """Sorted by category, cut into K * s runs that differ by one image at most, s runs per client (FedAvg).
+    """Sort by stratum, cut into K * s shards that differ by at most one image, give each client s shards.
 
-    A run may straddle categories. No image is left over.
+    As in FedAvg (McMahan et al. 2017). A shard may contain several strata. No image is left over.
     """
-    runs = clients * per_client
-    edges, ends = np.arange(runs + 1) * int(totals.sum()) // runs, np.cumsum(totals)
+    shards = clients * per_client
+    edges, ends = np.arange(shards + 1) * int(totals.sum()) // shards, np.cumsum(totals)
     first, last = np.maximum(edges[:-1, None], ends - totals), np.minimum(edges[1:, None], ends)
-    plan = np.zeros((clients, len(totals)), dtype=np.int64)
-    np.add.at(plan, rng.permutation(runs) % clients, np.clip(last - first, 0, None))
-    return plan.T
+    allocation = np.zeros((clients, len(totals)), dtype=np.int64)
+    np.add.at(allocation, rng.permutation(shards) % clients, np.clip(last - first, 0, None))
+    return allocation.T
 
 
 def by_classes(totals: np.ndarray, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:
-    """Client i holds category i mod G and ``classes - 1`` others at random; owners share a category evenly.
+    """Give client i stratum i mod G and ``classes - 1`` others at random; its owners share a stratum evenly.
 
-    A category that nobody chose goes to the client that is smallest then, so no image is lost.
+    A stratum that no client chose goes to the client that is smallest at that point, so no image is lost.
     """
-    held = np.flatnonzero(totals)
-    order = rng.random((clients, len(held)))
-    order[np.arange(clients), np.arange(clients) % len(held)] = -1
+    nonempty = np.flatnonzero(totals)
+    order = rng.random((clients, len(nonempty)))
+    order[np.arange(clients), np.arange(clients) % len(nonempty)] = -1
     chosen = np.argsort(order, axis=1).argsort(axis=1) < classes
-    plan = np.zeros((len(totals), clients), dtype=np.int64)
+    allocation = np.zeros((len(totals), clients), dtype=np.int64)
     owned = chosen.any(axis=0)
     shares = chosen.T[owned] / chosen.sum(axis=0)[owned, None]
-    plan[held[owned]] = cut(totals[held[owned]], shares)
-    for g in held[~owned]:
-        plan[g, plan.sum(axis=0).argmin()] = totals[g]
-    return plan
+    allocation[nonempty[owned]] = round_to_integers(totals[nonempty[owned]], shares)
+    for g in nonempty[~owned]:
+        allocation[g, allocation.sum(axis=0).argmin()] = totals[g]
+    return allocation
 
 
 def sizes_by_quantity(n: int, clients: int, settings: QuantitySettings, rng: np.random.Generator) -> np.ndarray:
-    """Uneven sizes, int64 [K], adding up to n."""
+    """Sample uneven sizes, int64 [K], that add up to n."""
     if settings.kind == "dirichlet":
-        shares = draw_shares(rng, settings.alpha, np.ones(clients), 1)
+        shares = sample_shares(rng, settings.alpha, np.ones(clients), 1)
     else:
-        shares = _normalised(rng.normal(0, settings.sigma, (1, clients)))
-    return cut(np.array([n]), shares)[0]
+        shares = _softmax(rng.normal(0, settings.sigma, (1, clients)))
+    return round_to_integers(np.array([n]), shares)[0]
 
 
 def dominant_mixtures(totals: np.ndarray, types: int) -> np.ndarray:
-    """FedMatch's mixtures, [types, G]: one category 0.5, its two neighbours 0.15 each, the others share 0.2."""
-    held = totals > 0
-    count = int(held.sum())
+    """Return FedMatch's mixtures [types, G]: one stratum 0.5, its two neighbours 0.15 each, the others share 0.2."""
+    nonempty = totals > 0
+    count = int(nonempty.sum())
     mixtures = np.full((types, count), 0.2 / max(count - 3, 1))
     rows = np.arange(types)
-    for place, weight in ((-1, 0.15), (1, 0.15), (0, 0.5)):  # the middle last: with few categories they coincide
-        mixtures[rows, (rows + place) % count] = weight
-    return _spread(mixtures / mixtures.sum(axis=1, keepdims=True), held)
+    for shift, weight in ((-1, 0.15), (1, 0.15), (0, 0.5)):  # the dominant one last: with few strata they coincide
+        mixtures[rows, (rows + shift) % count] = weight
+    return _insert_zeros(mixtures / mixtures.sum(axis=1, keepdims=True), nonempty)
 
 
-def _normalised(logs: np.ndarray) -> np.ndarray:
+def _softmax(logs: np.ndarray) -> np.ndarray:
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def _spread(values: np.ndarray, held: np.ndarray) -> np.ndarray:
-    out = np.zeros((len(values), len(held)))
-    out[:, held] = values
+def _insert_zeros(values: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """Put the columns of ``values`` where ``positive`` is true, 0 elsewhere."""
+    out = np.zeros((len(values), len(positive)))
+    out[:, positive] = values
     return out

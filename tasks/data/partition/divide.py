@@ -1,113 +1,133 @@
-"""The whole partition of a data set: who holds which image, for what, labelled or not, and from when."""
+"""The whole partition of a data set: each client's images, their use, which are labelled, and their stream chunks."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
 from tasks.core.randomness import numpy_generator
 from tasks.data.clients import Rows
 from tasks.data.dataset import Dataset
-from tasks.data.partition.local_test import local_splits, matched
-from tasks.data.partition.pools import arrivals, choose, choose_for_clients
-from tasks.data.partition.schemes import Images, Owners, assign
-from tasks.data.partition.settings import LabelledSettings, PartitionSettings
+from tasks.data.partition.assignment import Assignment
+from tasks.data.partition.local_test import assign_in_proportion, local_splits
+from tasks.data.partition.pools import choose_labelled, choose_labelled_per_client, stream_chunks
+from tasks.data.partition.schemes import SchemeInput, assign
+from tasks.data.partition.settings import PartitionSettings
 from tasks.data.partition.strata import primary_labels
 
-_NOBODY, _SERVER = -1, -2  # besides the numbers of clients
+
+class HeldOut(IntEnum):
+    """Values besides client numbers in the array of images that are held out before the scheme divides the rest."""
+
+    NOT = -1
+    AT_SERVER = -2
 
 
 @dataclass
 class Division:
-    """What ``divide`` found.
+    """The result of ``divide``.
 
     Attributes:
-        rows: What clients hold, by client and row.
+        rows: Each client's images.
         server: Rows of the labelled images at the server, int64, ascending.
-        owners: What the scheme did.
+        assignment: The scheme's result.
     """
 
     rows: dict[str, Rows]
     server: np.ndarray
-    owners: Owners
+    assignment: Assignment
 
 
 def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division:
-    """Partition a data set. The order of its rows decides nothing: images are taken by their sample ids.
+    """Partition a data set. Images are ordered by their sample ids, so the order of the rows changes nothing.
 
-    Labelled images of the server, or balanced ones of the clients, are set apart first; the scheme divides the rest
-    of the train split; then clients' own test images and their labelled ones are chosen.
+    Labelled images of the server, or balanced ones of the clients, are held out first; the scheme divides the rest
+    of the train split; then the clients' local test sets and labelled images are chosen.
 
     Raises:
-        UserError: See ``schemes.assign`` and ``local.local_splits``.
+        UserError: See ``schemes.assign`` and ``local_test.local_splits``.
     """
     order = np.argsort(dataset.sample_ids, kind="stable")
     targets, splits = dataset.targets[order], dataset.splits[order].astype("<U5")
     train = splits == "train"
     primary = primary_labels(targets, train, settings.primary)
-    apart = _set_apart(primary, train, settings, seed)
-    at_server = apart == _SERVER
-    images = Images(targets, dataset.sites[order], train & (apart == _NOBODY), dataset.lazy_images(order))
-    owners = assign(images, settings, seed)
-    owner = np.where(apart >= 0, apart, owners.owner)
+    held_out = _hold_out(primary, train, settings, seed)
+    free = held_out == HeldOut.NOT
+    images = SchemeInput(targets, dataset.sites[order], train & free, dataset.lazy_images(order))
+    assignment = assign(images, settings, seed)
+    owner = np.where(held_out >= 0, held_out, assignment.owner)
     if settings.local.scheme == "local":
-        free = np.where(apart == _NOBODY, owner, -1)[train]
         groups = dataset.groups[order][train]
-        splits[train] = local_splits(targets[train], groups, free, owners.names, settings.local, seed)
+        names, local = assignment.names, settings.local
+        splits[train] = local_splits(targets[train], groups, np.where(free, owner, -1)[train], names, local, seed)
     elif settings.local.scheme == "matched":
-        for split in ("val", "test"):
-            here = np.flatnonzero((splits == split) & _matchable(owners, settings))
-            rng = numpy_generator(seed, f"partition/matched/{split}")
-            owner[here] = matched(owners.categories[here], owners.plan, rng)
-        untested = len(owners.names) - len(np.unique(owner[(splits == "test") & (owner >= 0)]))
-        if untested:
-            owners.warnings.append(
-                f"{untested} of {len(owners.names)} clients got no test image (local.scheme matched)"
-            )
-    labelled = (apart >= 0) | (splits != "train") if settings.labelled.where != "all" else np.ones(len(owner), bool)
-    step = np.zeros(len(owner), dtype=np.int64)
+        owner = _assign_matched(owner, splits, assignment, settings, seed)
+    labelled, chunk = _label(owner, splits, primary, held_out, assignment.names, settings, seed)
     rows = {}
-    for k, name in enumerate(owners.names.tolist()):
+    for k, name in enumerate(assignment.names.tolist()):
         held = np.flatnonzero(owner == k)
-        if settings.labelled.where != "all":
-            _pool(held[splits[held] == "train"], primary, labelled, step, name, settings.labelled, seed)
         held = held[np.argsort(order[held])]
         pool = np.where(labelled[held], "labelled", "unlabelled")
-        rows[name] = Rows(order[held].astype(np.int64), splits[held], pool, step[held])
-    return Division(rows, np.sort(order[at_server]).astype(np.int64), owners)
+        rows[name] = Rows(order[held].astype(np.int64), splits[held], pool, chunk[held])
+    return Division(rows, np.sort(order[held_out == HeldOut.AT_SERVER]).astype(np.int64), assignment)
 
 
-def _set_apart(primary: np.ndarray, train: np.ndarray, settings: PartitionSettings, seed: int) -> np.ndarray:
-    """Who gets an image before the scheme divides: a client's number, the server, or nobody; int64 [n]."""
-    apart = np.full(len(train), _NOBODY, dtype=np.int64)
+def _hold_out(primary: np.ndarray, train: np.ndarray, settings: PartitionSettings, seed: int) -> np.ndarray:
+    """Choose the images that the scheme does not divide, int64 [n]: a client's number, or a value of ``HeldOut``."""
+    held_out = np.full(len(train), HeldOut.NOT, dtype=np.int64)
     labelled, rng = settings.labelled, numpy_generator(seed, "partition/labelled")
     if labelled.where == "server":
-        apart[train] = np.where(choose(primary[train], labelled.per_class, rng), _SERVER, _NOBODY)
+        chosen = choose_labelled(primary[train], labelled.per_class, rng)
+        held_out[train] = np.where(chosen, HeldOut.AT_SERVER, HeldOut.NOT)
     elif labelled.balanced:
         assert settings.clients is not None
-        apart[train] = choose_for_clients(primary[train], settings.clients, labelled.per_class, rng)
-    return apart
+        held_out[train] = choose_labelled_per_client(primary[train], settings.clients, labelled.per_class, rng)
+    return held_out
 
 
-def _matchable(owners: Owners, settings: PartitionSettings) -> np.ndarray:
-    """Images of a category that can be dealt, bool [n]: all, but for ``natural`` only those of a client's own site."""
+def _assign_matched(
+    owner: np.ndarray, splits: np.ndarray, assignment: Assignment, settings: PartitionSettings, seed: int
+) -> np.ndarray:
+    """Assign the data set's val and test images to the clients too; return the owners, int64 [n]."""
+    owner, assignable = owner.copy(), _assignable(assignment, settings)
+    for split in ("val", "test"):
+        rows = np.flatnonzero((splits == split) & assignable)
+        rng = numpy_generator(seed, f"partition/matched/{split}")
+        owner[rows] = assign_in_proportion(assignment.strata[rows], assignment.allocation, rng)
+    clients = len(assignment.names)
+    untested = clients - len(np.unique(owner[(splits == "test") & (owner >= 0)]))
+    if untested:
+        assignment.warnings.append(f"{untested} of {clients} clients got no test image (local.scheme matched)")
+    return owner
+
+
+def _assignable(assignment: Assignment, settings: PartitionSettings) -> np.ndarray:
+    """Which images some client may get, bool [n]: all; for ``natural`` those of the sites that have a client."""
     if settings.scheme != "natural":
-        return np.ones(len(owners.categories), dtype=bool)
-    matchable: np.ndarray = np.isin(owners.categories, owners.categories[owners.owner >= 0])
-    return matchable
+        return np.ones(len(assignment.strata), dtype=bool)
+    assignable: np.ndarray = np.isin(assignment.strata, assignment.strata[assignment.owner >= 0])
+    return assignable
 
 
-def _pool(
-    rows: np.ndarray,
+def _label(
+    owner: np.ndarray,
+    splits: np.ndarray,
     primary: np.ndarray,
-    labelled: np.ndarray,
-    step: np.ndarray,
-    client: str,
-    settings: LabelledSettings,
+    held_out: np.ndarray,
+    names: np.ndarray,
+    settings: PartitionSettings,
     seed: int,
-) -> None:
-    """Choose a client's labelled training images and when the others arrive; in place."""
-    rng = numpy_generator(seed, "partition/labelled", client=client)
-    if settings.where == "clients" and not settings.balanced:
-        labelled[rows] = choose(primary[rows], settings.per_class, rng)
-    waiting = rows[~labelled[rows]]
-    step[waiting] = arrivals(len(waiting), settings.streaming, rng)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose the clients' labelled images, bool [n], and the stream chunk of each unlabelled one, int64 [n]."""
+    chunk = np.zeros(len(owner), dtype=np.int64)
+    if settings.labelled.where == "all":
+        return np.ones(len(owner), dtype=bool), chunk
+    labelled = (held_out >= 0) | (splits != "train")
+    for k, name in enumerate(names.tolist()):
+        rng = numpy_generator(seed, "partition/labelled", client=name)
+        rows = np.flatnonzero((owner == k) & (splits == "train"))
+        if settings.labelled.where == "clients" and not settings.labelled.balanced:
+            labelled[rows] = choose_labelled(primary[rows], settings.labelled.per_class, rng)
+        unlabelled = rows[~labelled[rows]]
+        chunk[unlabelled] = stream_chunks(len(unlabelled), settings.labelled.streaming, rng)
+    return labelled, chunk

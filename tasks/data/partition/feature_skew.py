@@ -4,25 +4,25 @@ from tasks.core.randomness import numpy_generator
 from tasks.data.partition.settings import FeatureSettings
 
 # Largest change at strength 1: factors 1 +- x, hue as a part of the colour circle, blur as a part of the side.
-_REACH = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.04, "blur": 0.02, "rotation": 15.0}
+_MAX_CHANGE = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.04, "blur": 0.02, "rotation": 15.0}
 
 
 def client_features(settings: FeatureSettings, ids: list[str], seed: int) -> dict[str, dict[str, float]]:
-    """Parameters per client; none for kind ``none``.
+    """Sample the parameters of each client's feature skew; none for kind ``none``.
 
     ``noise``: ``sigma`` of client i of N is strength * i/N (Li et al. 2022, NIID-Bench), white being 1.
     ``transform``: factors ``brightness``, ``contrast`` and ``saturation``, shift of ``hue`` as a part of the circle,
-    standard deviation of ``blur`` as a part of the image's side, ``rotation`` in degrees; uniform, by the client's
-    own generator, so that another client more or less changes nobody's.
+    standard deviation of ``blur`` as a part of the image's side, ``rotation`` in degrees. Uniform, from a generator
+    per client, so that adding or removing a client changes no other.
     """
     if settings.kind == "none":
         return {}
     if settings.kind == "noise":
         return {client: {"sigma": settings.strength * (i + 1) / len(ids)} for i, client in enumerate(sorted(ids))}
-    drawn = {}
+    parameters = {}
     for client in sorted(ids):
         rng = numpy_generator(seed, "partition/features", client=client)
-        change = {name: float(rng.uniform(-1, 1)) * reach * settings.strength for name, reach in _REACH.items()}
+        change = {name: float(rng.uniform(-1, 1)) * most * settings.strength for name, most in _MAX_CHANGE.items()}
         factors = {name: 1 + change[name] for name in ("brightness", "contrast", "saturation")}
-        drawn[client] = change | factors | {"blur": abs(change["blur"])}
-    return drawn
+        parameters[client] = change | factors | {"blur": abs(change["blur"])}
+    return parameters

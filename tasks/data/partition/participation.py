@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from tasks.data.dataset import Dataset
 
 TRAINED_ON = "train_images"  # a site's images that clients train on, in the table of sites
-_SHOWN = 8
+_MAX_NAMED = 8
 
 
 def site_counts(dataset: "Dataset", clients: "Clients") -> dict[str, int]:
-    """Site -> how many of its images some client trains on, labelled or not, or the server holds. Sites sorted."""
+    """Count per site the images that clients train on, labelled or not, or that the server holds; sites are sorted."""
     rows = [clients.server, *(held.chosen("train") for held in clients.held.values())]
     sites, counts = np.unique(dataset.sites[np.concatenate(rows)], return_counts=True)
     found = dict(zip(sites.tolist(), counts.tolist(), strict=True))
@@ -25,14 +25,14 @@ def site_counts(dataset: "Dataset", clients: "Clients") -> dict[str, int]:
 
 
 def untrained_sites(dataset: "Dataset", clients: "Clients") -> dict[str, int]:
-    """Site -> number of its images, for the sites of which no client trains on any image."""
+    """Count the images of each site on none of whose images a client trains."""
     return {
         site: int((dataset.sites == site).sum()) for site, count in site_counts(dataset, clients).items() if not count
     }
 
 
 def site_means(per_site: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The mean macro-AP over the sites that train and over those that do not, where there are both kinds.
+    """Average macro-AP over the sites that train and over those that do not, where there are both kinds.
 
     Args:
         per_site: Site -> its metrics and ``train_images``.
@@ -59,7 +59,7 @@ def site_means(per_site: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def absent_sites_line(sites: Sequence[str], of: int) -> str:
-    """One sentence on the sites that take no part; "" without any.
+    """Describe the sites that take no part in one sentence; "" if there are none.
 
     Args:
         sites: Their names.
@@ -67,9 +67,9 @@ def absent_sites_line(sites: Sequence[str], of: int) -> str:
     """
     if not sites:
         return ""
-    more = f" and {len(sites) - _SHOWN} more" if len(sites) > _SHOWN else ""
-    names = ", ".join(map(visible_name, sites[:_SHOWN])) + more
+    more = f" and {len(sites) - _MAX_NAMED} more" if len(sites) > _MAX_NAMED else ""
+    names = ", ".join(map(visible_name, sites[:_MAX_NAMED])) + more
     return (
         f"{len(sites)} of {of} sites take no part in training (no training images, or too few) and are only tested on: "
-        f"{names}. Their figures show how the model does at a site it has never seen"
+        f"{names}. Their metrics show how the model performs on sites it has never seen"
     )

@@ -1,4 +1,4 @@
-"""Settings of the partition. The block of a scheme is read when ``scheme`` names it; the others are left alone."""
+"""Settings of the partition. Only the block of the chosen ``scheme`` is used."""
 
 import math
 from typing import Literal, Self
@@ -28,52 +28,58 @@ class NaturalSettings(Section):
     """Scheme natural: one client per site."""
 
     small: Literal["refuse", "drop"] = Field(
-        "refuse", description="Sites below min_size: an error, or left out with all their images (and counted)."
+        "refuse", description="Sites below min_size: an error, or left out with all their images and reported."
     )
 
 
 class IidSettings(Section):
     """Scheme iid: at random."""
 
-    stratified: bool = Field(False, description="Deal each primary label evenly: for small data.")
+    stratified: bool = Field(False, description="Allocate each primary label evenly: for small data sets.")
 
 
 class LabelSetSettings(Section):
-    """Which label sets are categories; schemes dirichlet, and iterative with local.scheme matched or a repair."""
+    """Which label sets are strata; schemes dirichlet, and iterative with local.scheme matched or a repair."""
 
     merge: Literal["rarest", "hamming", "jaccard"] = Field(
         "rarest", description="A rare set joins its rarest label, or the frequent set nearest by this distance."
     )
-    smallest: int | None = Field(None, ge=1, description="Images below which a set is rare; null: the clients' number.")
-    cap: int | None = Field(None, ge=1, description="Most sets that are kept, the most frequent ones; null: no limit.")
+    smallest: int | None = Field(
+        None, ge=1, description="A set with fewer images is rare; null: the number of clients."
+    )
+    cap: int | None = Field(
+        None, ge=1, description="Largest number of sets that are kept, the most frequent ones; null: no limit."
+    )
 
 
 class DirichletLabelSettings(Section):
-    """Scheme dirichlet_label: each primary label is cut by shares of its own."""
+    """Scheme dirichlet_label: each primary label is divided by its own shares."""
 
-    balance: bool = Field(False, description="A client that has its equal part of all images gets no further label.")
+    balance: bool = Field(
+        False, description="A client that has reached its equal share of all images receives no further label."
+    )
 
 
 class DirichletClientSettings(Section):
-    """Schemes dirichlet_client and mixed: each client draws a mixture of primary labels of its own."""
+    """Schemes dirichlet_client and mixed: each client samples its own mixture of primary labels."""
 
     concentration: Literal["total", "per_label"] = Field(
         "total",
-        description="Dirichlet(alpha * shares of the labels in the data) (Hsu), or that times the number of labels: "
-        "with equally frequent labels Dirichlet(alpha) for each.",
+        description="total: Dirichlet(alpha * shares of the labels in the data), as Hsu et al.; per_label: that times "
+        "the number of labels, which is Dirichlet(alpha) per label if labels are equally frequent.",
     )
 
 
 class ShardSettings(Section):
-    """Scheme shards: images sorted by primary label and cut into equal runs."""
+    """Scheme shards: images sorted by primary label and cut into equal shards."""
 
-    per_client: int = Field(2, ge=1, description="Runs of a client.")
+    per_client: int = Field(2, ge=1, description="Shards per client.")
 
 
 class ClassesSettings(Section):
-    """Scheme classes_per_client: each client holds some primary labels only."""
+    """Scheme classes_per_client: each client holds a few primary labels only."""
 
-    classes: int = Field(2, ge=1, description="Primary labels of a client.")
+    classes: int = Field(2, ge=1, description="Primary labels per client.")
 
 
 class QuantitySettings(Section):
@@ -85,35 +91,37 @@ class QuantitySettings(Section):
 
 
 class LabelTypeSettings(Section):
-    """Scheme label_type: client k draws its primary labels from mixture k mod types."""
+    """Scheme label_type: client k samples its primary labels from mixture k mod types."""
 
     types: int = Field(10, ge=1, description="Number of mixtures.")
     mixture: Literal["dirichlet", "dominant"] = Field(
-        "dirichlet", description="Drawn with alpha, or one label 0.5, its neighbours 0.15 each, the others the rest."
+        "dirichlet",
+        description="dirichlet: sampled with alpha; dominant: one label 0.5, its neighbours 0.15 each, the others "
+        "the rest.",
     )
 
 
 class ClusterSettings(Section):
-    """Scheme cluster: k-means over label vectors, clusters divided as label sets are."""
+    """Scheme cluster: k-means over label vectors; clusters are divided as label sets are."""
 
-    clusters: int = Field(10, ge=1, description="Number of clusters; at most as many as there are label sets.")
+    clusters: int = Field(10, ge=1, description="Number of clusters; at most the number of label sets.")
     weighting: Literal["binary", "tfidf"] = Field("binary", description="Labels as 0 and 1, or rare ones heavier.")
 
 
 class SemanticSettings(Section):
-    """Scheme semantic: k-means over principal components of the small image, divided as label sets are."""
+    """Scheme semantic: k-means over principal components of the images; clusters are divided as label sets are."""
 
     clusters: int = Field(10, ge=1, description="Number of clusters.")
-    components: int = Field(16, ge=1, le=192, description="Principal components of the image in 8 x 8 pixels.")
+    components: int = Field(16, ge=1, le=192, description="Principal components of the images reduced to 8 x 8 pixels.")
 
 
 class LocalSettings(Section):
-    """What a client tests on."""
+    """Local test sets of the clients."""
 
     scheme: Literal["global", "local", "matched"] = Field(
         "global",
-        description="global: the data set's test images in common; local: a part of the client's own images; "
-        "matched: the data set's val and test images dealt in the proportions of the client's training images.",
+        description="global: none, all share the data set's test images; local: a part of each client's images; "
+        "matched: the data set's val and test images, in the proportions of each client's training images.",
     )
     val: float = Field(0.0, ge=0, lt=1, description="Share for validation, scheme local.")
     test: float = Field(0.25, gt=0, lt=1, description="Share for testing, scheme local; at least one image.")
@@ -134,26 +142,29 @@ class LabelledSettings(Section):
     )
     per_class: int = Field(5, ge=1, description="Labelled images per primary label, of each client or of the server.")
     balanced: bool = Field(
-        False, description="clients: deal labelled images evenly first, then divide the rest by the scheme (FedMatch)."
+        False,
+        description="clients: allocate labelled images evenly first, then divide the rest by the scheme (FedMatch).",
     )
-    streaming: int = Field(1, ge=1, description="Parts in which a client's unlabelled images arrive.")
+    streaming: int = Field(1, ge=1, description="Stream chunks of a client's unlabelled images.")
 
     @model_validator(mode="after")
-    def _there_are_unlabelled_images(self) -> Self:
+    def _streaming_and_balanced_fit_where(self) -> Self:
         if self.where == "all" and self.streaming > 1:
-            raise ValueError("streaming: with where: all no image is unlabelled; choose clients or server")
+            raise ValueError(
+                "streaming needs unlabelled images, and with where: all there are none; set where to clients or server"
+            )
         if self.balanced and self.where != "clients":
-            raise ValueError("balanced: it is about labelled images at the clients; set where to clients")
+            raise ValueError("balanced needs labelled images at the clients; set where to clients")
         return self
 
 
 class FeatureSettings(Section):
-    """What each client's camera does to its images; labels stay."""
+    """Feature skew: how each client's images are changed; labels stay the same."""
 
     kind: Literal["none", "noise", "transform"] = Field(
         "none",
-        description="noise: client i of N adds a normal value of standard deviation strength * i/N (white is 1); "
-        "transform: brightness, contrast, saturation, hue, blur and rotation of each client's own.",
+        description="noise: normal noise with standard deviation strength * i/N at client i of N (white is 1); "
+        "transform: brightness, contrast, saturation, hue, blur and rotation that differ from client to client.",
     )
     strength: float = Field(0.1, gt=0, le=2, description="1 is strong.")
 
@@ -165,9 +176,9 @@ class PartitionSettings(Section):
         "natural",
         description="natural: one client per site; iid: at random; dirichlet: skewed by label sets; dirichlet_label, "
         "dirichlet_client, shards, classes_per_client, label_type, mixed: skewed by primary label; quantity: by size; "
-        "cluster, semantic: by clusters of labels or images; iterative: each label skewed for itself.",
+        "cluster, semantic: by clusters of labels or images; iterative: each label skewed separately.",
     )
-    clients: int | None = Field(None, ge=1, description="Number of clients; natural takes it from the sites.")
+    clients: int | None = Field(None, ge=1, description="Number of clients; for natural the number of sites.")
     alpha: float = Field(
         0.5,
         ge=1e-6,
@@ -176,16 +187,17 @@ class PartitionSettings(Section):
         "label_type, cluster, semantic, iterative.",
     )
     min_size: int = Field(
-        16, ge=1, description="Fewest images dealt to a client, before local.scheme takes its test images."
+        16, ge=1, description="Fewest training images of a client, before local.scheme takes its test images."
     )
     redraws: int = Field(
         1000,
         ge=0,
-        description="Draws that are thrown away for min_size before images move from large to small clients.",
+        description="Samples rejected for min_size, at most; after that, images of large clients are reassigned to "
+        "small ones.",
     )
     primary: Literal["rarest", "first"] = Field(
         "rarest",
-        description="The one label of an image that counts where a scheme knows one: rarest, or first in order.",
+        description="The primary label of an image: its rarest label, or its first in label order.",
     )
     natural: NaturalSettings = Field(default_factory=NaturalSettings)
     iid: IidSettings = Field(default_factory=IidSettings)
@@ -203,16 +215,16 @@ class PartitionSettings(Section):
     features: FeatureSettings = Field(default_factory=FeatureSettings)
 
     @model_validator(mode="after")
-    def _parts_fit_the_scheme(self) -> Self:
+    def _blocks_fit_the_scheme(self) -> Self:
         if self.scheme == "natural" and self.clients is not None:
-            raise ValueError("clients: the scheme natural makes one client per site; leave clients at null")
+            raise ValueError("clients must be null for the scheme natural, which makes one client per site")
         if self.scheme != "natural" and self.clients is None:
             raise ValueError(f"clients: the scheme {self.scheme} needs a number of clients")
         if self.scheme == "natural" and self.labelled.balanced:
-            raise ValueError("labelled.balanced: the scheme natural leaves every image at its site")
+            raise ValueError("labelled.balanced does not fit the scheme natural, which leaves every image at its site")
         return self
 
     @field_serializer("alpha", when_used="json")
     def _alpha_in_json(self, alpha: float) -> float | str:
-        """JSON has no infinity; "inf" is read back as one."""
+        """Write infinity, which JSON lacks, as the text "inf"; it is read back as infinity."""
         return "inf" if math.isinf(alpha) else alpha

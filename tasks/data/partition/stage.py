@@ -1,6 +1,7 @@
 """The partition stage: a data set on disk to clients on disk."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from tasks.data.partition.settings import PartitionSettings
 
 
 def partition(dataset_dir: Path, settings: PartitionSettings, out: Path, seed: int) -> dict[str, Any]:
-    """Divide a data set among clients and write the result to ``out`` in one step.
+    """Divide a data set among clients and replace ``out`` by the result atomically.
 
-    When another process makes the same division meanwhile, this one waits and takes that.
+    While another process writes ``out``, wait; if it wrote the same partition, return that.
 
     Returns:
-        What ``clients.json`` holds.
+        The content of ``clients.json``.
 
     Raises:
         UserError: The data set is missing or damaged, or cannot be divided as ``settings`` ask.
@@ -31,10 +32,10 @@ def partition(dataset_dir: Path, settings: PartitionSettings, out: Path, seed: i
     with one_at_a_time(out, "partitions") as waited:
         dataset = load_dataset(dataset_dir)
         if waited and (out / SUMMARY).is_file():
-            made: dict[str, Any] = read_json(out / SUMMARY, HINT)
-            same = (dataset.digest, settings.model_dump(mode="json"), seed)
-            if (made.get("dataset_digest"), made.get("settings"), made.get("seed")) == same:
-                return made
+            existing: dict[str, Any] = read_json(out / SUMMARY, HINT)
+            wanted = (dataset.digest, settings.model_dump(mode="json"), seed)
+            if (existing.get("dataset_digest"), existing.get("settings"), existing.get("seed")) == wanted:
+                return existing
         return _partition(dataset, settings, out, seed)
 
 
@@ -53,14 +54,15 @@ def _partition(dataset: Dataset, settings: PartitionSettings, out: Path, seed: i
 
 
 def figures(summary: dict[str, Any]) -> dict[str, Any]:
-    """The main figures of a partition, for DVC's metric."""
+    """Return the main numbers of a partition, for DVC's metrics."""
     sizes = [client["images"] for client in summary["clients"].values()]
+    repair = summary["repair"]
     names = ("mean_js_distance", "effective_clients", "mean_cooccurrence_distance")
     return (
         {"clients": len(sizes), "smallest": min(sizes), "largest": max(sizes)}
         | {name: summary[name] for name in names}
         | {
-            "images_moved": summary["repair"]["moved"],
+            "images_reassigned": repair.get("reassigned", repair.get("moved")),  # the former name
             "dropped_clients": len(summary["dropped"]),
             "dropped_images": sum(summary["dropped"].values()),
             "sites_without_training_images": len(summary["sites_without_training_images"]),
@@ -69,7 +71,7 @@ def figures(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _training(dataset: Dataset, division: Division) -> tuple[np.ndarray, np.ndarray]:
-    """Targets and owners of all training images that clients hold."""
+    """Return targets and owners of all training images that clients hold."""
     train = {client: rows.chosen("train") for client, rows in division.rows.items()}
     owners = np.repeat(np.array(list(train), dtype=str), [len(rows) for rows in train.values()])
     return dataset.targets[np.concatenate(list(train.values()))], owners
@@ -78,7 +80,7 @@ def _training(dataset: Dataset, division: Division) -> tuple[np.ndarray, np.ndar
 def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, seed: int) -> dict[str, Any]:
     from tasks.data.statistics.heterogeneity import statistics
 
-    ids, owners = sorted(division.rows), division.owners
+    ids, assignment = sorted(division.rows), division.assignment
     features = client_features(settings.features, ids, seed)
     found = statistics(*_training(dataset, division), ids, dataset.classes)
     for client, rows in division.rows.items():
@@ -86,7 +88,7 @@ def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, 
             "splits": {split: len(rows.chosen(split)) for split in SPLITS},
             "labelled": len(rows.chosen("train", "labelled")),
         }
-    absent = sorted(set(dataset.sites.tolist()) - {*ids, *owners.dropped}) if settings.scheme == "natural" else []
+    absent = sorted(set(dataset.sites.tolist()) - {*ids, *assignment.dropped}) if settings.scheme == "natural" else []
     server = division.server
     counts = dataset.targets[server].sum(axis=0, dtype=np.int64).tolist()
     return {
@@ -97,9 +99,9 @@ def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, 
         **found,
         "sites_without_training_images": absent,
         "server": {"images": len(server), "labels": dict(zip(dataset.classes, counts, strict=True))},
-        "dropped": owners.dropped,
-        "repair": owners.counts,
-        "warnings": owners.warnings,
+        "dropped": assignment.dropped,
+        "repair": asdict(assignment.repair),
+        "warnings": assignment.warnings,
         "features": features,
         "settings": settings.model_dump(mode="json"),
         "seed": seed,

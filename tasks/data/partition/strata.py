@@ -1,4 +1,4 @@
-"""What a scheme divides: the category of every image. Made from the training images, applied to all."""
+"""Strata: what a scheme divides. Derived from the training images, applied to all images."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -10,21 +10,21 @@ from tasks.data.partition.settings import ClusterSettings, LabelSetSettings, Sem
 if TYPE_CHECKING:
     from tasks.data.dataset import LazyImages
 
-_SIDE = 8  # pixels to which a image is reduced before its principal components
+_SIDE = 8  # pixels a side of the reduced images whose principal components are taken
 _BLOCK = 512  # images read at a time
 
 
 def numbered(values: np.ndarray) -> np.ndarray:
-    """Values as numbers 0.. in their own order, int64 [n]."""
+    """Replace values by their rank among the distinct values, from 0, int64 [n]."""
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
 def primary_labels(targets: np.ndarray, train: np.ndarray, rule: str) -> np.ndarray:
-    """One label of each image, int64 [n]: the column, or C for an image without a label.
+    """Return one label of each image, int64 [n]: the column, or C for an image without a label.
 
     Args:
         targets: [n, C], non-zero where image i has label c.
-        train: bool [n], the images by which rareness is counted.
+        train: bool [n], the images in which labels are counted.
         rule: ``rarest`` (ties: the first column) or ``first``.
     """
     present = np.asarray(targets) != 0
@@ -34,12 +34,11 @@ def primary_labels(targets: np.ndarray, train: np.ndarray, rule: str) -> np.ndar
 
 
 def label_sets(targets: np.ndarray, train: np.ndarray, smallest: int, settings: LabelSetSettings) -> np.ndarray:
-    """Category of each image by its label set, int64 [n].
+    """Return the stratum of each image by its label set, int64 [n].
 
-    A set that fewer than ``smallest`` training images have could not be spread over as many clients. It, and what
-    ``settings.cap`` leaves out, joins the category of its label with the fewest images (ties: the first column), or
-    the nearest set that stays (Hamming or Jaccard distance; ties: the more frequent set). Images without a label
-    are a category.
+    A set with fewer than ``smallest`` training images cannot be divided among as many clients. It, and any set beyond
+    ``settings.cap``, joins the stratum of its label with the fewest images (ties: the first column), or the nearest
+    set that is kept (Hamming or Jaccard distance; ties: the more frequent set). Images without a label are a stratum.
     """
     present = np.asarray(targets) != 0
     frequency = present[train].sum(axis=0)
@@ -61,7 +60,7 @@ def label_sets(targets: np.ndarray, train: np.ndarray, smallest: int, settings: 
 
 
 def label_clusters(targets: np.ndarray, train: np.ndarray, settings: ClusterSettings, seed: int) -> np.ndarray:
-    """Category of each image by k-means over label vectors, int64 [n]."""
+    """Return the stratum of each image by k-means over label vectors, int64 [n]."""
     vectors = (np.asarray(targets) != 0).astype(np.float64)
     if settings.weighting == "tfidf":
         vectors *= np.log((1 + train.sum()) / (1 + vectors[train].sum(axis=0))) + 1
@@ -73,13 +72,13 @@ def label_clusters(targets: np.ndarray, train: np.ndarray, settings: ClusterSett
 def image_clusters(
     images: "LazyImages | np.ndarray", train: np.ndarray, settings: SemanticSettings, seed: int
 ) -> np.ndarray:
-    """Category of each image by k-means over principal components of the reduced image, int64 [n].
+    """Return the stratum of each image by k-means over principal components of the reduced image, int64 [n].
 
     Args:
-        images: uint8 [n, 3, S, S], or an object that reads such a part when it is sliced.
-        train: bool [n], the images from which components and clusters are made.
-        settings: How many of each.
-        seed: Where k-means begins.
+        images: uint8 [n, 3, S, S], or an object that reads images when it is sliced.
+        train: bool [n], the images that components and clusters are fitted to.
+        settings: Numbers of components and clusters.
+        seed: Initialises k-means.
     """
     blocks = [_reduced(np.asarray(images[start : start + _BLOCK])) for start in range(0, len(train), _BLOCK)]
     small = np.concatenate(blocks)
@@ -90,7 +89,7 @@ def image_clusters(
 
 
 def _clusters(vectors: np.ndarray, train: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-    """k-means; equal vectors are one point with a weight, so more clusters than points are never asked for."""
+    """Run k-means on the distinct vectors, weighted by their counts; never with more clusters than vectors."""
     from sklearn.cluster import KMeans
 
     points, weights = np.unique(vectors[train], axis=0, return_counts=True)
@@ -100,7 +99,7 @@ def _clusters(vectors: np.ndarray, train: np.ndarray, clusters: int, seed: int) 
 
 
 def _reduced(images: np.ndarray) -> np.ndarray:
-    """Block means, float32 [n, 3 * side * side] in 0..1."""
+    """Average blocks of pixels, float32 [n, 3 * side * side] in 0..1."""
     side = min(_SIDE, images.shape[-1])
     starts = np.arange(side) * images.shape[-1] // side
     sums: Any = images.astype(np.float32) / 255
@@ -111,7 +110,7 @@ def _reduced(images: np.ndarray) -> np.ndarray:
 
 
 def _distances(left: list[tuple[int, ...]], right: list[tuple[int, ...]], labels: int, kind: str) -> np.ndarray:
-    """Hamming or Jaccard distances between label sets, [len(left), len(right)]."""
+    """Compute Hamming or Jaccard distances between label sets, [len(left), len(right)]."""
     a, b = np.zeros((len(left), labels), dtype=np.int64), np.zeros((len(right), labels), dtype=np.int64)
     for matrix, sets in ((a, left), (b, right)):
         for row, members in enumerate(sets):

@@ -1,4 +1,4 @@
-"""Plans, repair and dealing of the partition schemes, against hand-derived examples and restated properties."""
+"""Allocations, repair and assignment of partition schemes: hand-derived examples and restated properties."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tasks.data.partition import allocations
-from tasks.data.partition.assignment import deal, fill_up, move, plan_of, settle
+from tasks.data.partition.assignment import (
+    RepairCounts,
+    assign_images,
+    count_allocation,
+    draw_until_min_size,
+    reassign,
+    repair_min_size,
+)
 from tasks.data.partition.iterative import iterative
-from tasks.data.partition.local_test import matched
+from tasks.data.partition.local_test import assign_in_proportion
 from tasks.data.partition.settings import ClusterSettings, LabelSetSettings, QuantitySettings, SemanticSettings
 from tasks.data.partition.strata import image_clusters, label_clusters, label_sets, primary_labels
 
@@ -19,83 +26,83 @@ def rng(seed=0):
 
 
 def test_shares_follow_the_dirichlet_distribution():
-    shares = allocations.draw_shares(rng(), 2.0, np.array([1.0, 3.0, 0.0]), 20000)
+    shares = allocations.sample_shares(rng(), 2.0, np.array([1.0, 3.0, 0.0]), 20000)
     # Dir(2, 6): mean 1/4, variance 1/4 * 3/4 / 9; the entry without mass gets none.
     assert shares[:, 0].mean() == pytest.approx(0.25, abs=0.005)
     assert shares[:, 0].var() == pytest.approx(0.1875 / 9, rel=0.05)
     assert (shares[:, 2] == 0).all()
     # Dir(0.01, 0.01): each share is near 0 or 1, each half of the time.
-    small = allocations.draw_shares(rng(), 0.01, np.ones(2), 4000)[:, 0]
+    small = allocations.sample_shares(rng(), 0.01, np.ones(2), 4000)[:, 0]
     assert ((small < 0.01) | (small > 0.99)).mean() > 0.93
     assert (small > 0.5).mean() == pytest.approx(0.5, abs=0.03)
 
 
 @pytest.mark.parametrize("alpha", [1e-6, 1e-3, 1.0, 1e11, 1e12, float("inf")])
 @pytest.mark.parametrize("clients", [1, 2, 1000])
-def test_shares_are_numbers_at_every_alpha(alpha, clients):
-    shares = allocations.draw_shares(rng(), alpha, np.ones(clients) / clients, 50)
+def test_shares_are_finite_and_sum_to_one_at_every_alpha(alpha, clients):
+    shares = allocations.sample_shares(rng(), alpha, np.ones(clients) / clients, 50)
     assert (shares >= 0).all()
     assert shares.sum(axis=1) == pytest.approx(1)
     if alpha > 1e11:
         assert shares == pytest.approx(1 / clients)
 
 
-def test_cut_by_hand():
+def test_rounding_to_integers_by_hand():
     # Sums 0.25 * 10 = 2.5 -> 3 and 0.5 * 10 = 5: 3, 2, 5. Random rounding of 1.5 gives 1 or 2, in the mean 1.5.
-    assert allocations.cut(np.array([10]), np.array([[0.25, 0.25, 0.5]])).tolist() == [[3, 2, 5]]
+    assert allocations.round_to_integers(np.array([10]), np.array([[0.25, 0.25, 0.5]])).tolist() == [[3, 2, 5]]
     offsets = rng().random((4000, 1))
-    firsts = allocations.cut(np.full(4000, 3), np.full((4000, 2), 0.5), offsets)[:, 0]
+    firsts = allocations.round_to_integers(np.full(4000, 3), np.full((4000, 2), 0.5), offsets)[:, 0]
     assert set(firsts.tolist()) == {1, 2}
     assert firsts.mean() == pytest.approx(1.5, abs=0.03)
 
 
 @given(hnp.arrays(np.int64, st.integers(1, 6), elements=st.integers(0, 30)), st.integers(1, 9))
-def test_even_plans_differ_by_one(totals, clients):
-    plan = allocations.evenly(totals, clients, rng())
-    assert (plan.sum(axis=1) == totals).all()
-    assert np.ptp(plan, axis=1).max() <= 1
-    assert np.ptp(plan.sum(axis=0)) <= 1
+def test_round_robin_allocations_differ_by_at_most_one(totals, clients):
+    allocation = allocations.round_robin(totals, clients, rng())
+    assert (allocation.sum(axis=1) == totals).all()
+    assert np.ptp(allocation, axis=1).max() <= 1
+    assert np.ptp(allocation.sum(axis=0)) <= 1
 
 
-def test_client_wise_draws_go_on_when_a_category_is_used_up():
-    # Both clients want category 0 only, which has 2 images: the first gets both and 1 of category 1, for which its
-    # mixture has no mass left, the second 3 of category 1.
+def test_client_wise_sampling_continues_when_a_stratum_is_used_up():
+    # Both clients want stratum 0 only, which has 2 images: the first gets both and 1 of stratum 1, for which its
+    # mixture has no mass left, the second 3 of stratum 1.
     one_sided = np.array([[1.0, 0.0], [1.0, 0.0]])
-    plan = allocations.by_client(np.array([2, 4]), np.array([3, 3]), one_sided, rng())
-    assert sorted(plan.T.tolist()) == [[0, 3], [2, 1]]
+    allocation = allocations.by_client(np.array([2, 4]), np.array([3, 3]), one_sided, rng())
+    assert sorted(allocation.T.tolist()) == [[0, 3], [2, 1]]
 
 
-def test_masked_categories_are_renormalised():
-    # Category 0 is all but certain and has 1 image; the other 3 come from 1 (mass 1e-9) and never from 2 (mass 0).
+def test_used_up_strata_are_masked_and_the_mixture_renormalised():
+    # Stratum 0 is all but certain and has 1 image; the other 3 come from 1 (mass 1e-9) and never from 2 (mass 0).
     totals, mixtures = np.array([1, 3, 4]), np.array([[1 - 1e-9, 1e-9, 0.0], [0.0, 0.0, 1.0]])
-    plan = allocations.by_client(totals, np.array([4, 4]), mixtures, rng())
-    assert plan.T.tolist() == [[1, 3, 0], [0, 0, 4]]
+    allocation = allocations.by_client(totals, np.array([4, 4]), mixtures, rng())
+    assert allocation.T.tolist() == [[1, 3, 0], [0, 0, 4]]
 
 
 def test_client_wise_mixtures_are_met_where_nothing_runs_out():
     totals = np.array([5000, 3000, 2000])
-    plan = allocations.by_client(totals, np.array([5000, 5000]), np.array([[0.5, 0.3, 0.2]] * 2), rng(3))
-    assert plan / 5000 == pytest.approx(np.array([[0.5, 0.3, 0.2]] * 2).T, abs=0.03)
+    allocation = allocations.by_client(totals, np.array([5000, 5000]), np.array([[0.5, 0.3, 0.2]] * 2), rng(3))
+    assert allocation / 5000 == pytest.approx(np.array([[0.5, 0.3, 0.2]] * 2).T, abs=0.03)
 
 
 def test_shards_by_hand():
-    # 10 images sorted: 4 of category 0, 6 of 1. Four runs with edges 0, 2, 5, 7, 10 hold (2,0), (2,1), (0,2), (0,3).
-    plan = allocations.by_shards(np.array([4, 6]), 2, 2, rng())
+    # 10 images sorted: 4 of stratum 0, 6 of 1. Four runs with edges 0, 2, 5, 7, 10 hold (2,0), (2,1), (0,2), (0,3).
+    allocation = allocations.by_shards(np.array([4, 6]), 2, 2, rng())
     runs = [(2, 0), (2, 1), (0, 2), (0, 3)]
     pairs = {tuple(np.add(runs[i], runs[j])) for i in range(4) for j in range(i)}
-    assert {tuple(column) for column in plan.T.tolist()} <= pairs
-    assert plan.sum(axis=1).tolist() == [4, 6]
+    assert {tuple(column) for column in allocation.T.tolist()} <= pairs
+    assert allocation.sum(axis=1).tolist() == [4, 6]
 
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 5))
-def test_classes_per_client(clients, chosen, seed):
+def test_every_client_gets_its_classes(clients, chosen, seed):
     totals = np.array([12, 0, 7, 30, 5, 9])
-    plan = allocations.by_classes(totals, clients, chosen, rng(seed))
-    assert (plan.sum(axis=1) == totals).all()
+    allocation = allocations.by_classes(totals, clients, chosen, rng(seed))
+    assert (allocation.sum(axis=1) == totals).all()
     present = np.flatnonzero(totals)
-    assert all(plan[present[k % 5], k] > 0 for k in range(clients) if clients <= 5)
+    assert all(allocation[present[k % 5], k] > 0 for k in range(clients) if clients <= 5)
     if clients * chosen >= 5 and clients >= 5:  # every class is chosen by someone
-        assert ((plan > 0).sum(axis=0) <= chosen).all()
+        assert ((allocation > 0).sum(axis=0) <= chosen).all()
 
 
 def test_unchosen_classes_go_to_the_smallest_client():
@@ -103,16 +110,16 @@ def test_unchosen_classes_go_to_the_smallest_client():
     assert allocations.by_classes(np.array([9, 2, 4, 5]), 2, 1, rng()).T.tolist() == [[9, 0, 0, 0], [0, 2, 4, 5]]
 
 
-def test_balanced_label_wise_draws_stop_at_the_equal_part():
+def test_balanced_label_wise_allocation_stops_at_the_equal_share():
     totals = np.full(40, 10)
     for seed in range(20):
         sizes = allocations.by_label_balanced(totals, 4, 0.01, rng(seed)).sum(axis=0)
         assert sizes.sum() == 400
-        assert sizes.max() < 100 + 10  # below n/K before its last category
+        assert sizes.max() < 100 + 10  # below n/K before its last stratum
     assert allocations.by_label(totals, 4, 0.01, rng(1)).sum(axis=0).max() > 110
 
 
-def test_sizes_by_quantity():
+def test_quantity_skew_gives_uneven_sizes():
     for kind in ("dirichlet", "lognormal"):
         sizes = allocations.sizes_by_quantity(1000, 10, QuantitySettings(kind=kind, alpha=0.3, sigma=2.0), rng())
         assert sizes.sum() == 1000
@@ -121,7 +128,7 @@ def test_sizes_by_quantity():
     assert equal.tolist() == [100] * 10
 
 
-def test_dominant_mixtures_are_fedmatchs():
+def test_dominant_mixtures_equal_those_of_fedmatch():
     ten = allocations.dominant_mixtures(np.ones(10), 10)
     assert ten[0] == pytest.approx([0.5, 0.15] + [0.2 / 7] * 7 + [0.15])
     assert ten[3] == pytest.approx(np.roll(ten[0], 3))
@@ -132,37 +139,36 @@ def test_dominant_mixtures_are_fedmatchs():
         assert (mixtures[:, count] == 0).all()
 
 
-def test_repair_prefers_categories_that_the_receiver_has():
-    # Client 1 needs 3. Client 0 has most of category 0, but client 1 has category 1, of which there are 2; then 1 more.
-    plan = np.array([[9, 0], [2, 1]])
-    assert fill_up(plan, 4).tolist() == [[8, 1], [0, 3]]
-    assert plan.tolist() == [[9, 0], [2, 1]]
+def test_repair_prefers_strata_that_the_recipient_already_has():
+    # Client 1 needs 3. Client 0 has most of stratum 0, but client 1 has stratum 1, of which there are 2; then 1 more.
+    allocation = np.array([[9, 0], [2, 1]])
+    assert repair_min_size(allocation, 4).tolist() == [[8, 1], [0, 3]]
+    assert allocation.tolist() == [[9, 0], [2, 1]]
 
 
 @given(hnp.arrays(np.int64, st.tuples(st.integers(1, 4), st.integers(1, 8)), elements=st.integers(0, 9)), st.data())
-def test_repair_reaches_min_size_and_keeps_the_rest(plan, data):
-    min_size = data.draw(st.integers(0, int(plan.sum()) // plan.shape[1]))
-    fixed = fill_up(plan, min_size)
+def test_repair_reaches_min_size_and_keeps_the_rest(allocation, data):
+    min_size = data.draw(st.integers(0, int(allocation.sum()) // allocation.shape[1]))
+    fixed = repair_min_size(allocation, min_size)
     assert fixed.min() >= 0
     assert fixed.sum(axis=0).min() >= min_size
-    assert (fixed.sum(axis=1) == plan.sum(axis=1)).all()
-    deal_rng = rng()
-    categories = np.repeat(np.arange(plan.shape[0]), plan.sum(axis=1))
-    owner = deal(categories, plan, deal_rng)
-    assert (plan_of(categories, owner, plan.shape) == plan).all()
-    moved = move(categories, owner, fixed)
-    assert (plan_of(categories, moved, plan.shape) == fixed).all()
-    assert (moved != owner).sum() == abs(fixed - plan).sum() // 2
+    assert (fixed.sum(axis=1) == allocation.sum(axis=1)).all()
+    strata = np.repeat(np.arange(allocation.shape[0]), allocation.sum(axis=1))
+    owner = assign_images(strata, allocation, rng())
+    assert (count_allocation(strata, owner, allocation.shape) == allocation).all()
+    reassigned = reassign(strata, owner, fixed)
+    assert (count_allocation(strata, reassigned, allocation.shape) == fixed).all()
+    assert (reassigned != owner).sum() == abs(fixed - allocation).sum() // 2
 
 
-def test_redraws_are_bounded_and_counted():
-    drawn = iter([[[4, 0]], [[3, 1]], [[2, 2]], [[0, 4]]])
-    counts = {"redraws": 0, "moved": 0}
-    assert settle(lambda: np.array(next(drawn)), 2, 5, counts).tolist() == [[2, 2]]
-    assert counts == {"redraws": 2, "moved": 0}
-    counts = {"redraws": 0, "moved": 0}
-    assert settle(lambda: np.array([[4, 0]]), 2, 3, counts).tolist() == [[2, 2]]
-    assert counts == {"redraws": 3, "moved": 2}
+def test_resamples_are_bounded_and_counted():
+    samples = iter([[[4, 0]], [[3, 1]], [[2, 2]], [[0, 4]]])
+    repair = RepairCounts()
+    assert draw_until_min_size(lambda: np.array(next(samples)), 2, 5, repair).tolist() == [[2, 2]]
+    assert repair == RepairCounts(resamples=2, reassigned=0)
+    repair = RepairCounts()
+    assert draw_until_min_size(lambda: np.array([[4, 0]]), 2, 3, repair).tolist() == [[2, 2]]
+    assert repair == RepairCounts(resamples=3, reassigned=2)
 
 
 def test_iterative_stratification_by_hand():
@@ -187,11 +193,11 @@ def test_iterative_stratification_with_equal_shares_is_even():
     assert np.ptp(np.bincount(owner)) <= 3
 
 
-def test_matched_by_hand():
-    # Category 0 is held 3 : 1, category 1 by client 1 alone; category 2 has no training image: sizes, 3 : 5.
-    categories = np.repeat([0, 1, 2], [8, 4, 8])
-    owner = matched(categories, np.array([[3, 1], [0, 4], [0, 0]]), rng())
-    assert plan_of(categories, owner, (3, 2)).tolist() == [[6, 2], [0, 4], [3, 5]]
+def test_assignment_in_proportion_by_hand():
+    # Stratum 0 is held 3 : 1, stratum 1 by client 1 alone; stratum 2 has no training image: sizes, 3 : 5.
+    strata = np.repeat([0, 1, 2], [8, 4, 8])
+    owner = assign_in_proportion(strata, np.array([[3, 1], [0, 4], [0, 0]]), rng())
+    assert count_allocation(strata, owner, (3, 2)).tolist() == [[6, 2], [0, 4], [3, 5]]
 
 
 def test_primary_labels_by_hand():
@@ -201,9 +207,9 @@ def test_primary_labels_by_hand():
     assert primary_labels(targets, train, "first").tolist() == [0, 0, 0, 3, 2, 1]
 
 
-def test_rare_label_sets_join_the_category_of_their_rarest_label():
+def test_rare_label_sets_join_the_stratum_of_their_rarest_label():
     # Label counts: 7, 5, 1. {0,1} is in 3 images and stays; {0,1,2} is in one and joins label 2, its rarest;
-    # {1} is in one and stays as {1}; the image without labels is a category of its own.
+    # {1} is in one and stays as {1}; the image without labels is a stratum of its own.
     sets = np.array([[1, 0, 0]] * 3 + [[1, 1, 0]] * 3 + [[1, 1, 1]] + [[0, 1, 0]] + [[0, 0, 0]])
     train, rule = np.ones(9, dtype=bool), LabelSetSettings()
     assert label_sets(sets, train, 3, rule).tolist() == [1, 1, 1, 2, 2, 2, 4, 3, 0]  # () < (0,) < (0, 1) < (1,) < (2,)

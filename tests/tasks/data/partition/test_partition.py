@@ -21,7 +21,7 @@ from tasks.data.partition.schemes import client_names
 from tasks.data.partition.settings import ClassesSettings
 from tasks.data.partition.stage import figures
 from tasks.data.statistics.heterogeneity import mean_js_distance
-from tests.support.partition_data import drawn, in_memory, owners_of, shuffled
+from tests.support.partition_data import in_memory, owners_of, random_dataset, shuffled
 from tests.support.voc_trees import sound_tree
 
 SCHEMES = (
@@ -42,7 +42,7 @@ TARGETS = hnp.arrays(np.uint8, st.tuples(st.integers(1, 40), st.integers(1, 4)),
 ALPHAS = st.sampled_from([1e-3, 0.05, 1.0, 1e6, float("inf")])
 
 
-def chosen(scheme, clients, **more):
+def scheme_settings(scheme, clients, **more):
     one = {"shards": {"per_client": 1}, "classes_per_client": {"classes": 1}}
     return PartitionSettings(scheme=scheme, clients=clients, **(one | {"redraws": 5} | more))
 
@@ -50,14 +50,14 @@ def chosen(scheme, clients, **more):
 @pytest.mark.parametrize(("scheme", "more"), VARIANTS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TARGETS, st.integers(1, 8), ALPHAS, st.integers(1, 6), st.integers(0, 9))
-def test_a16_every_scheme_is_disjoint_complete_reproducible_and_keeps_the_minimum(
+def test_every_scheme_is_disjoint_complete_reproducible_and_keeps_min_size(
     scheme, more, targets, clients, alpha, min_size, seed
 ):
     clients = min(clients, len(targets))
     min_size = min(min_size, len(targets) // clients)
     splits = np.where(np.arange(len(targets) + 3) < 3, "test", "train")
     data = in_memory(np.concatenate([targets[[0, -1, 0]], targets]), splits)
-    options = chosen(scheme, clients, alpha=alpha, min_size=min_size, **more)
+    options = scheme_settings(scheme, clients, alpha=alpha, min_size=min_size, **more)
     found = divide(data, options, seed)
     rows = np.concatenate([part.index for part in found.rows.values()])
     assert np.sort(rows).tolist() == data.indices("train").tolist()  # disjoint and complete
@@ -71,16 +71,16 @@ def test_a16_every_scheme_is_disjoint_complete_reproducible_and_keeps_the_minimu
 
 @pytest.mark.parametrize(("scheme", "more"), VARIANTS)
 def test_another_seed_gives_another_partition(scheme, more):
-    data, options = drawn(200), chosen(scheme, 5, alpha=0.5, min_size=5, **more)
+    data, options = random_dataset(200), scheme_settings(scheme, 5, alpha=0.5, min_size=5, **more)
     options = options.model_copy(update={"classes_per_client": ClassesSettings(classes=2)})
     assert owners_of(data, divide(data, options, 1)) != owners_of(data, divide(data, options, 2))
 
 
 @pytest.mark.parametrize("alpha", [1e-3, float("inf")])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_thousand_clients(scheme, alpha):
-    data = drawn(2100)
-    found = divide(data, chosen(scheme, 1000, alpha=alpha, min_size=2), 0)
+def test_a_thousand_clients_all_reach_min_size(scheme, alpha):
+    data = random_dataset(2100)
+    found = divide(data, scheme_settings(scheme, 1000, alpha=alpha, min_size=2), 0)
     sizes = [len(rows.index) for rows in found.rows.values()]
     assert len(sizes) == 1000
     assert sum(sizes) == 2100
@@ -91,34 +91,34 @@ def test_a_thousand_clients(scheme, alpha):
     "scheme", ["dirichlet", "dirichlet_label", "dirichlet_client", "label_type", "mixed", "cluster", "iterative"]
 )
 def test_alpha_decides_how_far_clients_differ(scheme):
-    data, distances = drawn(800, labels=4), []
+    data, distances = random_dataset(800, labels=4), []
     for alpha in (1e-2, 0.5, float("inf")):
-        options = chosen(scheme, 5, alpha=alpha, min_size=10, quantity={"alpha": 10.0})
-        distances.append(mean_js_distance(divide(data, options, 1).owners.plan.T + 1e-9))
+        options = scheme_settings(scheme, 5, alpha=alpha, min_size=10, quantity={"alpha": 10.0})
+        distances.append(mean_js_distance(divide(data, options, 1).assignment.allocation.T + 1e-9))
     assert distances == sorted(distances, reverse=True)
     assert distances[0] > 2 * distances[-1]
     assert distances[-1] < 0.13
 
 
-def test_one_class_clients_of_equal_size_at_the_papers_alpha():
+def test_small_alpha_gives_clients_of_equal_size_with_nearly_one_class():
     # Dirichlet(0.01) over 6 labels: the largest share is 0.97 in the mean; 12 clients use labels up, so less here.
     data = in_memory(np.eye(6, dtype=np.uint8)[np.arange(1200) % 6])
     shares = []
     for seed in range(20):
-        options = chosen("dirichlet_client", 12, alpha=0.01, dirichlet_client={"concentration": "per_label"})
-        plan = divide(data, options, seed).owners.plan
-        assert plan.sum(axis=0).tolist() == [100] * 12
-        shares.append(plan.max(axis=0).mean() / 100)
+        options = scheme_settings("dirichlet_client", 12, alpha=0.01, dirichlet_client={"concentration": "per_label"})
+        allocation = divide(data, options, seed).assignment.allocation
+        assert allocation.sum(axis=0).tolist() == [100] * 12
+        shares.append(allocation.max(axis=0).mean() / 100)
     assert 0.75 < np.mean(shares) < 0.97
 
 
-def test_small_alpha_and_much_repair_are_said():
-    data = drawn(400)
-    little = divide(data, chosen("dirichlet_label", 40, alpha=1e-3, min_size=8), 0).owners
+def test_small_alpha_and_many_reassigned_images_are_warned_of():
+    data = random_dataset(400)
+    little = divide(data, scheme_settings("dirichlet_label", 40, alpha=1e-3, min_size=8), 0).assignment
     assert len(little.warnings) == 2
-    assert f"{little.counts['moved']} of 400 images" in little.warnings[1]
-    assert little.counts["redraws"] == 5
-    assert not divide(data, chosen("dirichlet_label", 4, alpha=1.0, min_size=2), 0).owners.warnings
+    assert f"{little.repair.reassigned} of 400 images" in little.warnings[1]
+    assert little.repair.resamples == 5
+    assert not divide(data, scheme_settings("dirichlet_label", 4, alpha=1.0, min_size=2), 0).assignment.warnings
 
 
 def test_natural_keeps_site_names_and_refuses_or_drops_small_sites():
@@ -132,7 +132,7 @@ def test_natural_keeps_site_names_and_refuses_or_drops_small_sites():
         "b": [6, 7, 8, 9, 10],
         "变电站 一": [0, 1, 2, 3, 4, 5],
     }
-    assert found.owners.dropped == {"c": 1}
+    assert found.assignment.dropped == {"c": 1}
     with pytest.raises(UserError, match="too few training images"):
         divide(data, PartitionSettings(min_size=9, natural={"small": "drop"}), 0)
 
@@ -156,7 +156,7 @@ def dataset_dir(tmp_path_factory):
 
 
 @pytest.mark.parametrize("changes", [{}, *({"scheme": s, "clients": 3, "alpha": 0.1} for s in ("iid", "semantic"))])
-def test_a16_written_clients_hold_each_training_image_once(dataset_dir, tmp_path, changes):
+def test_written_clients_hold_each_training_image_once(dataset_dir, tmp_path, changes):
     options = PartitionSettings(min_size=5, **changes)
     summary = partition(dataset_dir, options, tmp_path / "clients", seed=2)
     data, clients = load_dataset(dataset_dir), load_clients(tmp_path / "clients")
@@ -174,6 +174,7 @@ def test_a16_written_clients_hold_each_training_image_once(dataset_dir, tmp_path
     assert Image.open(tmp_path / "clients/label_client.png").size > (200, 150)
     shown = figures(summary)
     assert shown["clients"] == len(clients.ids)
+    assert figures(summary | {"repair": {"redraws": 1, "moved": 3}})["images_reassigned"] == 3, "the former keys"
     assert shown["smallest"] == min(map(len, clients.indices.values()))
     again = partition(dataset_dir, options, tmp_path / "again", seed=2)
     assert again["digest"] == summary["digest"]

@@ -1,4 +1,4 @@
-"""What clients test on, what is labelled and when it arrives, and what their cameras do."""
+"""Local test sets, labelled and unlabelled pools with stream chunks, and feature skew."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ from tasks.data.partition import PartitionSettings, partition
 from tasks.data.partition.divide import divide
 from tasks.data.partition.feature_skew import client_features
 from tasks.data.partition.settings import FeatureSettings
-from tests.support.partition_data import drawn, in_memory, owners_of, shuffled
+from tests.support.partition_data import in_memory, owners_of, random_dataset, shuffled
 
 
 def iid(clients=4, min_size=5, **more):
@@ -23,7 +23,7 @@ def iid(clients=4, min_size=5, **more):
 
 def test_local_splits_are_stratified_and_leave_the_common_test_set():
     splits = np.where(np.arange(460) < 400, "train", "test")
-    data = drawn(460, splits=splits)
+    data = random_dataset(460, splits=splits)
     found = divide(data, iid(local={"scheme": "local", "val": 0.1, "test": 0.25}), 3)
     for rows in found.rows.values():
         sizes = {split: len(rows.chosen(split)) for split in ("train", "val", "test")}
@@ -39,7 +39,7 @@ def test_local_splits_are_stratified_and_leave_the_common_test_set():
 
 def test_groups_are_never_divided_between_training_and_test():
     groups = np.array([""] * 120 + [f"burst {i // 4}" for i in range(80)])
-    data = drawn(200, groups=groups, sites=np.array(["a", "b"])[(np.arange(200) // 4) % 2])
+    data = random_dataset(200, groups=groups, sites=np.array(["a", "b"])[(np.arange(200) // 4) % 2])
     for options in (iid(), PartitionSettings(min_size=5)):  # bursts across clients, and each in one site
         options = options.model_copy(update={"local": options.local.model_copy(update={"scheme": "local"})})
         owners = owners_of(data, divide(data, options, 0))
@@ -53,7 +53,7 @@ def test_groups_are_never_divided_between_training_and_test():
         assert bool(tested) == (options.scheme == "natural")
 
 
-def test_a_client_that_could_not_be_tested_is_named():
+def test_a_client_without_images_to_test_on_is_named():
     data = in_memory(np.ones((8, 1)), groups=["same"] * 8, sites=["a"] * 8)
     with pytest.raises(UserError, match="a: 8 images, 1 that no other"):
         divide(data, PartitionSettings(min_size=1, local={"scheme": "local"}), 0)
@@ -77,13 +77,13 @@ def test_matched_test_images_follow_the_training_shares():
     natural = divide(alone, PartitionSettings(min_size=1, local={"scheme": "matched"}), 0)
     assert {c: rows.index.tolist() for c, rows in natural.rows.items()} == {"a": [0, 1, 2, 3], "b": [4, 5, 6, 7]}
     few = in_memory(np.ones((12, 1)), splits=["train"] * 10 + ["test"] * 2)
-    assert divide(few, iid(5, 2, local={"scheme": "matched"}), 0).owners.warnings == [
+    assert divide(few, iid(5, 2, local={"scheme": "matched"}), 0).assignment.warnings == [
         "3 of 5 clients got no test image (local.scheme matched)"
     ]
 
 
 @pytest.mark.parametrize("balanced", [False, True])
-def test_labels_at_the_clients(balanced):
+def test_each_client_gets_its_number_of_labelled_images(balanced):
     data = in_memory(np.eye(3, dtype=np.uint8)[np.arange(300) % 3])
     labelled = {"where": "clients", "per_class": 4, "balanced": balanced, "streaming": 5}
     options = PartitionSettings(scheme="dirichlet_label", clients=3, alpha=0.2, min_size=9, labelled=labelled)
@@ -93,19 +93,19 @@ def test_labels_at_the_clients(balanced):
         counts = data.targets[rows.chosen("train", "labelled")].sum(axis=0)
         held = data.targets[rows.index].sum(axis=0)
         assert counts.tolist() == ([4, 4, 4] if balanced else np.minimum(held, 4).tolist())
-        arriving = [len(rows.chosen("train", "unlabelled", step)) for step in range(5)]
-        assert sum(arriving) == len(rows.chosen("train", "unlabelled"))
-        assert max(arriving) - min(arriving) <= 1
-        assert (rows.step[rows.pool == "labelled"] == 0).all()
+        sizes = [len(rows.chosen("train", "unlabelled", chunk)) for chunk in range(5)]
+        assert sum(sizes) == len(rows.chosen("train", "unlabelled"))
+        assert max(sizes) - min(sizes) <= 1
+        assert (rows.chunk[rows.pool == "labelled"] == 0).all()
     assert not len(found.server)
     own_tests = options.model_copy(update={"local": options.local.model_copy(update={"scheme": "local"})})
     for rows in divide(data, own_tests, 2).rows.values():
         assert set(rows.pool[rows.split != "train"].tolist()) == {"labelled"}
-        if balanced:  # what was dealt beforehand is for training
+        if balanced:  # held-out labelled images are training images
             assert data.targets[rows.chosen("train", "labelled")].sum(axis=0).tolist() == [4, 4, 4]
 
 
-def test_labels_at_the_server():
+def test_labelled_images_at_the_server_are_held_out():
     data = in_memory(np.eye(3, dtype=np.uint8)[np.arange(300) % 3])
     found = divide(data, iid(labelled={"where": "server", "per_class": 10}), 2)
     assert data.targets[found.server].sum(axis=0).tolist() == [10, 10, 10]
@@ -116,7 +116,7 @@ def test_labels_at_the_server():
 
 @pytest.fixture
 def written(tiny_data, tmp_path):
-    """``written(**settings) -> (clients, folder)``: the tiny data set dealt to four clients."""
+    """``written(**settings) -> (clients, folder)``: the tiny data set divided among four clients."""
 
     def write(name="clients", **more):
         partition(tiny_data.dataset, iid(min_size=2, **more), tmp_path / name, seed=1)
@@ -125,7 +125,7 @@ def written(tiny_data, tmp_path):
     return write
 
 
-def test_pools_on_disk(written, make_run):
+def test_pools_are_read_back_from_disk(written, make_run):
     clients, folder = written(labelled={"where": "server", "per_class": 1}, local={"scheme": "local"})
     assert len(clients.server) == clients.summary["server"]["images"] > 0
     assert clients.ids == [f"client-00{i}" for i in range(4)]
@@ -137,7 +137,7 @@ def test_pools_on_disk(written, make_run):
         client_data(make_run(clients=str(folder))[0], clients.ids[0])
 
 
-def test_all_that_a_partition_says_is_in_its_digest(written):
+def test_the_digest_covers_everything_that_a_partition_decides(written):
     changes = (
         *({}, {"local": {"scheme": "local"}}, {"local": {"scheme": "matched"}}, {"features": {"kind": "noise"}}),
         *({"labelled": {"where": "clients", "per_class": 1}}, {"labelled": {"where": "server", "per_class": 1}}),
@@ -162,7 +162,7 @@ def test_noise_grows_from_client_to_client():
     assert (SkewedImages(grey, np.arange(9), found["a"], seed=5, client="b")[:] != images[:]).any()
 
 
-def test_transforms_are_the_clients_own_and_the_same_in_every_batch():
+def test_transforms_differ_between_clients_and_are_the_same_in_every_batch():
     settings = FeatureSettings(kind="transform", strength=1.0)
     found = client_features(settings, ["a", "b"], seed=0)
     assert found["a"] == client_features(settings, ["a", "z"], seed=0)["a"]
@@ -184,7 +184,7 @@ def test_transforms_are_the_clients_own_and_the_same_in_every_batch():
     assert abs(turned.astype(int) - images)[..., 8:24, 8:24].max() <= 3
 
 
-def test_a_client_trains_on_its_own_cameras_images(written, make_run, tiny_data):
+def test_a_client_trains_on_images_with_its_feature_skew(written, make_run, tiny_data):
     clients, folder = written(features={"kind": "transform", "strength": 1.0})
     context = dataclasses.replace(make_run()[0], clients=str(folder))
     data = load_dataset(tiny_data.dataset)
