@@ -15,6 +15,7 @@ KEYS: dict[str, str] = {
     "ingest.rendered": "ingest.synthetic",
     "objective.fedlgt.guide_scope": "objective.fedlgt.reference_scope",
     "objective.lmt": "objective.label_mask_training",
+    "partition.redraws": "partition.resamples",
     "report.pictures": "report.images",
 }
 

@@ -82,7 +82,7 @@ def assign(images: SchemeInput, settings: PartitionSettings, seed: int) -> Assig
     else:
         totals = np.bincount(train_strata, minlength=int(stratum_of.max()) + 1)
         sample = _sampler(totals, settings, rng, repair)
-        allocation = draw_until_min_size(sample, settings.min_size, settings.redraws, repair)
+        allocation = draw_until_min_size(sample, settings.min_size, settings.resamples, repair)
         owner = assign_images(train_strata, allocation, rng)
     assignment.owner[images.train] = owner
     assignment.warnings += _warnings(settings, clients, repair.reassigned, n)
@@ -177,7 +177,7 @@ def _client_wise(
     assert clients is not None
     if settings.scheme == "mixed":
         sample = partial(allocations.sizes_by_quantity, n, clients, settings.quantity, rng)
-        sizes = draw_until_min_size(lambda: sample()[None], settings.min_size, settings.redraws, repair)[0]
+        sizes = draw_until_min_size(lambda: sample()[None], settings.min_size, settings.resamples, repair)[0]
     else:
         sizes = allocations.round_robin(np.array([n]), clients, rng)[0]
     shares, present = totals / n, int((totals > 0).sum())

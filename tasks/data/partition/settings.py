@@ -189,7 +189,7 @@ class PartitionSettings(Section):
     min_size: int = Field(
         16, ge=1, description="Fewest training images of a client, before local.scheme takes its test images."
     )
-    redraws: int = Field(
+    resamples: int = Field(
         1000,
         ge=0,
         description="Samples rejected for min_size, at most; after that, images of large clients are reassigned to "

@@ -44,7 +44,7 @@ ALPHAS = st.sampled_from([1e-3, 0.05, 1.0, 1e6, float("inf")])
 
 def scheme_settings(scheme, clients, **more):
     one = {"shards": {"per_client": 1}, "classes_per_client": {"classes": 1}}
-    return PartitionSettings(scheme=scheme, clients=clients, **(one | {"redraws": 5} | more))
+    return PartitionSettings(scheme=scheme, clients=clients, **(one | {"resamples": 5} | more))
 
 
 @pytest.mark.parametrize(("scheme", "more"), VARIANTS)
