@@ -1,0 +1,310 @@
+"""What every method keeps to, whatever its algorithm. A method that is added to `METHODS` gets an entry here.
+
+Each contract trains for real: three clients with 14 or 15 images in two batches each, so that all clients make equally
+many steps, but do not weigh alike.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from flows.engine.engines import LocalEngine
+from flows.federate import one_round
+from flows.methods import METHODS, load_method
+from tasks.client.train import client_data
+from tasks.core.evaluation_settings import EvaluationSettings
+from tasks.core.finished_rounds import finished_rounds, prune
+from tasks.core.network import build_network
+from tasks.core.randomness import numpy_generator
+from tasks.core.record_types import read_record
+from tasks.core.records import ModelRef
+from tasks.core.store import state_digest
+from tests.support.rounds import NARROW, PLAIN_SGD, make_context, make_federation, partitioned, run_rounds
+
+
+@dataclasses.dataclass(frozen=True)
+class Contract:
+    """How a method is held to the contracts.
+
+    Attributes:
+        neutral: The method's settings that make it FedAvg; see also ``neutral_rounds`` and ``not_averaged``.
+        neutral_rounds: For how many rounds they do.
+        not_averaged: Tensors that the method never averages, so that they are not compared with FedAvg's.
+        active: Settings that make the method do what it is for, within ``rounds`` rounds.
+        rounds: So many rounds show all that the method does.
+        one_client: Whether it runs with a single client.
+        objective: Name of the objective.
+        network: Settings of the network.
+        train: Settings of local training.
+        federation: Settings of the federation.
+    """
+
+    neutral: dict[str, Any]
+    neutral_rounds: int = 2
+    not_averaged: tuple[str, ...] = ()
+    active: dict[str, Any] = dataclasses.field(default_factory=dict)
+    rounds: int = 2
+    one_client: bool = True
+    objective: str = "bce"
+    network: dict[str, Any] = dataclasses.field(default_factory=lambda: NARROW)
+    train: dict[str, Any] = dataclasses.field(default_factory=lambda: {"lr": 0.01})
+    federation: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+SCENES = {"name": "xuesgcn", "xuesgcn": {"scenes": 2, "attention_width": 8, "graph_width": 8}}
+CONTRACTS = {
+    "fedavg": Contract(neutral={}),
+    "fedprox": Contract(neutral={"mu": 0}, active={"mu": 1.0}),
+    "moon": Contract(neutral={"mu": 0}, active={"mu": 5.0}),
+    "fedhybrid": Contract(neutral={"version": "prox", "mu": 0}, active={"mu": 0.5}),
+    # Its first round, before any control variate is known, is FedAvg's.
+    "scaffold": Contract(neutral={"weighting": "size"}, neutral_rounds=1, train=PLAIN_SGD),
+    # With equally many steps at all clients there is nothing to normalise.
+    "fednova": Contract(neutral={}, train={"lr": 0.05, "optimizer": "sgd", "momentum": 0.9}),
+    # During the warm-up it draws clients as FedAvg does. Round 3 learns and chooses, round 4 throws one away.
+    "fedcor": Contract(
+        neutral={"warmup": 2, "aggregation": "size"},
+        active={"warmup": 2, "interval": 1, "rank": 2, "gp_steps": 5, "gp_steps_later": 3},
+        rounds=4,
+        one_client=False,  # it chooses among clients
+        federation={"clients_per_round": 2},
+    ),
+    # Counts are added up; in the first round nothing has been lent, so what is averaged is FedAvg's.
+    "xuesgcn": Contract(
+        neutral={"scene_shared": True},
+        neutral_rounds=1,
+        not_averaged=("co_occurrence", "scene_counts"),
+        objective="asl",
+        network=NARROW | SCENES,
+    ),
+    "fmman": Contract(
+        neutral={"clustering": "none", "final_agg": "size"},
+        active={"clusters": 2, "cluster_on": "backbone.layer4."},
+    ),
+}
+NAMES = pytest.mark.parametrize("name", sorted(CONTRACTS.keys() & METHODS.keys()))
+
+
+def test_every_method_has_its_entry():
+    missing = sorted(METHODS.keys() - CONTRACTS.keys())
+    assert not missing, (
+        f"no contract for {', '.join(missing)}: add an entry to CONTRACTS in tests/methods/test_contract.py, with the "
+        "settings that make the method FedAvg and those under which it does what it is for"
+    )
+    assert CONTRACTS.keys() <= METHODS.keys(), "a contract for a method that is not registered"
+
+
+@pytest.fixture(scope="module")
+def three_clients(tiny_data, tmp_path_factory):
+    """The tiny data in three clients of unequal size."""
+    data = partitioned(tiny_data.dataset, tmp_path_factory.mktemp("three") / "clients", scheme="iid", clients=3)
+    assert sorted(data.sizes.values()) == [14, 15, 15]
+    return data
+
+
+@pytest.fixture
+def play(three_clients, tmp_path):
+    """``play(name, rounds, own, ...)``: the rounds of a method in a fresh store."""
+
+    def run(name, rounds, own, *, clients=None, engine=None, **federation):
+        context, start = context_of(name, three_clients, tmp_path / "run")
+        clients = three_clients.sizes if clients is None else clients
+        options = {"own": own, "engine": engine, **CONTRACTS[name].federation, **federation}
+        return run_rounds(rounds, name, context, start, clients, **options)
+
+    return run
+
+
+def context_of(name, data, store, **changes):
+    contract = CONTRACTS[name]
+    options = {"objective": contract.objective, "train": contract.train, "network": contract.network}
+    return make_context(data, store, **options, **changes)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(three_clients, tmp_path_factory):
+    """``undisturbed(name)``: a method's rounds with its active settings, in one thread, one client to a task."""
+
+    @functools.cache
+    def rounds(name):
+        contract = CONTRACTS[name]
+        context, start = context_of(name, three_clients, tmp_path_factory.mktemp(name))
+        options = {"own": contract.active, **contract.federation}
+        return run_rounds(contract.rounds, name, context, start, three_clients.sizes, **options)
+
+    return rounds
+
+
+@pytest.fixture(scope="module")
+def fedavg(three_clients, tmp_path_factory):
+    """``fedavg(name)``: as many rounds of FedAvg with all that a method's entry sets beside the method."""
+    done = {}
+
+    def rounds(name):
+        contract = CONTRACTS[name]
+        key = str((contract.objective, contract.network, contract.train, contract.federation))
+        if len(done.get(key, ())) < contract.rounds:
+            context, start = context_of(name, three_clients, tmp_path_factory.mktemp("fedavg"))
+            done[key] = run_rounds(
+                contract.rounds, "fedavg", context, start, three_clients.sizes, **contract.federation
+            )
+        return done[key][: contract.rounds]
+
+    return rounds
+
+
+def kept(record):
+    """What a round hands to the next one beside the model: digests of the server's tensors and of the clients'."""
+    server = record.server_state.digest if record.server_state else None
+    return server, {client: ref.digest for client, ref in record.client_states.items()}
+
+
+def digests(rounds):
+    return [(fed.record.model.digest, *kept(fed.record)) for fed in rounds]
+
+
+def tensors_of(fed, ref, without=()):
+    state = fed.context.open_store().get_state(ref)
+    return {name: value for name, value in state.items() if name not in without}
+
+
+@NAMES
+def test_the_neutral_setting_is_fedavg_bit_for_bit(name, play, fedavg):
+    contract = CONTRACTS[name]
+    rounds = play(name, contract.neutral_rounds, contract.neutral)
+    for mine, plain in zip(rounds, fedavg(name)[: contract.neutral_rounds], strict=True):
+        assert mine.record.participants == plain.record.participants
+        assert mine.record.weights == plain.record.weights
+        own, theirs = (tensors_of(fed, fed.record.model, contract.not_averaged) for fed in (mine, plain))
+        assert own.keys() == theirs.keys()
+        assert [key for key in own if not torch.equal(own[key], theirs[key])] == []
+
+
+@NAMES
+def test_the_active_setting_is_not_fedavg(name, undisturbed, fedavg):
+    """Else the other contracts would hold for FedAvg and say nothing of the method."""
+    ours, plain = undisturbed(name)[-1].record.model, fedavg(name)[-1].record.model
+    # With equally many steps FedNova has nothing to normalise: tests/methods/test_fednova.py has unequal ones.
+    assert (ours.digest == plain.digest) == (name in ("fedavg", "fednova"))
+
+
+@NAMES
+def test_the_order_of_clients_changes_nothing(name, play, undisturbed, three_clients):
+    contract, back = CONTRACTS[name], dict(reversed(three_clients.sizes.items()))
+    assert digests(play(name, contract.rounds, contract.active, clients=back)) == digests(undisturbed(name))
+
+
+@NAMES
+def test_workers_and_chunks_change_nothing(name, play, undisturbed):
+    contract, execution = CONTRACTS[name], {"engine": LocalEngine(3), "workers": 3, "clients_per_task": 2}
+    assert digests(play(name, contract.rounds, contract.active, **execution)) == digests(undisturbed(name))
+
+
+@NAMES
+def test_a_run_that_is_resumed_before_every_round_ends_the_same(name, three_clients, tmp_path, undisturbed):
+    """Rounds are finished on disk as `federate` finishes them; the next one knows what is read from there alone."""
+    contract, module = CONTRACTS[name], load_method(name)
+    context, start = context_of(name, three_clients, tmp_path / "run", evaluation=EvaluationSettings(every=100))
+    for number in range(1, contract.rounds + 1):
+        held, model = {"number": number}, start
+        if number > 1:
+            last = finished_rounds(context.open_store(), number)[-1]
+            held |= {"states": last.client_states, "server_state": last.server_state}
+            model = last.model
+        own = module.Settings(**contract.active)
+        fed = make_federation(context, own, three_clients.sizes, **held, **contract.federation)
+        prune(context.open_store(), one_round(fed, module.run_round, model, tmp_path / "run"))
+    records = finished_rounds(context.open_store(), contract.rounds)
+    expected = [fed.record for fed in undisturbed(name)]
+    assert [record.model.digest for record in records] == [record.model.digest for record in expected]
+    assert [record.participants for record in records] == [record.participants for record in expected]
+    assert kept(records[-1]) == kept(expected[-1])
+
+
+def trained_plainly(context, start, client, rounds):
+    """The same epochs without any federation: a fresh optimiser each time, the client's batches in its own order."""
+    model = build_network(context, context.open_store(), start)
+    images, targets = client_data(context, client)
+    images, how = torch.from_numpy(images[:].copy()).float() / 255, context.train
+    for number in range(1, rounds + 1):
+        model.train()
+        adam, sgd = torch.optim.Adam, torch.optim.SGD
+        parameters = list(model.parameters())
+        optimiser = adam(parameters, how.lr) if how.optimizer == "adam" else sgd(parameters, how.lr, how.momentum)
+        order = numpy_generator(context.seed, "batch order", number, 1, client).permutation(len(images))
+        for rows in (order[:8], order[8:]):
+            optimiser.zero_grad()
+            loss = binary_cross_entropy_with_logits(model(images[rows]), torch.from_numpy(targets[rows]).float())
+            loss.backward()
+            if how.grad_clip is not None:
+                torch.nn.utils.clip_grad_norm_(parameters, how.grad_clip)
+            optimiser.step()
+    return state_digest(model.state_dict())
+
+
+@NAMES
+def test_one_client_in_the_neutral_setting_is_plain_training(name, play, three_clients, tmp_path):
+    contract = CONTRACTS[name]
+    if not contract.one_client or contract.objective != "bce":
+        pytest.skip("it does not run with one client, or its loss is not the one written out here")
+    client = three_clients.ids[0]
+    rounds = play(name, contract.neutral_rounds, contract.neutral, clients={client: three_clients.sizes[client]})
+    context, start = context_of(name, three_clients, tmp_path / "plain")
+    assert rounds[-1].record.model.digest == trained_plainly(context, start, client, contract.neutral_rounds)
+
+
+class OneFails(LocalEngine):
+    """Trains in this process; one client is sent a model that cannot be read, which no second try would change."""
+
+    def __init__(self, client):
+        super().__init__(1)
+        self.client = client
+
+    def map(self, task, calls, timeout_s=None, done=None):
+        assert task == "train-clients"
+        damaged = [(title, (context, self.without_model(jobs), slots)) for title, (context, jobs, slots) in calls]
+        return super().map(task, damaged, timeout_s, done)
+
+    def without_model(self, jobs):
+        gone = ModelRef("gone.safetensors", "0" * 64, 1)
+        return [dataclasses.replace(job, start=gone) if job.client == self.client else job for job in jobs]
+
+
+@NAMES
+def test_a_client_that_fails_is_dropped_and_the_round_goes_on(name, play, undisturbed):
+    contract, first = CONTRACTS[name], undisturbed(name)[0]
+    failing = first.record.participants[-1]
+    (fed,) = play(name, 1, contract.active, engine=OneFails(failing))
+    record, answered = fed.record, [c for c in first.record.participants if c != failing]
+    assert record.participants == first.record.participants
+    assert {dropped.client for dropped in record.dropped} == {failing}
+    assert all(failing not in {u.client for u in updates} for updates in record.updates.values())
+    assert sorted(record.weights) == answered and sum(record.weights.values()) == pytest.approx(1)
+    assert failing not in record.client_states and failing not in fed.personal_states
+    assert all(value.isfinite().all() for value in tensors_of(fed, record.model).values())
+    assert record.model.digest != first.record.model.digest
+
+
+@NAMES
+def test_the_record_of_a_round_is_complete(name, undisturbed):
+    for number, fed in enumerate(undisturbed(name), 1):
+        record, size = fed.record, fed.record.model.bytes
+        assert record.round == number and record.dropped == []
+        assert sorted(record.weights) == record.participants and sum(record.weights.values()) == pytest.approx(1)
+        assert all(weight >= 0 for weight in record.weights.values())
+        answers = [update for updates in record.updates.values() for update in updates]
+        assert {update.client for update in answers} == set(record.participants)
+        assert all(update.samples == fed.clients[update.client] and update.steps == 2 for update in answers)
+        trainings = [log for log in record.stages if log.bytes_up]
+        assert len(trainings) >= len(record.updates)
+        for log in trainings:
+            assert log.bytes_up == log.clients * size, log.name
+            assert log.bytes_down_naive >= log.bytes_down >= 0, log.name
+        # Everybody who trains has been sent the global model at least once.
+        assert sum(log.bytes_down for log in record.stages) >= len(record.participants) * size
+        assert all(fed.context.open_store().holds(ref) for ref in record.client_states.values())
+        assert read_record(record.as_dict(), number) == record
