@@ -1,0 +1,68 @@
+"""One entry per method: the settings under which `tests/methods/test_contract.py` holds it to the contracts."""
+
+import dataclasses
+from typing import Any
+
+from tests.support.rounds import NARROW, PLAIN_SGD
+
+
+@dataclasses.dataclass(frozen=True)
+class Contract:
+    """How a method is held to the contracts.
+
+    Attributes:
+        neutral: The method's settings that make it FedAvg; see also ``neutral_rounds`` and ``not_averaged``.
+        neutral_rounds: For how many rounds they do.
+        not_averaged: Tensors that the method never averages, so that they are not compared with FedAvg's.
+        active: Settings that make the method do what it is for, within ``rounds`` rounds.
+        rounds: So many rounds show all that the method does.
+        one_client: Whether it runs with a single client.
+        objective: Name of the objective.
+        network: Settings of the network.
+        train: Settings of local training.
+        federation: Settings of the federation.
+    """
+
+    neutral: dict[str, Any]
+    neutral_rounds: int = 2
+    not_averaged: tuple[str, ...] = ()
+    active: dict[str, Any] = dataclasses.field(default_factory=dict)
+    rounds: int = 2
+    one_client: bool = True
+    objective: str = "bce"
+    network: dict[str, Any] = dataclasses.field(default_factory=lambda: NARROW)
+    train: dict[str, Any] = dataclasses.field(default_factory=lambda: {"lr": 0.01})
+    federation: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+SCENES = {"name": "xuesgcn", "xuesgcn": {"scenes": 2, "attention_width": 8, "graph_width": 8}}
+CONTRACTS = {
+    "fedavg": Contract(neutral={}),
+    "fedprox": Contract(neutral={"mu": 0}, active={"mu": 1.0}),
+    "moon": Contract(neutral={"mu": 0}, active={"mu": 5.0}),
+    "fedhybrid": Contract(neutral={"version": "prox", "mu": 0}, active={"mu": 0.5}),
+    # Its first round, before any control variate is known, is FedAvg's.
+    "scaffold": Contract(neutral={"weighting": "size"}, neutral_rounds=1, train=PLAIN_SGD),
+    # With equally many steps at all clients there is nothing to normalise.
+    "fednova": Contract(neutral={}, train={"lr": 0.05, "optimizer": "sgd", "momentum": 0.9}),
+    # During the warm-up it draws clients as FedAvg does. Round 3 learns and chooses, round 4 throws one away.
+    "fedcor": Contract(
+        neutral={"warmup": 2, "aggregation": "size"},
+        active={"warmup": 2, "interval": 1, "rank": 2, "gp_steps": 5, "gp_steps_later": 3},
+        rounds=4,
+        one_client=False,  # it chooses among clients
+        federation={"clients_per_round": 2},
+    ),
+    # Counts are added up; in the first round nothing has been lent, so what is averaged is FedAvg's.
+    "xuesgcn": Contract(
+        neutral={"scene_shared": True},
+        neutral_rounds=1,
+        not_averaged=("co_occurrence", "scene_counts"),
+        objective="asl",
+        network=NARROW | SCENES,
+    ),
+    "fmman": Contract(
+        neutral={"clustering": "none", "final_agg": "size"},
+        active={"clusters": 2, "cluster_on": "backbone.layer4."},
+    ),
+}
