@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from tasks.core.context import code_digest
+from flows.run.fingerprint import whole_code_digest
 from tasks.versioning import dvc
 from tasks.versioning.git import run_git
 
@@ -15,7 +15,7 @@ def code_version() -> str:
     An installed copy has no commit, also where it lies within some other repository.
     """
     root = Path(__file__).resolve().parents[2]
-    digest = f"sources that decide results {code_digest()[:12]}"
+    digest = f"sources that decide results {whole_code_digest()[:12]}"
     top = run_git(root, "rev-parse", "--show-toplevel")
     commit = dvc.git_commit(root) if top is not None and Path(top).resolve() == root else None
     if commit is None:

@@ -213,11 +213,11 @@ def _clients_folder(settings: Settings, dataset: Path) -> Path:
 
     The first one is called ``clients``, as in ``data/``.
     """
-    from tasks.core.context import DATA_CODE, code_digest
+    from flows.run.data_code import partition_code
 
     digest = _read(dataset / "dataset.json").get("digest")
     values = settings.partition.model_dump(mode="json")
-    name = f"clients-{digest_of(values, settings.seed, digest, code_digest(DATA_CODE))[:12]}"
+    name = f"clients-{digest_of(values, settings.seed, digest, partition_code())[:12]}"
     if dataset.parent == Path("data"):
         return _own_folder(settings) / name
     return dataset.parent / (name if (dataset.parent / "clients").exists() else "clients")
@@ -225,11 +225,11 @@ def _clients_folder(settings: Settings, dataset: Path) -> Path:
 
 def _own_folder(settings: Settings) -> Path:
     """The data's first folder under the runs, named by all that decides the images but the source's content."""
-    from tasks.core.context import DATA_CODE, code_digest
+    from flows.run.data_code import ingest_code
     from tasks.data.ingest.source_state import source_path
 
     values = settings.ingest.model_dump(mode="json") | {"path": str(source_path(settings.ingest))}
-    return runs_root() / "data" / digest_of(values, settings.seed, code_digest(DATA_CODE))[:12]
+    return runs_root() / "data" / digest_of(values, settings.seed, ingest_code(settings.ingest))[:12]
 
 
 def _memory() -> Path:

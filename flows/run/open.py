@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from flows.engine.environment import runs_root
 from flows.run.code_version import code_version
 from flows.run.find import checked_id
+from flows.run.fingerprint import fingerprint
 from flows.run.lock import LOCK, locked, remove_unfinished
 from flows.settings.consistency import check_method
 from flows.settings.schema import Settings, as_values
 from models.errors import LabelError, UserError
 from models.files import copy_file
 from models.timm_settings import FAMILIES, check_image_size
-from tasks.core.context import RunContext, fingerprint
+from tasks.core.context import RunContext
 from tasks.core.records import VERSION
 from tasks.core.store import Store, state_digest
 from tasks.data.clients import Clients, load_clients, require_match
@@ -137,6 +138,9 @@ def _start(settings: Settings, data: DataPaths) -> _Start:
     require_weights(settings, int(dataset.images.shape[-1]))
     device, tables = device_of(settings), _tables(settings, dataset)
     digest_ = fingerprint(
+        settings.method.name,
+        settings.objective_name,
+        settings.model.name,
         settings=what_decides(settings),
         seed=settings.seed,
         data=[dataset.digest, clients.digest],

@@ -1,13 +1,10 @@
 """What every task of one run has in common: a small frozen record, passed to each task."""
 
-import hashlib
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.core.records import ModelRef
-from tasks.core.store import Store, digest_of
+from tasks.core.store import Store
 
 if TYPE_CHECKING:
     from models.settings import ModelSettings
@@ -62,43 +59,3 @@ class RunContext:
     def open_store(self) -> Store:
         """The run's store."""
         return Store(self.store)
-
-
-# The sources that decide a result; dvc.yaml names the same as dependencies of its stage federate (a test says so).
-RESULT_CODE = (
-    "models",
-    "tasks/client",
-    "tasks/server",
-    "tasks/core/context.py",
-    "tasks/evaluation/evaluate.py",
-    "tasks/core/evaluation_settings.py",
-    "tasks/evaluation/metrics.py",
-    "tasks/server/initial_model.py",
-    "tasks/core/network.py",
-    "tasks/core/randomness.py",
-    "flows/methods",
-    "flows/federation/federation.py",
-    "flows/federation/jobs.py",
-)
-DATA_CODE = ("tasks/data",)
-
-
-@cache
-def code_digest(sources: tuple[str, ...] = RESULT_CODE) -> str:
-    """sha256 over Python sources, files or folders, so that changed code never reuses an old output."""
-    root = Path(__file__).resolve().parents[2]
-    files = [
-        file for name in sources for file in ([root / name] if name.endswith(".py") else (root / name).rglob("*.py"))
-    ]
-    total = hashlib.sha256()
-    for file in sorted(files):
-        total.update(file.relative_to(root).as_posix().encode())
-        total.update(file.read_bytes())
-    return total.hexdigest()
-
-
-def fingerprint(**parts: Any) -> str:
-    """Digest of everything that decides a result: settings, seed, data, code and the torch release."""
-    import torch
-
-    return digest_of(parts, code_digest(), str(torch.__version__))

@@ -12,9 +12,9 @@ import pytest
 
 from flows.papers.fidelity.page import ABOUT_COSINE
 from flows.run.code_version import code_version
+from flows.run.fingerprint import whole_code_digest
 from flows.run.open import _remember
 from flows.settings.schema import Settings
-from tasks.core.context import code_digest
 from tasks.core.store import Store
 from tasks.versioning.git import run_git
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_checkout_names_its_commit_and_what_decides_results():
     commit = run_git(ROOT, "rev-parse", "HEAD")
     assert code_version().startswith(f"commit {commit[:12]}" if commit else "no commit")
-    assert code_version().endswith(f"sources that decide results {code_digest()[:12]}")
+    assert code_version().endswith(f"sources that decide results {whole_code_digest()[:12]}")
 
 
 def test_an_installed_copy_within_another_repository_takes_no_commit_of_it(tmp_path):

@@ -5,12 +5,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-import yaml
 from typer.main import get_command
 
 from flows.cli.main import app
 from flows.settings.schema import load_settings
-from tasks.core.context import DATA_CODE, RESULT_CODE
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -39,13 +37,6 @@ def test_every_command_is_understood(page):
         options = command.make_context(words[0], list(rest)).params
         sets = [text for text in options.get("set_") or () if text != "method.name=median"]  # CONTRIBUTING's example
         load_settings(Path(options["params"]) if options.get("params") else None, options.get("preset") or (), sets)
-
-
-def test_dvc_watches_the_code_that_decides_a_result():
-    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    assert [dep for dep in stages["federate"]["deps"] if not dep.startswith("data/")] == list(RESULT_CODE)
-    assert stages["ingest"]["deps"] == ["data/raw", *DATA_CODE]
-    assert all((ROOT / name).exists() for name in (*RESULT_CODE, *DATA_CODE))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
 from models.errors import UserError
-from tasks.core.context import DATA_CODE, code_digest
+from tasks.core.source_digest import PLUMBING, closure, source_digest
 from tasks.data.decoding.workers import process_pool
 from tasks.data.source.decode import DecodeError, Limits, resize
 from tasks.data.source.image import ImageSource
@@ -83,10 +84,19 @@ class Decoding:
 
     def name(self, images: list[ImageSource]) -> str:
         """The name of the part that these images make."""
-        digest = hashlib.sha256(f"{code_digest(DATA_CODE)}|{self.size}|{self.limits}|{self.perceptual}".encode())
+        code = decoding_code(frozenset(type(image).__module__ for image in images))
+        digest = hashlib.sha256(f"{code}|{self.size}|{self.limits}|{self.perceptual}".encode())
         for image in images:
             digest.update(b"\n" + image.stamp().encode("utf-8", "surrogateescape"))
         return digest.hexdigest()[:32]
+
+
+@cache
+def decoding_code(modules: frozenset[str]) -> str:
+    """Return the digest of the code that makes pixels, with the modules of the kinds of images that are decoded."""
+    known = {name for name in modules if name.startswith("tasks.")}
+    skipped = (*PLUMBING, "tasks.data.formats.files", "tasks.data.ingest", "tasks.data.text")
+    return source_digest(closure({__name__} | known, skipped))
 
 
 def decoded(

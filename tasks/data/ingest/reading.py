@@ -12,7 +12,7 @@ from models.errors import UserError
 from tasks.data.decoding.parallel import Decoding, decoded
 from tasks.data.formats import reader
 from tasks.data.formats.files.path_resolver import NOT_LISTED
-from tasks.data.formats.folder.reader import UNCLEAR_FOLDER
+from tasks.data.formats.files.tree import UNCLEAR_FOLDER
 from tasks.data.ingest.collector import Collector, unknown_labels
 from tasks.data.ingest.manifest import COUNTED_BAD
 from tasks.data.ingest.settings import IngestSettings, alias_problem

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tasks.data.source.settings import SourceSettings
 
 #: Folder names that say what is in a folder, not whose it is; compared in lower case.
+UNCLEAR_FOLDER = "it is unclear whether "
 ROLE_FOLDERS = frozenset(
     {"annotations", "annotation", "xml", "xmls", "labels", "label", "jpegimages", "images", "image", "imgs", "img"}
 )

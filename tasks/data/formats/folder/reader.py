@@ -20,6 +20,7 @@ from tasks.data.formats.files.system_files import litter_in
 from tasks.data.formats.files.tree import (
     NO_SITE,
     ROLE_FOLDERS,
+    UNCLEAR_FOLDER,
     Entry,
     image_row,
     is_own_output,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 LAYOUT = "CLASS/NAME.jpg, also below folders such as train and test, or below a folder for each site"
 KIND = "folder"
 #: How the detail of an image begins whose folder may be a class or a split.
-UNCLEAR_FOLDER = "it is unclear whether "
 
 
 class Settings(Section):

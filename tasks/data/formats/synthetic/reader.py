@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.data.formats.synthetic.registry import synthetic_set
+from tasks.core.source_digest import PLUMBING, closure, source_digest
+from tasks.data.formats.synthetic.registry import SETS, synthetic_set
 from tasks.data.formats.synthetic.settings import SyntheticSettings
 from tasks.data.source.decode import Decoded, Limits
 from tasks.data.source.sample import RawSample
@@ -30,13 +32,19 @@ class SyntheticImage:
     size: int
 
     def stamp(self) -> str:
-        """All that decides the image; the code is in the part's name."""
-        return f"{self.settings.model_dump_json()}|{self.seed}|{self.site}|{self.number}|{self.size}"
+        """Return all that decides the image, the code of its set too."""
+        code, settings = _set_code(self.settings.set), self.settings.model_dump_json()
+        return f"{code}|{settings}|{self.seed}|{self.site}|{self.number}|{self.size}"
 
     def load(self, limits: Limits) -> Decoded:
         """The drawn image; its hash is that of the pixels."""
         image = synthetic_set(self.settings.set).draw(self.settings, self.seed, self.site, self.number, self.size)
         return Decoded(image, self.size, self.size, sha256(image.tobytes()).hexdigest())
+
+
+@cache
+def _set_code(name: str) -> str:
+    return source_digest(closure([SETS[name]], PLUMBING))
 
 
 def read(root: Path, own: SyntheticSettings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:

@@ -1,0 +1,100 @@
+"""What identifies a run: its settings and data, and the code that can change its result."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tasks.core.source_digest import (
+    PLUMBING,
+    ROOT,
+    closure,
+    modules_named,
+    normalised_entry,
+    registry_entries,
+    source_digest,
+)
+from tasks.core.store import digest_of
+
+# Training, aggregation, randomness, evaluation and the initial model; the chosen parts come with what they import.
+KERNEL = (
+    "flows.federation.federation",
+    "flows.federation.jobs",
+    "tasks.client.train",
+    "tasks.core.network",
+    "tasks.core.randomness",
+    "tasks.evaluation.evaluate",
+    "tasks.server.aggregation",
+    "tasks.server.initial_model",
+    "models.build",
+)
+# Where tasks run, how settings are read, what is reported: none of it changes a number. Data enter by their digest.
+SKIPPED = (
+    *PLUMBING,
+    "flows.engine",
+    "flows.federation.progress",
+    "flows.run",
+    "flows.settings",
+    "models.export",
+    "tasks.data",
+    "tasks.plotting",
+    "tasks.registry",
+    "tasks.report",
+    "tasks.tracking",
+    "tasks.versioning",
+)
+METHODS = ("flows.methods", "METHODS")
+OBJECTIVES = ("tasks.client.objectives", "OBJECTIVES")
+REGULARISERS = ("tasks.client.regularisers", "REGULARISERS")
+NETWORKS = ("models.registry", "NETWORKS")
+TASKS = ("tasks.registry", "TASKS")
+
+
+def result_modules(method: str, objective: str, network: str, root: Path = ROOT) -> list[str]:
+    """Return the modules that can change the result of a run.
+
+    Args:
+        method: Key of the methods.
+        objective: Key of the objectives.
+        network: Key of the networks.
+        root: Folder of the sources.
+    """
+    chosen = [(METHODS, method), (OBJECTIVES, objective), (NETWORKS, network)]
+    seeds = {module for registry, key in chosen for module in modules_named(registry_entries(*registry, root)[key])}
+    by_name = {
+        key: modules_named(entry)
+        for registry in (TASKS, REGULARISERS)
+        for key, entry in registry_entries(*registry, root).items()
+    }
+    return closure(seeds | set(KERNEL), SKIPPED, root, by_name)
+
+
+@cache
+def code_digest(method: str, objective: str, network: str, root: Path = ROOT) -> str:
+    """Return the digest of the code that can change the result of a run of these parts.
+
+    Registries do not count but for the network's entry, so that a new method leaves every run valid.
+    """
+    registries = (METHODS, OBJECTIVES, REGULARISERS, NETWORKS, TASKS)
+    code = source_digest(
+        result_modules(method, objective, network, root), {module: (name,) for module, name in registries}, root
+    )
+    return digest_of(code, normalised_entry(registry_entries(*NETWORKS, root)[network]))
+
+
+@cache
+def whole_code_digest(root: Path = ROOT) -> str:
+    """Return one digest of the code behind the results of all methods, objectives and networks, for pages."""
+    seeds = {
+        module
+        for registry in (METHODS, OBJECTIVES, REGULARISERS, NETWORKS, TASKS)
+        for entry in registry_entries(*registry, root).values()
+        for module in modules_named(entry)
+    }
+    return source_digest(closure(seeds | set(KERNEL), SKIPPED, root), root=root)
+
+
+def fingerprint(method: str, objective: str, network: str, **parts: Any) -> str:
+    """Return the digest of all that decides a result: settings, seed, data, code and the torch release."""
+    import torch
+
+    return digest_of(parts, code_digest(method, objective, network), str(torch.__version__))
