@@ -42,7 +42,7 @@ def partition_modules(root: Path = ROOT) -> list[str]:
 
 def ingest_code(settings: "IngestSettings", root: Path = ROOT) -> str:
     """Return the digest of the code that decides a data set of these settings; other formats do not count."""
-    chosen = settings.synthetic.set if settings.source == "synthetic" else None
+    chosen = getattr(settings, settings.source).set if settings.source == "synthetic" else None
     modules = ingest_modules(settings.source, chosen, root)
     return source_digest(modules, {module: (name,) for module, name in (FORMATS, SETS)}, root)
 
