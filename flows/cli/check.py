@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tasks.data.ingest.audit import Audit
-    from tasks.data.ingest.audit_report import Section
+    from tasks.data.ingest.audit_report import ReportTable
     from tasks.data.ingest.settings import IngestSettings
 
 _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "soft_wrap": True}
@@ -155,17 +155,17 @@ def _next(found: "Audit", params: str | None, presets: list[str] | None, sets: l
 
 
 def _print(found: "Audit", files: list[Path], command: str, out: "Console") -> None:
-    from tasks.data.ingest.audit_report import headline, sections, verdict, without_images
-    from tasks.data.ingest.similar_labels import alike
+    from tasks.data.ingest.audit_report import labels_without_images, report_tables, summary_line, verdict
+    from tasks.data.ingest.similar_labels import similar_names
 
     findings = found.findings
     out.print(f"{findings['path']} read as {findings['format']}: {findings['why']}", **_PLAIN)
-    out.print(headline(findings), **_PLAIN)
-    if findings["images"] and (empty := without_images(findings["labels"])):
+    out.print(summary_line(findings), **_PLAIN)
+    if findings["images"] and (empty := labels_without_images(findings["labels"])):
         out.print(empty, **_PLAIN)
-    for line in alike(findings["labels"], findings["sites"]):
+    for line in similar_names(findings["labels"], findings["sites"]):
         out.print(line, **_PLAIN)
-    for table in sections(found):
+    for table in report_tables(found):
         _print_table(table, out)
     out.print(f"report: {', '.join(map(str, files))}", **_PLAIN)
     out.print(f"{verdict(findings)} {findings['problem'] or ''}".rstrip(), **_PLAIN)
@@ -173,7 +173,7 @@ def _print(found: "Audit", files: list[Path], command: str, out: "Console") -> N
         out.print(f"{'go on' if findings['usable'] else 'when that is mended'}:\n  {command}", **_PLAIN)
 
 
-def _print_table(table: "Section", out: "Console") -> None:
+def _print_table(table: "ReportTable", out: "Console") -> None:
     """Names come from outside, so nothing is read as markup."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table

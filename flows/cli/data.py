@@ -34,8 +34,8 @@ def ingest(
     with user_errors(as_json):
         from flows.cli.progress import counting
         from flows.run.data import ingest_stage
-        from tasks.data.ingest.audit_report import without_images
-        from tasks.data.ingest.similar_labels import alike
+        from tasks.data.ingest.audit_report import labels_without_images
+        from tasks.data.ingest.similar_labels import similar_names
 
         with counting(console(True), "ingesting") as progress:
             summary = ingest_stage(_settings(params, preset, set_), root, progress, workers)
@@ -51,9 +51,9 @@ def ingest(
             out.print(f"  {count:6d}  {reason}")
         for alias, count in summary["aliases"].items():
             out.print(f"  {count:6d}  labels read by alias: {alias}", **_PLAIN)
-        if empty := without_images(summary["labels"]):
+        if empty := labels_without_images(summary["labels"]):
             out.print(f"warning: {empty}", **_PLAIN)
-        for line in alike(summary["labels"], summary["sites"]):
+        for line in similar_names(summary["labels"], summary["sites"]):
             out.print(f"warning: {line}", **_PLAIN)
         if summary["groups_across_splits"]:
             leaks = summary["groups_across_splits"]

@@ -21,7 +21,7 @@ from tasks.core.store import Store, digest_of
 
 if TYPE_CHECKING:
     from tasks.data.ingest.settings import IngestSettings
-    from tasks.data.ingest.source_state import Look
+    from tasks.data.ingest.source_state import SourceListing
 
 ProgressCall = Callable[[int, "int | None"], None]
 Tell = Callable[[str], None]
@@ -65,17 +65,17 @@ def prepare_data(settings: Settings, progress: ProgressCall | None = None, tell:
         UserError: If the source is not usable.
     """
     from tasks.data.formats.files.tree import RUNS_MARKER
-    from tasks.data.ingest.source_state import look_at
+    from tasks.data.ingest.source_state import list_source
     from tasks.data.partition.stage import partition
 
     tell = tell or logging.getLogger(__name__).warning
-    found = _find(settings, look_at(settings.ingest))
+    found = _find(settings, list_source(settings.ingest))
     if found.clients is None:
         place = _own_folder(settings)
         place.parent.mkdir(parents=True, exist_ok=True)
         (runs_root() / RUNS_MARKER).touch()  # a source that contains the runs is read without them
         with one_at_a_time(place, "prepares data"):
-            found = _find(settings, look_at(settings.ingest))
+            found = _find(settings, list_source(settings.ingest))
             if found.root is None:
                 found = _ingested(settings, found, progress, tell)
             if found.clients is None:
@@ -101,9 +101,9 @@ def _finish(root: Path) -> None:
 
 def find_data(settings: Settings) -> DataPaths | None:
     """Data that were made with these settings from their source as it is: ``None`` if there are none."""
-    from tasks.data.ingest.source_state import look_at
+    from tasks.data.ingest.source_state import list_source
 
-    found = _find(settings, look_at(settings.ingest))
+    found = _find(settings, list_source(settings.ingest))
     return None if found.clients is None else DataPaths(found.dataset, found.clients)
 
 
@@ -126,13 +126,13 @@ def require_data(settings: Settings, root: Path = Path("data")) -> DataPaths:
 
 def source_change(settings: "IngestSettings", root: Path = Path("data")) -> str:
     """How the source differs from what ``root/dataset`` was made from, in one line; "" if it does not, or is gone."""
-    from tasks.data.ingest.file_hashes import Memory
-    from tasks.data.ingest.source_state import change_since, look_at
+    from tasks.data.ingest.file_hashes import HashCache
+    from tasks.data.ingest.source_state import describe_change, list_source
 
-    look = look_at(settings)
-    if look.drawn or look.gone or not (root / "dataset").is_dir():
+    listing = list_source(settings)
+    if listing.synthetic or listing.unavailable or not (root / "dataset").is_dir():
         return ""
-    return change_since(root / "dataset", look, Memory(_memory(), look.where))
+    return describe_change(root / "dataset", listing, HashCache(_memory(), listing.where))
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,16 @@ class _Found:
         return self.root / "dataset"
 
 
-def _find(settings: Settings, look: "Look") -> _Found:
+def _find(settings: Settings, listing: "SourceListing") -> _Found:
     """The data set made with these settings from this source; the newest one when the source is gone."""
-    from tasks.data.ingest.file_hashes import Memory
-    from tasks.data.ingest.source_state import change_since
+    from tasks.data.ingest.file_hashes import HashCache
+    from tasks.data.ingest.source_state import describe_change
 
-    note, memory = "", Memory(_memory(), look.where)
+    note, memory = "", HashCache(_memory(), listing.where)
     for root in _made(settings):
-        if look.gone:
-            note = f"the source is not there now ({look.where}): what was prepared from it is used, {root}"
-        elif not look.drawn and (change := change_since(root / "dataset", look, memory)):
+        if listing.unavailable:
+            note = f"the source is not there now ({listing.where}): what was prepared from it is used, {root}"
+        elif not listing.synthetic and (change := describe_change(root / "dataset", listing, memory)):
             note = note or f"the source has changed since {root} was made: {change}"
             continue
         else:

@@ -157,9 +157,9 @@ def _tables(settings: Settings, dataset: Dataset) -> "dict[str, Tensor]":
     try:
         return fixed_tables(settings.model, dataset.classes)
     except LabelError as error:
-        from tasks.data.ingest.label_origin import places_of
+        from tasks.data.ingest.label_origin import label_locations
 
-        raise error.at(places_of(dataset.root, error.labels)) from error
+        raise error.at(label_locations(dataset.root, error.labels)) from error
 
 
 def run_of(settings: Settings, data: DataPaths) -> str:

@@ -15,10 +15,10 @@ from tasks.data.ingest.audit import guess_format
 from tasks.data.ingest.collector import Collector
 from tasks.data.ingest.label_files import read_aliases, read_classes
 from tasks.data.ingest.manifest import REASONS
-from tasks.data.ingest.reading import collect, open_source, refuse
+from tasks.data.ingest.reading import collect, open_source, refuse_unusable
 from tasks.data.ingest.settings import IngestSettings
 from tasks.data.source.decode import Limits
-from tasks.data.source.rules import NameRule, namer
+from tasks.data.source.rules import NameRule, compile_rule
 
 from .frame import Case, drawn
 from .images import plain
@@ -81,16 +81,16 @@ def _read_table(root: Path, path: Path) -> str:
     settings = IngestSettings.model_validate({"source": "table", "path": root, "image_size": 32, "max_bad_share": 1})
     source = open_source(settings)
     collector: Collector = collect(source, settings, 0, Decoding(32, Limits()), workers=1)
-    kept = collector.settle()
+    kept = collector.select_images()
     assert all(row["reason"] in REASONS for row in collector.rows)
     assert sum(row["path"] == "t.csv" for row in collector.rows) == 1
     assert all(isinstance(label, str) and label for row in kept for label in row["labels"])
-    refuse(collector, kept, settings, source)
+    refuse_unusable(collector, kept, settings, source)
     return "read"
 
 
 def _read_sites(root: Path, path: Path) -> str:
-    site_of = namer(NameRule(rule="table", table=path), "ingest.site")
+    site_of = compile_rule(NameRule(rule="table", table=path), "ingest.site")
     return "named" if site_of("a.png", {}) else "not named"
 
 

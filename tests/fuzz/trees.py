@@ -10,11 +10,11 @@ import numpy as np
 from PIL import Image
 
 from models.errors import UserError
-from tasks.data.decoding.parallel import Result
+from tasks.data.decoding.parallel import DecodeResult
 from tasks.data.ingest.audit import guess_format
 from tasks.data.ingest.collector import Collector
 from tasks.data.ingest.manifest import COUNTED_BAD, reason_counts, write_manifest
-from tasks.data.ingest.reading import open_source, refuse
+from tasks.data.ingest.reading import open_source, refuse_unusable
 from tasks.data.ingest.settings import IngestSettings
 
 _SIDES = (40, 30)
@@ -66,11 +66,11 @@ def read_all(source: str, root: Path, own: dict[str, Any], damaged: str) -> str:
             collector.add(sample, _decoded(number) if sample.image is not None else None)
     except UserError as error:
         return _sensible(error)
-    kept = collector.settle()
+    kept = collector.select_images()
     write_manifest(collector.rows, root.parent / f"{source}.parquet")
     assert len({row["path"] for row in collector.rows}) == len(collector.rows), "a path has two rows"
     try:
-        refuse(collector, kept, settings, opened)
+        refuse_unusable(collector, kept, settings, opened)
     except UserError as error:
         _sensible(error)
     reasons = [row["reason"] for row in collector.rows if row["path"] == damaged]
@@ -85,6 +85,8 @@ def _sensible(error: UserError) -> str:
     return "refused"
 
 
-def _decoded(number: int) -> Result:
+def _decoded(number: int) -> DecodeResult:
     width, height = _SIDES
-    return Result("ok", width=width, height=height, sha256=f"{number:064x}", pixels=f"{number}", part="x", row=number)
+    return DecodeResult(
+        "ok", width=width, height=height, sha256=f"{number:064x}", pixels=f"{number}", part="x", row=number
+    )

@@ -14,7 +14,8 @@ from PIL import Image
 
 from models.errors import UserError
 from tests.support.format_rows import classes_of, rows_of
-from tests.support.odd_files import UPRIGHT, encoded, ingested, make_image, tree
+from tests.support.image_trees import UPRIGHT, ingested, tree
+from tests.support.voc_trees import encoded, make_image
 
 XML = "<annotation><object><name>{}</name></object></annotation>"
 
@@ -32,7 +33,7 @@ def labels(rows):
 
 
 def no_negative(rows):
-    return not [path for path, row in rows.items() if row.place is not None and row.labels == []]
+    return not [path for path, row in rows.items() if row.slot is not None and row.labels == []]
 
 
 def test_label_studio_9366_a_file_name_with_the_path_inside_the_tool(tmp_path):

@@ -25,7 +25,7 @@ def rows_of(source, path, site=None, root=None, missing=(), **own):
     """Path -> row, with a check that every file below ``root`` and every name of ``missing`` has exactly one."""
     settings = settings_of(source, path, site, **own)
     collector = collect(open_source(settings), settings, 0, Decoding(32, settings.limits))
-    collector.settle()
+    collector.select_images()
     files = [file.relative_to(root or path).as_posix() for file in (root or path).rglob("*") if file.is_file()]
     paths = sorted(row["path"] for row in collector.rows)
     assert paths == sorted([*files, *missing])
@@ -50,4 +50,4 @@ def raw_rows(source, root):
     """What the reader yields, images undecoded, annotations included."""
     settings = settings_of(source, root)
     for sample in open_source(settings).read(settings, 0):
-        yield from (sample, *sample.beside)
+        yield from (sample, *sample.sidecars)

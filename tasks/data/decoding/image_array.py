@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from models.files import replacing_file
-from tasks.data.decoding.parallel import damaged_part, part_pixels, pixels_digest
+from tasks.data.decoding.parallel import chunk_pixels, damaged_chunk, pixels_digest
 
 
 def write_images(rows: list[dict[str, Any]], parts: Path, path: Path, size: int) -> None:
     """Write the pixels of these rows, in their order, part by part, so that memory stays constant.
 
     Args:
-        rows: Manifest rows with ``place``, (part, row in it).
+        rows: Manifest rows with ``slot``, (part, row in it).
         parts: Folder of the parts.
         path: The file, uint8 [N, 3, size, size].
         size: Side in pixels.
@@ -26,10 +26,10 @@ def write_images(rows: list[dict[str, Any]], parts: Path, path: Path, size: int)
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         name, pixels = "", np.empty(0)
         for row in rows:
-            if row["place"][0] != name:
-                name = row["place"][0]
-                pixels = part_pixels(parts, name)
-            image = pixels[row["place"][1]]
+            if row["slot"][0] != name:
+                name = row["slot"][0]
+                pixels = chunk_pixels(parts, name)
+            image = pixels[row["slot"][1]]
             if pixels_digest(image.transpose(1, 2, 0)) != row["pixels"]:
-                raise damaged_part(parts, name, f"other pixels than were decoded of {row['path']}")
+                raise damaged_chunk(parts, name, f"other pixels than were decoded of {row['path']}")
             file.write(image.tobytes())

@@ -29,12 +29,12 @@ from tasks.data.source.pixels import few_colours
 from tasks.data.source.sample import RawSample
 
 CHUNK = 64  # images
-_HEAVIEST = 2**24  # bytes that the images of a chunk may hold in memory
-_WORTH_PROCESSES = 4 * CHUNK  # starting them takes as long as some hundred images
+_MAX_CHUNK_BYTES = 2**24  # bytes that the images of a chunk may hold in memory
+_MIN_IMAGES_FOR_POOL = 4 * CHUNK  # starting them takes as long as some hundred images
 
 
 @dataclass(frozen=True)
-class Result:
+class DecodeResult:
     """What decoding one image gave.
 
     Attributes:
@@ -44,11 +44,11 @@ class Result:
         width: Pixels after turning upright, 0 when unknown.
         height: Pixels after turning upright, 0 when unknown.
         sha256: Hash of the file's bytes.
-        turned: Whether turning upright swapped width and height.
+        sides_swapped: Whether turning upright swapped width and height.
         pixels: Hash of the resized pixels, ``""`` when there are none.
-        few: Whether it has few colours, as a mask has: ``exact``, ``nearly`` or ``""``.
+        few_colours: Whether it has few colours, as a mask has: ``exact``, ``nearly`` or ``""``.
         phash: Perceptual hash, 16 hex digits, ``""`` when not asked for.
-        part: Name of the part that holds the pixels.
+        chunk: Name of the part that holds the pixels.
         row: Row of the pixels in the part, -1 when there are none.
     """
 
@@ -58,11 +58,11 @@ class Result:
     width: int = 0
     height: int = 0
     sha256: str = ""
-    turned: bool = False
+    sides_swapped: bool = False
     pixels: str = ""
     phash: str = ""
-    few: str = ""
-    part: str = ""
+    few_colours: str = ""
+    chunk: str = ""
     row: int = -1
 
 
@@ -74,20 +74,20 @@ class Decoding:
         size: Side of the stored images in pixels.
         limits: What is refused, and the background.
         perceptual: Whether perceptual hashes are taken too.
-        folder: Where parts are put, ``None``: findings only, no pixels are kept (an audit).
+        cache: Where parts are put, ``None``: findings only, no pixels are kept (an audit).
     """
 
     size: int
     limits: Limits
     perceptual: bool = False
-    folder: Path | None = None
+    cache: Path | None = None
 
-    def name(self, images: list[ImageSource]) -> str:
+    def cache_key(self, images: list[ImageSource]) -> str:
         """The name of the part that these images make."""
         code = decoding_code(frozenset(type(image).__module__ for image in images))
         digest = hashlib.sha256(f"{code}|{self.size}|{self.limits}|{self.perceptual}".encode())
         for image in images:
-            digest.update(b"\n" + image.stamp().encode("utf-8", "surrogateescape"))
+            digest.update(b"\n" + image.cache_key().encode("utf-8", "surrogateescape"))
         return digest.hexdigest()[:32]
 
 
@@ -101,7 +101,7 @@ def decoding_code(modules: frozenset[str]) -> str:
 
 def decoded(
     samples: Iterable[RawSample], how: Decoding, workers: int | None = None
-) -> Iterator[tuple[RawSample, Result | None]]:
+) -> Iterator[tuple[RawSample, DecodeResult | None]]:
     """The samples in their order, each with what its image gave; ``None`` for those without a image.
 
     Args:
@@ -114,10 +114,10 @@ def decoded(
     """
     workers = workers or len(os.sched_getaffinity(0))
     chunks = _chunked(samples)
-    first = list(islice(chunks, _WORTH_PROCESSES // CHUNK))
-    if workers == 1 or sum(sample.image is not None for chunk in first for sample in chunk) < _WORTH_PROCESSES:
+    first = list(islice(chunks, _MIN_IMAGES_FOR_POOL // CHUNK))
+    if workers == 1 or sum(sample.image is not None for chunk in first for sample in chunk) < _MIN_IMAGES_FOR_POOL:
         for chunk in chain(first, chunks):
-            yield from _joined(chunk, decode_part([s.image for s in chunk if s.image], how))
+            yield from _with_results(chunk, decode_chunk([s.image for s in chunk if s.image], how))
         return
     pool = process_pool(workers)
     try:
@@ -126,34 +126,34 @@ def decoded(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def decode_part(images: list[ImageSource], how: Decoding) -> list[Result]:
+def decode_chunk(images: list[ImageSource], how: Decoding) -> list[DecodeResult]:
     """Decode some images, or read what an earlier call put down; runs in a process of its own."""
-    if how.folder is None:
-        return [_load(image, how)[0] for image in images]
-    name = how.name(images)
-    findings = how.folder / f"{name}.json"
-    if findings.is_file():
+    if how.cache is None:
+        return [_decode_image(image, how)[0] for image in images]
+    name = how.cache_key(images)
+    record = how.cache / f"{name}.json"
+    if record.is_file():
         try:
-            return _found(how.folder, name, len(images))
-        except _DamagedPartError as error:
-            logging.getLogger(__name__).warning("a decoded part is damaged (%s): decoded again: %s", error, findings)
-    results: list[Result] = []
+            return read_cached(how.cache, name, len(images))
+        except DamagedChunkError as error:
+            logging.getLogger(__name__).warning("a decoded part is damaged (%s): decoded again: %s", error, record)
+    results: list[DecodeResult] = []
     stack: list[np.ndarray] = []
     for image in images:
-        result, small = _load(image, how)
+        result, small = _decode_image(image, how)
         if small is not None:
-            result = Result(**asdict(result) | {"part": name, "row": len(stack)})
+            result = DecodeResult(**asdict(result) | {"chunk": name, "row": len(stack)})
             stack.append(small.transpose(2, 0, 1))
         results.append(result)
     if stack:
-        _put(how.folder / f"{name}.npy", np.ascontiguousarray(stack))
-    beside = findings.with_suffix(f".{os.getpid()}.tmp")
-    beside.write_text(_sealed([asdict(result) for result in results]), encoding="utf-8")
-    beside.replace(findings)  # last, so that a part with findings is complete
+        _write_array(how.cache / f"{name}.npy", np.ascontiguousarray(stack))
+    beside = record.with_suffix(f".{os.getpid()}.tmp")
+    beside.write_text(with_checksum([asdict(result) for result in results]), encoding="utf-8")
+    beside.replace(record)  # last, so that a part with findings is complete
     return results
 
 
-def part_pixels(folder: Path, name: str) -> np.ndarray:
+def chunk_pixels(folder: Path, name: str) -> np.ndarray:
     """The pixels of a part, uint8 [k, 3, S, S].
 
     Raises:
@@ -162,16 +162,16 @@ def part_pixels(folder: Path, name: str) -> np.ndarray:
     try:
         pixels: np.ndarray = np.load(folder / f"{name}.npy", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise damaged_part(folder, name, error) from error
+        raise damaged_chunk(folder, name, error) from error
     return pixels
 
 
 def pixels_digest(small: np.ndarray) -> str:
-    """``Result.pixels`` of a resized image, uint8 [S, S, 3]."""
+    """``DecodeResult.pixels`` of a resized image, uint8 [S, S, 3]."""
     return hashlib.sha256(np.ascontiguousarray(small).data).hexdigest()
 
 
-def damaged_part(folder: Path, name: str, found: object) -> UserError:
+def damaged_chunk(folder: Path, name: str, found: object) -> UserError:
     """The error of pixels that are not those that were decoded."""
     return UserError(
         "a decoded part is damaged",
@@ -181,53 +181,53 @@ def damaged_part(folder: Path, name: str, found: object) -> UserError:
     )
 
 
-class _DamagedPartError(Exception):
+class DamagedChunkError(Exception):
     """A part that is not what was put down, and why."""
 
 
-def _sealed(values: list[dict[str, object]]) -> str:
+def with_checksum(values: list[dict[str, object]]) -> str:
     """The record of a part: one line with the digest of the other, so that any change of it shows."""
     text = json.dumps(values)
     return f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
 
 
-def _found(folder: Path, name: str, count: int) -> list[Result]:
+def read_cached(folder: Path, name: str, count: int) -> list[DecodeResult]:
     """What an earlier call put down, compared with its digests.
 
     Raises:
-        _DamagedPartError: The record or the pixels are not what was written.
+        DamagedChunkError: The record or the pixels are not what was written.
     """
     try:
         digest, _, text = (folder / f"{name}.json").read_text(encoding="utf-8").partition("\n")
     except (OSError, ValueError) as error:
-        raise _DamagedPartError(f"its record cannot be read: {error}") from error
+        raise DamagedChunkError(f"its record cannot be read: {error}") from error
     if hashlib.sha256(text.encode()).hexdigest() != digest:
-        raise _DamagedPartError("its record is not the one that was written" if text else "its record is empty")
+        raise DamagedChunkError("its record is not the one that was written" if text else "its record is empty")
     try:
-        results = [Result(**values) for values in json.loads(text)]
+        results = [DecodeResult(**values) for values in json.loads(text)]
     except TypeError as error:  # of a release whose findings have other fields
-        raise _DamagedPartError("its record is of another release") from error
+        raise DamagedChunkError("its record is of another release") from error
     if len(results) != count:
-        raise _DamagedPartError(f"its record is of {len(results)} images, there are {count}")
+        raise DamagedChunkError(f"its record is of {len(results)} images, there are {count}")
     if any(result.row >= 0 for result in results):
         try:
-            pixels = part_pixels(folder, name)
+            pixels = chunk_pixels(folder, name)
         except UserError as error:
-            raise _DamagedPartError(f"its pixels cannot be read: {error.found}") from error
+            raise DamagedChunkError(f"its pixels cannot be read: {error.found}") from error
         for result in results:
             if result.row >= len(pixels) or (
                 result.row >= 0 and pixels_digest(pixels[result.row].transpose(1, 2, 0)) != result.pixels
             ):
-                raise _DamagedPartError("its pixels are not those that were decoded")
+                raise DamagedChunkError("its pixels are not those that were decoded")
     return results
 
 
-def _load(image: ImageSource, how: Decoding) -> tuple[Result, np.ndarray | None]:
+def _decode_image(image: ImageSource, how: Decoding) -> tuple[DecodeResult, np.ndarray | None]:
     """The finding, and the resized pixels [S, S, 3] when the image can be used."""
     try:
         found = image.load(how.limits)
     except DecodeError as error:
-        return Result("quarantined", error.reason, error.detail, error.width, error.height, error.sha256), None
+        return DecodeResult("quarantined", error.reason, error.detail, error.width, error.height, error.sha256), None
     except MemoryError as error:
         hint = "--workers 1 needs least memory; a lower ingest.max_pixels refuses images by their size"
         raise UserError("out of memory while a image was decoded", where=image, hint=hint) from error
@@ -240,11 +240,13 @@ def _load(image: ImageSource, how: Decoding) -> tuple[Result, np.ndarray | None]
     pixels = pixels_digest(small)
     status = "fixed" if found.reason else "ok"
     size = (found.width, found.height)
-    few = few_colours(found.image)
-    return Result(status, found.reason, found.detail, *size, found.sha256, found.turned, pixels, phash, few), small
+    colours = few_colours(found.image)
+    return DecodeResult(
+        status, found.reason, found.detail, *size, found.sha256, found.sides_swapped, pixels, phash, colours
+    ), small
 
 
-def _put(path: Path, array: np.ndarray) -> None:
+def _write_array(path: Path, array: np.ndarray) -> None:
     beside = path.with_suffix(f".{os.getpid()}.tmp")
     with beside.open("wb") as file:
         np.save(file, array, allow_pickle=False)
@@ -258,14 +260,16 @@ def _chunked(samples: Iterable[RawSample]) -> Iterator[list[RawSample]]:
         chunk.append(sample)
         images += sample.image is not None
         weight += getattr(sample.image, "weight", 0)
-        if images == CHUNK or weight > _HEAVIEST or len(chunk) == 16 * CHUNK:
+        if images == CHUNK or weight > _MAX_CHUNK_BYTES or len(chunk) == 16 * CHUNK:
             yield chunk
             chunk, images, weight = [], 0, 0
     if chunk:
         yield chunk
 
 
-def _joined(chunk: list[RawSample], results: list[Result]) -> Iterator[tuple[RawSample, Result | None]]:
+def _with_results(
+    chunk: list[RawSample], results: list[DecodeResult]
+) -> Iterator[tuple[RawSample, DecodeResult | None]]:
     remaining = iter(results)
     for sample in chunk:
         yield sample, next(remaining) if sample.image is not None else None
@@ -273,18 +277,18 @@ def _joined(chunk: list[RawSample], results: list[Result]) -> Iterator[tuple[Raw
 
 def _in_order(
     chunks: Iterator[list[RawSample]], how: Decoding, pool: Executor, ahead: int
-) -> Iterator[tuple[RawSample, Result | None]]:
-    waiting: deque[tuple[list[RawSample], Future[list[Result]]]] = deque()
+) -> Iterator[tuple[RawSample, DecodeResult | None]]:
+    waiting: deque[tuple[list[RawSample], Future[list[DecodeResult]]]] = deque()
     try:
         for chunk in chunks:
             images = [sample.image for sample in chunk if sample.image is not None]
-            waiting.append((chunk, pool.submit(decode_part, images, how)))
+            waiting.append((chunk, pool.submit(decode_chunk, images, how)))
             if len(waiting) > ahead:
                 chunk, future = waiting.popleft()
-                yield from _joined(chunk, future.result())
+                yield from _with_results(chunk, future.result())
         while waiting:
             chunk, future = waiting.popleft()
-            yield from _joined(chunk, future.result())
+            yield from _with_results(chunk, future.result())
     except BrokenProcessPool as error:
         raise UserError(
             "a process that decodes images died",

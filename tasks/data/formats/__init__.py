@@ -1,24 +1,20 @@
-"""The readers, one module per input format; a new format is one module and one line here.
+"""The formats that can be read, one reader module each. A new format is one module and one line in ``FORMATS``.
 
-A reader module offers
-
-- ``Settings``: a ``Section`` with what only this format needs; it becomes ``ingest.<format>`` in params.yaml,
-- ``read(root: Path, own: Settings, ingest: SourceSettings, seed: int) -> Iterator[RawSample]``: every input file once,
-  in a fixed order, images undecoded (``RawSample.image``); ``ingest.site`` names sites (``rules.namer``),
-- ``default_classes(root, own, ingest) -> list[str] | None``: the labels that the source itself declares, if it does,
-- ``recognise(root: Path, names: Sequence[str]) -> str``: given the relative names of the files below ``root``, one line
-  that says why this looks like the format ("30 XML files with the names of images"), "" when it does not,
-- ``nearly(root, names) -> list[str]``, if it can tell: for each file that nearly is of the format, one line that says
-  what it lacks ("labels.csv has no column of labels ...; ingest.table.labels names it"),
-- ``LAYOUT: str``: the expected layout in one line, for error messages,
-- optionally ``tree_root(root) -> Path``: the folder that is searched when ``ingest.path`` is a file; else its own,
-- ``KIND: str``: what ``ingest.path`` is: ``folder``, ``file``, ``either`` or ``none``.
-
-Light modules: they are imported whenever settings are read.
+A reader module satisfies ``Format``. It may also offer what ``ReportsNearMisses`` and ``HasTreeRoot`` declare; the
+functions below use the default where it does not. Readers are imported whenever settings are read, so they import
+heavy libraries inside functions.
 """
 
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from types import ModuleType
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
+
+from models.base_settings import Section
+
+if TYPE_CHECKING:
+    from tasks.data.source.sample import RawSample
+    from tasks.data.source.settings import SourceSettings
 
 FORMATS: dict[str, str] = {
     "synthetic": "tasks.data.formats.synthetic.reader",
@@ -32,8 +28,71 @@ FORMATS: dict[str, str] = {
     "folder": "tasks.data.formats.folder.reader",
     "images": "tasks.data.formats.images.reader",
 }
+Kind = Literal["folder", "file", "either", "none"]
 
 
-def reader(source: str) -> ModuleType:
-    """The reader module of a format; ``source`` is a key of ``FORMATS``."""
-    return import_module(FORMATS[source])
+@runtime_checkable
+class Format(Protocol):
+    """A reader module.
+
+    Attributes:
+        Settings: What only this format needs; it becomes the section ``ingest.<format>`` of params.yaml.
+        LAYOUT: The expected layout in one line, for error messages.
+        KIND: What ``ingest.path`` has to be; ``none``: the format reads no files.
+    """
+
+    Settings: type[Section]
+    LAYOUT: str
+    KIND: Kind
+
+    def read(self, root: Path, options: Any, source: "SourceSettings", seed: int) -> "Iterator[RawSample]":
+        """Yield every input file once, in a fixed order, images undecoded.
+
+        Args:
+            root: ``ingest.path``.
+            options: The format's own ``Settings``.
+            source: Settings that all formats share: which files are left out, how sites are named.
+            seed: The run's seed, which synthetic images depend on.
+        """
+
+    def default_classes(self, root: Path, options: Any, source: "SourceSettings") -> list[str] | None:
+        """Return the labels that the source itself declares, ``None`` if it declares none."""
+
+    def recognise(self, root: Path, names: Sequence[str]) -> str:
+        """Say in one line why the files look like this format ("30 XML files with the names of images"), else "".
+
+        Args:
+            root: The folder or file.
+            names: The files in it, relative to it.
+        """
+
+
+@runtime_checkable
+class ReportsNearMisses(Protocol):
+    """Optional part of a format: files that nearly are of it."""
+
+    def near_misses(self, root: Path, names: Sequence[str]) -> list[str]:
+        """Return a line for each file that lacks something ("labels.csv has no column of labels ...")."""
+
+
+@runtime_checkable
+class HasTreeRoot(Protocol):
+    """Optional part of a format: the folder that belongs to a single file."""
+
+    def tree_root(self, root: Path) -> Path:
+        """Return the folder that is searched when ``ingest.path`` is the file ``root``."""
+
+
+def load_format(name: str) -> Format:
+    """Import the reader module of a format, a key of ``FORMATS``."""
+    return cast(Format, import_module(FORMATS[name]))
+
+
+def near_misses(reader: Format, root: Path, names: Sequence[str]) -> list[str]:
+    """Return the format's near misses; none if it cannot tell."""
+    return reader.near_misses(root, names) if isinstance(reader, ReportsNearMisses) else []
+
+
+def tree_root(reader: Format, file: Path) -> Path:
+    """Return the folder that is searched when ``ingest.path`` is a file; by default, the one that holds it."""
+    return reader.tree_root(file) if isinstance(reader, HasTreeRoot) else file.parent

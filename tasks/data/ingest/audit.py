@@ -12,12 +12,12 @@ from typing import Any
 
 from models.errors import UserError
 from tasks.data.decoding.parallel import Decoding
-from tasks.data.formats import FORMATS, reader
+from tasks.data.formats import FORMATS, load_format, near_misses
 from tasks.data.formats.files.foreign_formats import foreign_file, foreign_set
 from tasks.data.formats.files.tree import scan
-from tasks.data.ingest.collector import Collector, unknown_labels
+from tasks.data.ingest.collector import Collector, describe_unknown_labels
 from tasks.data.ingest.manifest import COUNTED_BAD, reason_counts
-from tasks.data.ingest.reading import Progress, Source, collect, open_source, refuse, settle
+from tasks.data.ingest.reading import Progress, Source, collect, open_source, refuse_unusable, select_images
 from tasks.data.ingest.settings import IngestSettings
 from tasks.data.source.rules import NameRule
 from tasks.data.source.sample import STATUSES
@@ -53,15 +53,15 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
     near: list[str] = []
     layouts = []
     for name in FORMATS:
-        module = reader(name)
-        if module.KIND in ("either", "folder" if folder else "file"):
-            layouts.append(f"\n    {name}: {module.LAYOUT}")
-            why = module.recognise(path, names)
+        reader = load_format(name)
+        if reader.KIND in ("either", "folder" if folder else "file"):
+            layouts.append(f"\n    {name}: {reader.LAYOUT}")
+            why = reader.recognise(path, names)
             if why:
                 beside = _foreign_beside(path, names, len(tree.images)) if name in _BY_NAME_ONLY else ""
                 beside += _also(path, names, name)
                 return name, why + beside + (_nearly(near) if name == IMAGES_ONLY else "")
-            near += module.nearly(path, names) if hasattr(module, "nearly") else []
+            near += near_misses(reader, path, names)
     if not folder:
         kind = foreign_file(path)
         hint = "name its format with --format; images are looked at by the folder"
@@ -75,8 +75,10 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
 
 def _also(path: Path, names: Sequence[str], taken: str) -> str:
     """A remark on annotations of another format that is read, which are not used; "" without any."""
-    others = [name for name in _ANNOTATED if name != taken and reader(name).KIND in ("either", "folder")]
-    found = [(name, reader(name).recognise(path, names)) for name in others if taken in _ANNOTATED and path.is_dir()]
+    others = [name for name in _ANNOTATED if name != taken and load_format(name).KIND in ("either", "folder")]
+    found = [
+        (name, load_format(name).recognise(path, names)) for name in others if taken in _ANNOTATED and path.is_dir()
+    ]
     return "".join(f"; not used, but there too, {name}: {why}" for name, why in found if why)
 
 
@@ -96,7 +98,7 @@ def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
             where=path,
             found=shown,
             expected=f"a format that is read: {', '.join(FORMATS)}",
-            hint=f"{found.kind.way}; or --format folder or images, to leave them out of account",
+            hint=f"{found.kind.advice}; or --format folder or images, to leave them out of account",
         )
     return f"; {shown} is {found.kind}"
 
@@ -141,12 +143,14 @@ def audit(
     source = open_source(settings)
     how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None)
     collector = collect(source, settings, seed, how, progress, workers)
-    source, kept = settle(source, settings, collector)
-    return judge(source, settings, collector, kept, why)
+    source, kept = select_images(source, settings, collector)
+    return evaluate(source, settings, collector, kept, why)
 
 
-def judge(source: Source, settings: IngestSettings, collector: Collector, kept: Sequence[Row], why: str = "") -> Audit:
-    """The findings about what an ingest has collected, right after ``Collector.settle`` and before any split.
+def evaluate(
+    source: Source, settings: IngestSettings, collector: Collector, kept: Sequence[Row], why: str = ""
+) -> Audit:
+    """The findings about what an ingest has collected, right after ``Collector.select_images`` and before any split.
 
     Args:
         source: The opened source.
@@ -180,7 +184,7 @@ def judge(source: Source, settings: IngestSettings, collector: Collector, kept: 
         "unlabelled": len(unlabelled),
         "labels": {name: labels[name] for name in source.classes or sorted(labels)},
         "unknown_labels": {name: len(paths) for name, paths in sorted(collector.unknown.items())},
-        "unknown_lines": unknown_labels(collector.unknown, source.classes or []),
+        "unknown_lines": describe_unknown_labels(collector.unknown, source.classes or []),
         "aliases": dict(sorted(collector.alias_counts.items())),
         "sites": dict(sorted(Counter(row["site"] for row in kept).items())),
         "splits": dict(sorted(Counter(row["split"] for row in kept if row["split"]).items())),
@@ -193,7 +197,7 @@ def judge(source: Source, settings: IngestSettings, collector: Collector, kept: 
 def _problem(source: Source, settings: IngestSettings, collector: Collector, kept: list[Row]) -> UserError | None:
     """Why an ingest would refuse the source; ``None`` when it would not."""
     try:
-        refuse(collector, kept, settings, source)
+        refuse_unusable(collector, kept, settings, source)
     except UserError as error:
         return error
     return None

@@ -14,14 +14,14 @@ from tasks.core.names import visible, visible_name
 from tasks.data.ingest.audit import Audit, Row
 from tasks.data.ingest.manifest import FILE as MANIFEST
 from tasks.data.ingest.manifest import REASONS, write_manifest
-from tasks.data.ingest.similar_labels import alike
+from tasks.data.ingest.similar_labels import similar_names
 from tasks.data.source.decode import DecodeError, decode
 from tasks.data.source.sample import STATUSES
 from tasks.data.statistics.contact_sheet import MAX_IMAGES, contact_sheet
 from tasks.plotting.markdown import markdown_table, safe_cell
 
 AUDIT = "audit"  # folder of a data set with the report about its source
-REPORT, SHEET = AUDIT_FILES = ("audit.md", "quarantined.png")
+REPORT, CONTACT_SHEET = AUDIT_FILES = ("audit.md", "quarantined.png")
 _MAX_ROWS = 300  # of a table in Markdown; the manifest has all
 _MAX_PATHS = 4  # of a group in a table
 _SIDE = 192  # pixels of a image kept for the sheet
@@ -33,7 +33,7 @@ _KINDS = {"bytes": "same bytes", "pixels": "same pixels", "near": "look alike"}
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportTable:
     """A table of the report: its title, its heads, and its rows of text, the most telling first."""
 
     title: str
@@ -52,13 +52,13 @@ def write_audit(audit: Audit, folder: Path) -> list[Path]:
         The files, ``audit.md`` first.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    sheet = _write_sheet(audit, folder / SHEET)
+    sheet = _write_contact_sheet(audit, folder / CONTACT_SHEET)
     write_manifest(audit.rows, folder / MANIFEST)
     write_text(folder / REPORT, _markdown(audit, sheet is not None))
     return [folder / REPORT, *([sheet] if sheet else []), folder / MANIFEST]
 
 
-def headline(findings: dict[str, Any]) -> str:
+def summary_line(findings: dict[str, Any]) -> str:
     """What can be used, in one line."""
     parts = [
         _count(findings["images"], "usable image"),
@@ -71,7 +71,7 @@ def headline(findings: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def without_images(labels: Mapping[str, int]) -> str:
+def labels_without_images(labels: Mapping[str, int]) -> str:
     """A line on the labels that no usable image has, "" when there are none."""
     empty = [name for name, count in labels.items() if not count]
     if not empty or len(empty) == len(labels):
@@ -87,25 +87,25 @@ def verdict(findings: dict[str, Any]) -> str:
     return "An ingest would take it." if findings["images"] else "Sound images, but to train they need labels."
 
 
-def sections(audit: Audit) -> list[Section]:
+def report_tables(audit: Audit) -> list[ReportTable]:
     """The tables that have something to say."""
     found = audit.findings
     tables = [
         _reasons(audit.rows, found["counts"]["reason"]),
-        Section("Labels (usable images with each)", ("label", "images"), _pairs(found["labels"])),
-        Section(
+        ReportTable("Labels (usable images with each)", ("label", "images"), _pairs(found["labels"])),
+        ReportTable(
             "Unknown labels", ("label, images, nearest known label, files",), [(s,) for s in found["unknown_lines"]]
         ),
-        Section("Aliases", ("label as found", "uses"), _pairs(found["aliases"])),
-        Section("Sites", ("site", "usable images"), _pairs(found["sites"])),
-        Section("Splits that the source gives", ("split", "usable images"), _pairs(found["splits"])),
+        ReportTable("Aliases", ("label as found", "uses"), _pairs(found["aliases"])),
+        ReportTable("Sites", ("site", "usable images"), _pairs(found["sites"])),
+        ReportTable("Splits that the source gives", ("split", "usable images"), _pairs(found["splits"])),
         _sizes(found["sizes"]),
         _repeated(found["repeated"]),
         _files("Not usable", [row for row in audit.rows if row["status"] == "quarantined"]),
-        _files("Repairs and remarks", [row for row in audit.rows if row["status"] == "fixed" or _remark(row)]),
+        _files("Repairs and remarks", [row for row in audit.rows if row["status"] == "fixed" or _has_warning(row)]),
     ]
     return [
-        Section(table.title, table.heads, [tuple(map(visible, row)) for row in table.rows])
+        ReportTable(table.title, table.heads, [tuple(map(visible, row)) for row in table.rows])
         for table in tables
         if table.rows
     ]
@@ -119,24 +119,24 @@ def _pairs(counts: dict[str, int]) -> list[tuple[str, str]]:
     return [(visible_name(name), str(count)) for name, count in counts.items()]
 
 
-def _remark(row: Row) -> bool:
+def _has_warning(row: Row) -> bool:
     return row["status"] == "ok" and bool(row["detail"])
 
 
-def _reasons(rows: Sequence[Row], counts: dict[str, int]) -> Section:
+def _reasons(rows: Sequence[Row], counts: dict[str, int]) -> ReportTable:
     status = {row["reason"] or "ok": row["status"] for row in rows}
     order = sorted(counts, key=lambda reason: STATUSES.index(status[reason]))
     lines = [(status[name], name, str(counts[name]), REASONS["" if name == "ok" else name]) for name in order]
-    return Section("Every file, by status and reason", ("status", "reason", "files", "means"), lines)
+    return ReportTable("Every file, by status and reason", ("status", "reason", "files", "means"), lines)
 
 
-def _sizes(sizes: dict[str, dict[str, Any]]) -> Section:
+def _sizes(sizes: dict[str, dict[str, Any]]) -> ReportTable:
     heads = ("pixels", "smallest", "median", "largest", "smallest in", "largest in")
     keys = ("min", "median", "max", "smallest", "largest")
-    return Section("Sizes", heads, [(side, *(str(some[key]) for key in keys)) for side, some in sizes.items()])
+    return ReportTable("Sizes", heads, [(side, *(str(some[key]) for key in keys)) for side, some in sizes.items()])
 
 
-def _repeated(groups: Sequence[dict[str, Any]]) -> Section:
+def _repeated(groups: Sequence[dict[str, Any]]) -> ReportTable:
     lines = []
     for group in groups:
         paths, across = group["paths"], []
@@ -145,12 +145,12 @@ def _repeated(groups: Sequence[dict[str, Any]]) -> Section:
         across += [f"labels {' | '.join(group['labels'][:3])}"] * (len(group["labels"]) > 1)
         more = f", and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
         lines.append((_KINDS[group["kind"]], ", ".join(paths[:_MAX_PATHS]) + more, "; ".join(across)))
-    return Section("Images that repeat", ("how", "files", "differ in"), lines)
+    return ReportTable("Images that repeat", ("how", "files", "differ in"), lines)
 
 
-def _files(title: str, rows: Iterable[Row]) -> Section:
+def _files(title: str, rows: Iterable[Row]) -> ReportTable:
     lines = [(row["reason"] or "ok", row["path"], row["detail"]) for row in _in_turn(rows)]
-    return Section(title, ("reason", "file", "detail"), lines)
+    return ReportTable(title, ("reason", "file", "detail"), lines)
 
 
 def _in_turn(rows: Iterable[Row]) -> Iterator[Row]:
@@ -167,16 +167,19 @@ def _markdown(audit: Audit, sheet: bool) -> str:
     parts = [
         f"# Audit of {safe_cell(found['path'])}",
         f"Read as {found['format']}" + (f": {safe_cell(found['why'])}." if found["why"] else "."),
-        f"{headline(found)}.",
-        *filter(None, map(safe_cell, [without_images(found["labels"]), *alike(found["labels"], found["sites"])])),
+        f"{summary_line(found)}.",
+        *filter(
+            None,
+            map(safe_cell, [labels_without_images(found["labels"]), *similar_names(found["labels"], found["sites"])]),
+        ),
         verdict(found) if found["usable"] else f"{verdict(found)}\n\n{_quoted(found['problem'])}",
     ]
-    for table in sections(audit):
+    for table in report_tables(audit):
         shown = markdown_table(table.heads, table.rows[:_MAX_ROWS])
         more = len(table.rows) - _MAX_ROWS
         parts += [f"## {table.title}", shown + (f"\n\nand {more} more, see {MANIFEST}" if more > 0 else "")]
     if sheet:
-        parts += ["## Images that are not used", f"![what is not used, as far as it can be decoded]({SHEET})"]
+        parts += ["## Images that are not used", f"![what is not used, as far as it can be decoded]({CONTACT_SHEET})"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -184,7 +187,7 @@ def _quoted(text: str) -> str:
     return "\n".join(f"    {visible(line)}" for line in text.splitlines())
 
 
-def _write_sheet(audit: Audit, path: Path) -> Path | None:
+def _write_contact_sheet(audit: Audit, path: Path) -> Path | None:
     """The sheet of the quarantined images that decode; ``None``, and no file, when there are none."""
     path.unlink(missing_ok=True)
     root = audit.source.root if audit.source.root.is_dir() else audit.source.root.parent
@@ -192,7 +195,7 @@ def _write_sheet(audit: Audit, path: Path) -> Path | None:
     captions: list[str] = []
     rows = [r for r in audit.rows if r["status"] == "quarantined" and r["width"] and r["reason"] not in _WITHOUT_PIXELS]
     limits = replace(audit.settings.limits, min_side=1, enough=0)
-    for row in _in_turn(rows) if audit.source.module.KIND != "none" else ():
+    for row in _in_turn(rows) if audit.source.reader.KIND != "none" else ():
         if len(images) == MAX_IMAGES:
             break
         try:

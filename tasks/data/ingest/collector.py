@@ -5,11 +5,11 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from tasks.data.decoding.parallel import Result
-from tasks.data.ingest.sidecar_images import Companions, Pair, companions
-from tasks.data.source.rules import Namer
+from tasks.data.decoding.parallel import DecodeResult
+from tasks.data.ingest.sidecar_images import Companions, Pair, find_companions
+from tasks.data.source.rules import NameFunction
 from tasks.data.source.sample import Boxes, RawSample
-from tasks.data.text.read_text import normal
+from tasks.data.text.read_text import normalize
 
 
 class Collector:
@@ -28,7 +28,7 @@ class Collector:
         classes: list[str] | None,
         aliases: dict[str, str],
         keep_negatives: bool,
-        group_of: Namer,
+        group_of: NameFunction,
         masks: Companions = "ask",
     ) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -36,58 +36,63 @@ class Collector:
         self.unknown: dict[str, list[str]] = defaultdict(list)  # label -> paths of its images
         self._classes, self._aliases = set(classes) if classes is not None else None, aliases
         self._keep_negatives, self._group_of = keep_negatives, group_of
-        self.companions: list[Pair] = []  # known after ``settle``
+        self.companions: list[Pair] = []  # known after ``select_images``
         self._masks = masks
         self._first: dict[str, dict[str, Any]] = {}  # hash -> the row that holds it
         self._conflicts: set[str] = set()
 
-    def add(self, sample: RawSample, result: Result | None) -> None:
+    def add(self, sample: RawSample, result: DecodeResult | None) -> None:
         """Record a sample, what decoding its image gave, and the rows of its annotations."""
         row = self._row(sample)
         self.rows.append(row)
         if result is not None:
             self._decoded(row, sample, result)
-        for beside in sample.beside:
-            extra = self._row(beside)
+        for sidecar in sample.sidecars:
+            extra = self._row(sidecar)
             self.rows.append(extra)
             if result is not None and result.width:
-                _compare(extra, beside.boxes, result)
-        if result is not None and result.width and not sample.beside:
-            _compare(row, sample.boxes, result)
+                _check_boxes(extra, sidecar.boxes, result)
+        if result is not None and result.width and not sample.sidecars:
+            _check_boxes(row, sample.boxes, result)
         if result is not None and row["status"] in ("ok", "fixed"):
             self._accept(row, sample, result)
 
-    def settle(self) -> list[dict[str, Any]]:
+    def select_images(self) -> list[dict[str, Any]]:
         """Decide what only all rows together show; returns the rows of the images that stay, in order."""
-        self.companions = companions(self.rows)
+        self.companions = find_companions(self.rows)
         for pair in self.companions:
-            row, remark = pair.row, f"{'mask of' if pair.mask else 'same name as'} {pair.photograph['path']}"
-            row["detail"] = "; ".join(filter(None, (row["detail"], remark)))
+            row, note = pair.row, f"{'mask of' if pair.mask else 'same name as'} {pair.photograph['path']}"
+            row["detail"] = "; ".join(filter(None, (row["detail"], note)))
             unlabelled = row["labels"] is None and row["reason"] in ("no_annotation", "flat", "bad_mode")
             if pair.mask and (self._masks == "drop" or (unlabelled and self._masks == "ask")):
-                row["status"], row["reason"], row["place"] = "ignored", "mask", None
+                row["status"], row["reason"], row["slot"] = "ignored", "mask", None
         for row in self.rows:
-            if row["sha256"] in self._conflicts and (row["place"] is not None or row["reason"] == "duplicate"):
+            if row["sha256"] in self._conflicts and (row["slot"] is not None or row["reason"] == "duplicate"):
                 first = self._first[row["sha256"]]
                 others = "" if row is first else f"same bytes as {first['path']}, which has {first['labels']}"
                 _quarantine(row, "duplicate_conflict", others or "other files with the same bytes have other labels")
-            elif row["place"] is not None and not row["labels"] and not self._keep_negatives:
-                row["status"], row["reason"], row["place"] = "ignored", "negative", None
-        return [row for row in self.rows if row["place"] is not None]
+            elif row["slot"] is not None and not row["labels"] and not self._keep_negatives:
+                row["status"], row["reason"], row["slot"] = "ignored", "negative", None
+        return [row for row in self.rows if row["slot"] is not None]
 
-    def _decoded(self, row: dict[str, Any], sample: RawSample, result: Result) -> None:
-        row |= {"sha256": result.sha256, "width": result.width, "height": result.height, "few": result.few}
-        remarks = [sample.detail, result.detail]
+    def _decoded(self, row: dict[str, Any], sample: RawSample, result: DecodeResult) -> None:
+        row |= {
+            "sha256": result.sha256,
+            "width": result.width,
+            "height": result.height,
+            "few_colours": result.few_colours,
+        }
+        warnings = [sample.detail, result.detail]
         if result.status == "quarantined":  # a fault of the image itself comes before one of its annotation
             row["status"], row["reason"] = result.status, result.reason
-            remarks.append(sample.reason)
+            warnings.append(sample.reason)
         elif result.status == "fixed" and sample.status == "ok":
             row["status"], row["reason"] = result.status, result.reason
         elif result.reason:
-            remarks.append(f"also {result.reason}")
-        row["detail"] = "; ".join(filter(None, remarks))
+            warnings.append(f"also {result.reason}")
+        row["detail"] = "; ".join(filter(None, warnings))
 
-    def _accept(self, row: dict[str, Any], sample: RawSample, result: Result) -> None:
+    def _accept(self, row: dict[str, Any], sample: RawSample, result: DecodeResult) -> None:
         if row["labels"] is None and sample.reason != "unlabelled":
             _quarantine(row, "no_annotation", "")
             return
@@ -97,7 +102,7 @@ class Collector:
                 self.unknown[label].append(row["path"])
             _quarantine(row, "unknown_label", ", ".join(unknown))
             return
-        self.alias_counts.update(label for label in map(normal, sample.labels or ()) if label in self._aliases)
+        self.alias_counts.update(label for label in map(normalize, sample.labels or ()) if label in self._aliases)
         first = self._first.setdefault(row["sha256"], row)
         if first is not row:
             if first["labels"] != row["labels"]:
@@ -107,7 +112,7 @@ class Collector:
         if row["labels"] is None:
             return
         group = sample.group or self._group_of(sample.path, sample.fields)
-        row |= {"place": (result.part, result.row), "pixels": result.pixels, "phash": result.phash, "group": group}
+        row |= {"slot": (result.chunk, result.row), "pixels": result.pixels, "phash": result.phash, "group": group}
 
     def _row(self, sample: RawSample) -> dict[str, Any]:
         row = {
@@ -115,10 +120,10 @@ class Collector:
         }
         labels = None
         if sample.labels is not None:
-            labels = sorted({self._aliases.get(label, label) for label in map(normal, sample.labels)})
+            labels = sorted({self._aliases.get(label, label) for label in map(normalize, sample.labels)})
         return row | {
-            "labels": labels, "width": 0, "height": 0, "place": None, "pixels": "", "phash": "", "group": "",
-            "few": "",
+            "labels": labels, "width": 0, "height": 0, "slot": None, "pixels": "", "phash": "", "group": "",
+            "few_colours": "",
         }  # fmt: skip
 
 
@@ -154,7 +159,7 @@ def group_names(rows: list[dict[str, Any]], near: Sequence[tuple[int, int]] = ()
     return [heads[number] if sizes[number] > 1 else "" for number in component.tolist()]
 
 
-def unknown_labels(unknown: dict[str, list[str]], classes: list[str]) -> list[str]:
+def describe_unknown_labels(unknown: dict[str, list[str]], classes: list[str]) -> list[str]:
     """One line per unknown label, most frequent first: how often, the nearest known label, the first files."""
     folded = {name.casefold(): name for name in reversed(classes)}
     lines = []
@@ -166,24 +171,24 @@ def unknown_labels(unknown: dict[str, list[str]], classes: list[str]) -> list[st
     return lines
 
 
-def _compare(row: dict[str, Any], boxes: Boxes, result: Result) -> None:
+def _check_boxes(row: dict[str, Any], boxes: Boxes, result: DecodeResult) -> None:
     """Note odd boxes, and a declared size that is not the image's."""
     actual = (result.width, result.height)
-    swapped = result.turned and boxes.declared == actual[::-1] != actual
-    remarks = []
-    odd = boxes.odd(*(actual[::-1] if swapped else actual))
-    if odd:
+    swapped = result.sides_swapped and boxes.declared == actual[::-1] != actual
+    warnings = []
+    invalid = boxes.count_invalid(*(actual[::-1] if swapped else actual))
+    if invalid:
         if row["status"] == "ok":
             row["status"], row["reason"] = "fixed", "odd_box"
-        remarks.append(f"{odd} odd box(es)")
+        warnings.append(f"{invalid} invalid box(es)")
     if swapped:
-        remarks.append("boxes are those of the image before it was turned upright")
+        warnings.append("boxes are those of the image before it was turned upright")
     elif boxes.declared and boxes.declared != actual:
         declared = f"{boxes.declared[0]:g} x {boxes.declared[1]:g}"
-        remarks.append(f"declares {declared}, the image has {actual[0]} x {actual[1]}")
-    row["detail"] = "; ".join(filter(None, (row["detail"], *remarks)))
+        warnings.append(f"declares {declared}, the image has {actual[0]} x {actual[1]}")
+    row["detail"] = "; ".join(filter(None, (row["detail"], *warnings)))
 
 
 def _quarantine(row: dict[str, Any], reason: str, detail: str) -> None:
-    row["status"], row["reason"], row["place"] = "quarantined", reason, None
+    row["status"], row["reason"], row["slot"] = "quarantined", reason, None
     row["detail"] = "; ".join(filter(None, (detail, row["detail"] if reason != "duplicate_conflict" else "")))

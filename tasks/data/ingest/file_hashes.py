@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 UNREADABLE = "unreadable"  # in place of a sha256
-_SETTLED_NS = 2_000_000_000  # a file written later than so long before a look may change again with the same times
-_READERS = 4
+_MIN_AGE_NS = 2_000_000_000  # a file written later than so long before a look may change again with the same times
+_MAX_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Status:
     regular: bool
 
 
-def status_of(path: Path) -> Status | None:
+def file_status(path: Path) -> Status | None:
     """The status, ``None`` when there is no such file; a dangling link has one."""
     try:
         found = path.stat()
@@ -35,7 +35,7 @@ def status_of(path: Path) -> Status | None:
     return Status(path, found.st_size, (found.st_mtime_ns, found.st_ctime_ns), stat.S_ISREG(found.st_mode))
 
 
-class Memory:
+class HashCache:
     """The hashes of files by size and times, in one JSON file for a source.
 
     Args:
@@ -64,7 +64,7 @@ class Memory:
 
     def put(self, status: Status, digest: str) -> None:
         """Remembers a hash of the file as it was when it was looked at."""
-        if max(status.times) < self._began - _SETTLED_NS and self.get(status) != digest:
+        if max(status.times) < self._began - _MIN_AGE_NS and self.get(status) != digest:
             self._known[str(status.path)] = [status.size, *status.times, digest]
             self._new = True
 
@@ -81,11 +81,11 @@ class Memory:
             beside.unlink(missing_ok=True)  # a memory only
 
 
-def hashed(files: Mapping[str, Status], memory: Memory) -> dict[str, str]:
+def hash_files(files: Mapping[str, Status], hashes: HashCache) -> dict[str, str]:
     """Name -> sha256, or ``UNREADABLE``; what is known is not read."""
 
     def digest(status: Status) -> str:
-        if (known := memory.get(status)) is not None:
+        if (known := hashes.get(status)) is not None:
             return known
         try:
             if not status.regular:  # reading a pipe would never end
@@ -94,8 +94,8 @@ def hashed(files: Mapping[str, Status], memory: Memory) -> dict[str, str]:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:
             return UNREADABLE
-        memory.put(status, found)
+        hashes.put(status, found)
         return found
 
-    with ThreadPoolExecutor(_READERS) as pool:
+    with ThreadPoolExecutor(_MAX_THREADS) as pool:
         return dict(zip(files, pool.map(digest, files.values()), strict=True))

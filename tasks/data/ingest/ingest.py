@@ -28,17 +28,23 @@ from tasks.data.dataset import (
 )
 from tasks.data.decoding.image_array import write_images
 from tasks.data.decoding.parallel import Decoding
-from tasks.data.ingest.audit import judge
+from tasks.data.ingest.audit import evaluate
 from tasks.data.ingest.audit_report import AUDIT, write_audit
 from tasks.data.ingest.collector import Collector, group_names
-from tasks.data.ingest.file_hashes import Memory
+from tasks.data.ingest.file_hashes import HashCache
 from tasks.data.ingest.manifest import FILE as MANIFEST
 from tasks.data.ingest.manifest import reason_counts, write_manifest
-from tasks.data.ingest.reading import Progress, collect, open_source, refuse, settle
-from tasks.data.ingest.settings import IngestSettings, alias_problem
-from tasks.data.ingest.sidecar_images import Pair, links
+from tasks.data.ingest.reading import Progress, collect, open_source, refuse_unusable, select_images
+from tasks.data.ingest.settings import IngestSettings, find_alias_problem
+from tasks.data.ingest.sidecar_images import Pair, row_links
 from tasks.data.ingest.source_state import FILE as CONTENTS
-from tasks.data.ingest.source_state import change_since, contents_digest, contents_read, look_at, write_contents
+from tasks.data.ingest.source_state import (
+    contents_after_read,
+    contents_digest,
+    describe_change,
+    list_source,
+    write_contents,
+)
 from tasks.data.split import SplitSettings, given_split, stratified_split
 
 __all__ = ["IngestSettings", "ingest"]
@@ -87,8 +93,8 @@ def _made_meanwhile(out: Path, settings: IngestSettings, seed: int, memory: Path
     summary: dict[str, Any] = read_json(out / SUMMARY, "fedscene data ingest")
     if (summary.get("settings"), summary.get("seed")) != (settings.model_dump(mode="json"), seed):
         return None
-    look = look_at(settings)
-    same = look.drawn or not change_since(out, look, Memory(memory, look.where))
+    listing = list_source(settings)
+    same = listing.synthetic or not describe_change(out, listing, HashCache(memory, listing.where))
     return summary if same else None
 
 
@@ -102,16 +108,16 @@ def _ingest(
 ) -> dict[str, Any]:
     rejected, parts = out.with_name(f"{out.name}.rejected-manifest.parquet"), out.with_name(f".{out.name}.parts")
     source = open_source(settings)
-    look = look_at(settings)  # before anything is read: what changes meanwhile is then seen as changed
-    known = Memory(memory, look.where)
+    listing = list_source(settings)  # before anything is read: what changes meanwhile is then seen as changed
+    known = HashCache(memory, listing.where)
     with replacing(out, SUMMARY) as folder:
         parts.mkdir(exist_ok=True)
         how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, parts)
         collector = collect(source, settings, seed, how, progress, workers)
-        source, kept = settle(source, settings, collector)
-        write_audit(judge(source, settings, collector, kept), folder / AUDIT)
+        source, kept = select_images(source, settings, collector)
+        write_audit(evaluate(source, settings, collector, kept), folder / AUDIT)
         try:
-            refuse(collector, kept, settings, source)
+            refuse_unusable(collector, kept, settings, source)
             classes = source.classes or _found_classes(kept, settings.label_aliases, source.where)
             _group(kept, settings, collector.companions)
             _split(kept, classes, settings.split, seed, source.where, folder)
@@ -119,7 +125,7 @@ def _ingest(
             write_manifest(collector.rows, rejected)
             raise _pointing_to(rejected, error) from error
         write_images(kept, parts, folder / IMAGES, settings.image_size)
-        contents = contents_read(look, collector.rows, known)
+        contents = contents_after_read(listing, collector.rows, known)
         summary = _write(folder, collector, kept, classes, settings, seed, contents)
     known.save()
     rejected.unlink(missing_ok=True)
@@ -134,7 +140,7 @@ def _pointing_to(rejected: Path, error: UserError) -> UserError:
 
 def _found_classes(kept: list[dict[str, Any]], aliases: dict[str, str], where: str) -> list[str]:
     classes = sorted({label for row in kept for label in row["labels"]})
-    problem = alias_problem(aliases, classes)
+    problem = find_alias_problem(aliases, classes)
     if problem:
         raise UserError(problem, where="ingest.label_aliases", expected=f"{', '.join(classes)} (found in {where})")
     return classes
@@ -142,7 +148,7 @@ def _found_classes(kept: list[dict[str, Any]], aliases: dict[str, str], where: s
 
 def _group(kept: list[dict[str, Any]], settings: IngestSettings, pairs: Sequence[Pair]) -> None:
     """Set ``group`` in the rows."""
-    near = links(pairs, kept)
+    near = row_links(pairs, kept)
     if settings.near_duplicates is not None:
         from tasks.data.decoding.near_duplicates import near_pairs
 

@@ -8,7 +8,7 @@ from typing import Any
 from models.errors import UserError
 from tasks.core.yaml_words import CONSTRUCTION_FAULTS, quotes_hint
 from tasks.data.text.csv_text import csv_rows
-from tasks.data.text.read_text import normal, read_text
+from tasks.data.text.read_text import normalize, read_text
 
 _STRUCTURED = frozenset({".json", ".yaml", ".yml"})
 # Words of a heading: for the label as found, and for the one that is meant.
@@ -39,7 +39,7 @@ def read_classes(path: Path, where: str, encoding: str | None = None) -> list[st
     """
     text = read_text(path, where, encoding)
     if path.suffix.lower() not in _STRUCTURED:
-        lines = enumerate(map(normal, re.split(r"\r\n|\r|\n", text)), 1)  # \x0b and the like begin no line
+        lines = enumerate(map(normalize, re.split(r"\r\n|\r|\n", text)), 1)  # \x0b and the like begin no line
         return _different([(line, f"line {number}") for number, line in lines if line], path, where)
     found = _structured(text, path, where)
     for key in _KEYS:
@@ -129,7 +129,7 @@ def _structured(text: str, path: Path, where: str) -> Any:
 
 
 def _label(item: object, path: Path, where: str, number: int = 0) -> str:
-    if not isinstance(item, str) or not normal(item):
+    if not isinstance(item, str) or not normalize(item):
         place = f"{where}: {path}" + (f", label {number}" if number else "")
         raise UserError("a label is no text", where=place, found=repr(item), hint=quotes_hint(item) or None)
-    return normal(item)
+    return normalize(item)

@@ -11,14 +11,14 @@ from models.errors import UserError
 from tasks.data.dataset import SAMPLES, SUMMARY, read_json, read_table
 from tasks.data.formats.table.rows import open_table
 from tasks.data.ingest.manifest import FILE as MANIFEST
-from tasks.data.text.read_text import TextError, decode_text, normal
+from tasks.data.text.read_text import TextError, decode_text, normalize
 
 _NAMING = ("metadata", "annotation", "encoding", "near_name", "odd_box")  # reasons of files that were read for labels
 _MAX_FILES, _MAX_BYTES = 200, 50_000_000  # that are searched: a message must not take minutes
 _HINT = "fedscene data ingest"
 
 
-def places_of(root: Path, labels: Sequence[str]) -> list[str]:
+def label_locations(root: Path, labels: Sequence[str]) -> list[str]:
     """For each label the file, and the line in it, that names it; what is known where that cannot be found.
 
     Args:
@@ -52,7 +52,7 @@ def _place(root: Path, label: str, images: list[str], settings: dict[str, Any]) 
     if not images:
         return str(source)
     parts = PurePosixPath(images[0]).parts[:-1]
-    depth = next((n for n, part in enumerate(parts, 1) if normal(part) in spellings), None)
+    depth = next((n for n, part in enumerate(parts, 1) if normalize(part) in spellings), None)
     named = f"folder {folder.joinpath(*parts[:depth])}" if depth else f"the annotation of {folder / images[0]}"
     more = f" (and {len(images) - 1} more images)" if len(images) > 1 and not depth else ""
     return f"{named}{more}"

@@ -27,7 +27,7 @@ REASONS: dict[str, str] = {
     "bad_metadata": "damaged EXIF, XMP, profile or comment left aside; the pixels are whole",
     "alpha_unused": "transparency that would hide the whole image (0 throughout): the colours were taken",
     "gray16_low": "16-bit grey whose values all fit 8 bits: taken as 8-bit",
-    "preview": "TIFF with smaller multiplicity of its image: the image was taken",
+    "preview": "TIFF with smaller copies of its image: the image was taken",
     "mpo": "phone image with embedded further images: the first was taken",
     "encoding": "annotation decoded from another encoding than UTF-8 or than it declares",
     "erased": "annotation with objects that are marked deleted: those do not count",

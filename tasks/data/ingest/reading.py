@@ -5,20 +5,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import Any
 
 from models.errors import UserError
 from tasks.data.decoding.parallel import Decoding, decoded
-from tasks.data.formats import reader
+from tasks.data.formats import Format, load_format
 from tasks.data.formats.files.path_resolver import NOT_LISTED
 from tasks.data.formats.files.tree import UNCLEAR_FOLDER
-from tasks.data.ingest.collector import Collector, unknown_labels
+from tasks.data.ingest.collector import Collector, describe_unknown_labels
 from tasks.data.ingest.manifest import COUNTED_BAD
-from tasks.data.ingest.settings import IngestSettings, alias_problem
-from tasks.data.ingest.sidecar_images import refuse_masks, way_out
+from tasks.data.ingest.settings import IngestSettings, find_alias_problem
+from tasks.data.ingest.sidecar_images import masks_hint, refuse_masks
 from tasks.data.source.image_kinds import NOT_READ
-from tasks.data.source.rules import namer
+from tasks.data.source.rules import compile_rule
 from tasks.data.source.sample import RawSample
 
 _LEFT_OUT = {"litter": "left by a NAS, a desktop or a tool", "excluded": "left out by ingest.include or ingest.exclude"}
@@ -30,21 +29,20 @@ class Source:
     """An opened source.
 
     Attributes:
-        module: The reader.
+        reader: The format's reader module.
         root: What it reads.
         classes: Declared labels in their order, ``None`` when those that are found count.
         where: The place that error messages name.
     """
 
-    module: ModuleType
+    reader: Format
     root: Path
     classes: list[str] | None
     where: str
 
     def read(self, settings: IngestSettings, seed: int) -> Iterator[RawSample]:
         """The source's files, images undecoded."""
-        samples: Iterator[RawSample] = self.module.read(self.root, getattr(settings, settings.source), settings, seed)
-        return samples
+        return self.reader.read(self.root, settings.format_options, settings, seed)
 
 
 def open_source(settings: IngestSettings) -> Source:
@@ -53,27 +51,27 @@ def open_source(settings: IngestSettings) -> Source:
     Raises:
         UserError: It is missing or cannot be read, or the aliases do not fit its labels.
     """
-    module, own = reader(settings.source), getattr(settings, settings.source)
-    root = _root(settings, module)
-    classes = settings.classes or module.default_classes(root, own, settings)
-    if classes is not None and (problem := alias_problem(settings.label_aliases, classes)):
+    reader, options = load_format(settings.source), settings.format_options
+    root = _root(settings, reader)
+    classes = settings.classes or reader.default_classes(root, options, settings)
+    if classes is not None and (problem := find_alias_problem(settings.label_aliases, classes)):
         from_where = "ingest.classes" if settings.classes else root
         raise UserError(problem, where="ingest.label_aliases", expected=f"{', '.join(classes)} (from {from_where})")
-    where = f"synthetic.set: {own.set}" if module.KIND == "none" else str(root)
-    return Source(module, root, classes, where)
+    where = f"synthetic.set: {options.set}" if reader.KIND == "none" else str(root)
+    return Source(reader, root, classes, where)
 
 
-def _root(settings: IngestSettings, module: ModuleType) -> Path:
-    if module.KIND == "none":
+def _root(settings: IngestSettings, reader: Format) -> Path:
+    if reader.KIND == "none":
         return Path()
     if settings.path is None:
         found = f"ingest.source is {settings.source}, but no path is named"
-        raise UserError(found, where="ingest.path", expected=module.LAYOUT)
+        raise UserError(found, where="ingest.path", expected=reader.LAYOUT)
     root = settings.path.expanduser()
     kinds = {"folder": root.is_dir(), "file": root.is_file()}
-    if not (any(kinds.values()) if module.KIND == "either" else kinds[module.KIND]):
-        kind = "file or folder" if module.KIND == "either" else module.KIND
-        raise UserError(f"there is no such {kind}", where="ingest.path", found=root, expected=module.LAYOUT)
+    if not (any(kinds.values()) if reader.KIND == "either" else kinds[reader.KIND]):
+        kind = "file or folder" if reader.KIND == "either" else reader.KIND
+        raise UserError(f"there is no such {kind}", where="ingest.path", found=root, expected=reader.LAYOUT)
     if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
         raise UserError("it cannot be read", where="ingest.path", found=root)
     return root
@@ -92,7 +90,7 @@ def collect(
     Raises:
         UserError: The source as a whole cannot be read.
     """
-    group_of = namer(settings.group, "ingest.group")
+    group_of = compile_rule(settings.group, "ingest.group")
     collector = Collector(
         source.classes, settings.label_aliases, settings.keep_negatives, group_of, settings.companions
     )
@@ -105,9 +103,11 @@ def collect(
     return collector
 
 
-def settle(source: Source, settings: IngestSettings, collector: Collector) -> tuple[Source, list[dict[str, Any]]]:
+def select_images(
+    source: Source, settings: IngestSettings, collector: Collector
+) -> tuple[Source, list[dict[str, Any]]]:
     """Decide what only all rows together show: the images that stay, and the source without classes of masks alone."""
-    kept = collector.settle()
+    kept = collector.select_images()
     masks = {label for row in collector.rows if row["reason"] == "mask" for label in row["labels"] or ()}
     masks -= {label for row in collector.rows if row["reason"] != "mask" for label in row["labels"] or ()}
     if masks and source.classes is not None and settings.classes is None:
@@ -126,7 +126,7 @@ def _remedy(bad: list[dict[str, Any]], settings: IngestSettings, collector: Coll
     )
 
 
-def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSettings, source: Source) -> None:
+def refuse_unusable(collector: Collector, kept: list[dict[str, Any]], settings: IngestSettings, source: Source) -> None:
     """Refuse a source that holds nothing to use, or too much that cannot be used.
 
     Raises:
@@ -142,14 +142,14 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
             f"{len(collector.unknown)} unknown label(s)",
             where=source.where,
             expected=", ".join(source.classes),
-            found="".join(f"\n    {line}" for line in unknown_labels(collector.unknown, source.classes)),
+            found="".join(f"\n    {line}" for line in describe_unknown_labels(collector.unknown, source.classes)),
             hint="correct the annotations, or name the labels in ingest.classes or ingest.label_aliases",
         )
     images = sum(row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed") for row in rows)
     if not kept and not images and all(row["reason"] == "no_image" for row in bad):
         negatives = sum(row["reason"] == "negative" for row in rows)
         found = _others(rows) + (f", {negatives} images without a label" if negatives else "")
-        raise UserError("no images found", where=source.where, expected=source.module.LAYOUT, found=found)
+        raise UserError("no images found", where=source.where, expected=source.reader.LAYOUT, found=found)
     unclear = [row["detail"] for row in bad if row["detail"].startswith(UNCLEAR_FOLDER)]
     if unclear:
         what, _, hint = unclear[0].partition(": ")
@@ -173,7 +173,7 @@ def refuse(collector: Collector, kept: list[dict[str, Any]], settings: IngestSet
 
 def _without_labels(rows: list[dict[str, Any]], kept: list[dict[str, Any]]) -> str:
     """How many images have no object, and what became of the others."""
-    reasons = Counter(row["reason"] for row in rows if row["width"] and row["place"] is None and row["reason"])
+    reasons = Counter(row["reason"] for row in rows if row["width"] and row["slot"] is None and row["reason"])
     shown = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
     return f"{len(kept)} images without any object" + (f"; not used: {shown}" if shown else "")
 
@@ -196,10 +196,10 @@ def _way_out(bad: list[dict[str, Any]], collector: Collector) -> str:
     twice = [pair for pair in collector.companions if pair.row["path"] in paths]
     for pairs, what in (
         ([p for p in twice if p.mask], "masks of photographs"),
-        (twice, "second multiplicity of photographs"),
+        (twice, "second copies of photographs"),
     ):
         if pairs:
-            return f"{len(pairs)} of them look like {what}: {way_out(pairs, collector.rows)}; or {general}"
+            return f"{len(pairs)} of them look like {what}: {masks_hint(pairs, collector.rows)}; or {general}"
     unread = [row for row in bad if NOT_READ in row["detail"]]
     if not unread:
         return general

@@ -1,16 +1,16 @@
 """Settings of an ingest: the common ones, and one block for each format."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, create_model, field_validator, model_validator
 
 from models.base_settings import Section
-from tasks.data.formats import FORMATS, reader
+from tasks.data.formats import FORMATS, load_format
 from tasks.data.source.decode import DEFAULT_BACKGROUND, DEFAULT_MAX_PIXELS, DEFAULT_MIN_SIDE, Limits
 from tasks.data.source.pixels import Gray16
 from tasks.data.source.settings import SourceSettings
 from tasks.data.split import SplitSettings
-from tasks.data.text.read_text import normal
+from tasks.data.text.read_text import normalize
 
 Channel = Annotated[int, Field(ge=0, le=255)]
 
@@ -18,7 +18,7 @@ Channel = Annotated[int, Field(ge=0, le=255)]
 _Formats: type[Section] = create_model(  # type: ignore[call-overload]
     "_Formats",
     __base__=Section,
-    **{name: (reader(name).Settings, Field(default_factory=reader(name).Settings)) for name in FORMATS},
+    **{name: (load_format(name).Settings, Field(default_factory=load_format(name).Settings)) for name in FORMATS},
 )
 
 
@@ -59,6 +59,11 @@ class IngestSettings(SourceSettings, _Formats):
     split: SplitSettings = Field(SplitSettings.model_validate({}), description="Train, validation and test.")
 
     @property
+    def format_options(self) -> Any:
+        """The section of the chosen format."""
+        return getattr(self, self.source)
+
+    @property
     def limits(self) -> Limits:
         """What decides whether and how an image is decoded."""
         # Pillow's documentation calls a threefold reserve before resampling practically indistinguishable from none.
@@ -74,7 +79,7 @@ class IngestSettings(SourceSettings, _Formats):
     @field_validator("label_aliases")
     @classmethod
     def _normals(cls, value: dict[str, str]) -> dict[str, str]:
-        return {normal(found): normal(meant) for found, meant in value.items()}
+        return {normalize(found): normalize(meant) for found, meant in value.items()}
 
     @model_validator(mode="after")
     def _aliases_point_to_labels(self) -> Self:
@@ -82,13 +87,13 @@ class IngestSettings(SourceSettings, _Formats):
         if chains:
             raise ValueError(f"label_aliases: {', '.join(chains)} is both an alias and what an alias points to")
         if self.classes is not None:
-            problem = alias_problem(self.label_aliases, self.classes)
+            problem = find_alias_problem(self.label_aliases, self.classes)
             if problem:
                 raise ValueError(problem)
         return self
 
 
-def alias_problem(aliases: dict[str, str], classes: list[str]) -> str | None:
+def find_alias_problem(aliases: dict[str, str], classes: list[str]) -> str | None:
     """What is wrong with an alias table beside declared labels, or ``None``."""
     lost = sorted(f"{found} -> {meant}" for found, meant in aliases.items() if meant not in classes)
     if lost:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from models.errors import UserError
-from tasks.data.formats.files.tree import ROLE_FOLDERS, split_of
+from tasks.data.formats.files.tree import ROLE_FOLDERS, split_from_folders
 from tasks.data.source.image_kinds import SUFFIXES
 from tasks.data.text.patterns import literal, matcher
 
@@ -55,13 +55,13 @@ _MASK = frozenset(
         "edge",
     }
 )
-_BESIDE_MASK = frozenset({"ground", "class", "object", "ids", "fine", "coarse", "color", "colour", "png", "bw"})
+_MASK_QUALIFIERS = frozenset({"ground", "class", "object", "ids", "fine", "coarse", "color", "colour", "png", "bw"})
 _PHOTO = frozenset(
     {"image", "images", "img", "imgs", "im", "photo", "photos", "rgb", "sat", "left", "img8bit", "original", "orig"}
     | {"jpegimages", "input", "inputs", "jpg", "jpeg"}
 )
 _WORDS = re.compile(r"[^\W_]+")
-_SHOWN = 5
+_MAX_SHOWN = 5
 _REFUSED_IMAGES = frozenset({"flat", "bad_mode"})  # what masks of 16 or 32 bits end as
 
 
@@ -80,11 +80,11 @@ class Pair:
     mask: bool
 
 
-def companions(rows: Sequence[Row]) -> list[Pair]:
+def find_companions(rows: Sequence[Row]) -> list[Pair]:
     """Every image that stands beside a photograph.
 
     Args:
-        rows: Manifest rows with ``path``, ``width``, ``reason`` and ``few``.
+        rows: Manifest rows with ``path``, ``width``, ``reason`` and ``few_colours``.
     """
     files = [row for row in rows if _suffix(row["path"]) in SUFFIXES and (row["width"] or row["reason"] == "bad_mode")]
     pairs: dict[str, Pair] = {}
@@ -93,8 +93,8 @@ def companions(rows: Sequence[Row]) -> list[Pair]:
     for row, photograph in (*_same_stem(files), *_mask_names(files), *_longer_names(files)):
         if row["path"] in pairs:
             continue
-        found = _judged(row, photograph)
-        if found is not None and found.mask and found.row["few"] == "nearly":
+        found = _classify(row, photograph)
+        if found is not None and found.mask and found.row["few_colours"] == "nearly":
             doubtful.append(found)
         elif found is not None:
             pairs[found.row["path"]] = found
@@ -104,12 +104,12 @@ def companions(rows: Sequence[Row]) -> list[Pair]:
     for found in doubtful:
         if 2 * (len(doubtful) + sure) >= named:
             pairs.setdefault(found.row["path"], found)
-        elif _place(found.row["path"]) == _place(found.photograph["path"]):
+        elif _folder_and_stem(found.row["path"]) == _folder_and_stem(found.photograph["path"]):
             pairs.setdefault(found.row["path"], Pair(found.row, found.photograph, mask=False))
     return list(pairs.values())
 
 
-def links(pairs: Sequence[Pair], kept: Sequence[Row]) -> list[tuple[int, int]]:
+def row_links(pairs: Sequence[Pair], kept: Sequence[Row]) -> list[tuple[int, int]]:
     """The pairs among the rows that stay, as pairs of their numbers."""
     number = {row["path"]: place for place, row in enumerate(kept)}
     both = [(number.get(pair.photograph["path"]), number.get(pair.row["path"])) for pair in pairs]
@@ -125,17 +125,17 @@ def refuse_masks(pairs: Sequence[Pair], rows: Sequence[Row], where: str) -> None
     masks = [pair for pair in pairs if pair.mask and pair.row["labels"] is not None]
     if not masks:
         return
-    shown = "".join(f"\n    {pair.row['path']} beside {pair.photograph['path']}" for pair in masks[:_SHOWN])
+    shown = "".join(f"\n    {pair.row['path']} beside {pair.photograph['path']}" for pair in masks[:_MAX_SHOWN])
     raise UserError(
         f"{len(masks)} images look like masks of others: of the same name, with few colours where these have many",
         where=where,
         expected="photographs only",
         found=f"the first:{shown}",
-        hint=way_out(masks, rows),
+        hint=masks_hint(masks, rows),
     )
 
 
-def way_out(masks: Sequence[Pair], rows: Sequence[Row]) -> str:
+def masks_hint(masks: Sequence[Pair], rows: Sequence[Row]) -> str:
     """The setting that leaves the masks out, and those that decide otherwise."""
     patterns = exact_patterns([pair.row["path"] for pair in masks], [row["path"] for row in rows if row["width"]])
     listed = shlex.quote(f"ingest.exclude={json.dumps(patterns, ensure_ascii=False)}")
@@ -170,7 +170,7 @@ def _patterns(path: str) -> Iterator[str]:
     *folders, name = path.split("/")
     stem, suffix = os.path.splitext(name)  # noqa: PTH122
     for found in reversed(list(_WORDS.finditer(stem))):
-        if found.group().lower() not in _MASK | _BESIDE_MASK:
+        if found.group().lower() not in _MASK | _MASK_QUALIFIERS:
             if found.end() < len(stem):
                 yield f"*{literal(stem[found.end() :])}{literal(suffix)}"
             break
@@ -184,25 +184,29 @@ def _patterns(path: str) -> Iterator[str]:
     yield literal(path)
 
 
-def _judged(row: Row, photograph: Row) -> Pair | None:
+def _classify(row: Row, photograph: Row) -> Pair | None:
     """The two as a pair, the mask being the one with few colours; ``None`` when they are only called alike."""
-    beside = _place(row["path"]) == _place(photograph["path"])
+    beside = _folder_and_stem(row["path"]) == _folder_and_stem(photograph["path"])
     for one, other in ((row, photograph), (photograph, row)):
-        few = one["few"] or ("exact" if one["reason"] in _REFUSED_IMAGES else "")
+        few = one["few_colours"] or ("exact" if one["reason"] in _REFUSED_IMAGES else "")
         named = _is_mask_name(one["path"]) or not _is_mask_name(other["path"])
-        if other["few"] != "exact" and (few == "exact" or (few == "nearly" and not other["few"])) and named:
+        if (
+            other["few_colours"] != "exact"
+            and (few == "exact" or (few == "nearly" and not other["few_colours"]))
+            and named
+        ):
             return Pair(one, other, mask=True)
     return Pair(row, photograph, mask=False) if beside else None
 
 
 def _same_stem(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
     """Images of one folder and one stem with another suffix: each with the first of them that has most colours."""
-    by_place: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    by_stem: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        by_place[_place(row["path"])].append(row)
-    for some in by_place.values():
+        by_stem[_folder_and_stem(row["path"])].append(row)
+    for some in by_stem.values():
         if len(some) > 1:
-            first = min(some, key=lambda row: ("", "nearly", "exact").index(row["few"]))
+            first = min(some, key=lambda row: ("", "nearly", "exact").index(row["few_colours"]))
             yield from ((row, first) for row in some if row is not first)
 
 
@@ -213,19 +217,19 @@ def _mask_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
         return
     by_key: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        by_key[_key(row["path"])].append(row)
+        by_key[_match_key(row["path"])].append(row)
     for row in named:
-        candidates = [other for other in by_key[_key(row["path"])] if not _is_mask_name(other["path"])]
+        candidates = [other for other in by_key[_match_key(row["path"])] if not _is_mask_name(other["path"])]
         if candidates:
-            folder, split = _place(row["path"])[0], split_of(row["path"])
+            folder, split = _folder_and_stem(row["path"])[0], split_from_folders(row["path"])
             yield (
                 row,
                 max(
                     candidates,
                     key=lambda one: (
-                        _place(one["path"])[0] == folder,
-                        split_of(one["path"]) == split,
-                        one["few"] == "",
+                        _folder_and_stem(one["path"])[0] == folder,
+                        split_from_folders(one["path"]) == split,
+                        one["few_colours"] == "",
                     ),
                 ),
             )
@@ -233,15 +237,19 @@ def _mask_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
 
 def _longer_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
     """Images of few colours called as a photograph and more (``a_m.png``), if nearly all called so have few."""
-    by_place = {_place(row["path"]): row for row in rows}
+    by_stem = {_folder_and_stem(row["path"]): row for row in rows}
     found: dict[tuple[str, str], list[tuple[Row, Row]]] = defaultdict(list)
-    for (folder, stem), row in by_place.items():
+    for (folder, stem), row in by_stem.items():
         for cut in re.finditer(r"[_. -]+", stem):
             for own, more in ((stem[: cut.start()], stem[cut.start() :]), (stem[cut.end() :], stem[: cut.end()])):
-                if own and (folder, own) in by_place:
-                    found[folder and "*", more].append((row, by_place[folder, own]))
+                if own and (folder, own) in by_stem:
+                    found[folder and "*", more].append((row, by_stem[folder, own]))
     for some in found.values():
-        masks = [(row, photograph) for row, photograph in some if row["few"] == "exact" and not photograph["few"]]
+        masks = [
+            (row, photograph)
+            for row, photograph in some
+            if row["few_colours"] == "exact" and not photograph["few_colours"]
+        ]
         if len(masks) > 1 and len(masks) >= 0.8 * len(some):
             yield from masks
 
@@ -250,7 +258,7 @@ def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower()  # noqa: PTH122
 
 
-def _place(path: str) -> tuple[str, str]:
+def _folder_and_stem(path: str) -> tuple[str, str]:
     """The folder, and the stem without a false second suffix (``a.jpg.png``), to compare."""
     folder, _, name = unicodedata.normalize("NFC", path).casefold().rpartition("/")
     stem, _ = os.path.splitext(name)  # noqa: PTH122
@@ -269,12 +277,14 @@ def _is_mask_name(path: str) -> bool:
     return not _MASK.isdisjoint(_words(os.path.splitext(path)[0]))  # noqa: PTH122
 
 
-def _key(path: str) -> tuple[str, ...]:
+def _match_key(path: str) -> tuple[str, ...]:
     """What a photograph and its masks have in common: the words of the path but those of masks, photographs, splits."""
     mask = _is_mask_name(path)
-    passed = _PHOTO | _MASK | _BESIDE_MASK if mask else _PHOTO
+    passed = _PHOTO | _MASK | _MASK_QUALIFIERS if mask else _PHOTO
     *folders, name = path.split("/")
-    telling = [folder for folder in folders if folder.lower() not in ROLE_FOLDERS and split_of(f"{folder}/x") is None]
+    telling = [
+        folder for folder in folders if folder.lower() not in ROLE_FOLDERS and split_from_folders(f"{folder}/x") is None
+    ]
     words = [word for folder in telling for word in _words(folder) if word not in passed]
-    stem = _place(name)[1] if not mask else os.path.splitext(name)[0]  # noqa: PTH122
+    stem = _folder_and_stem(name)[1] if not mask else os.path.splitext(name)[0]  # noqa: PTH122
     return (*words, "/", *(word for word in _words(stem) if word not in passed))

@@ -4,22 +4,22 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-_MOST = 3  # groups that are shown
+_MAX_GROUPS = 3  # groups that are shown
 _NUMBER = re.compile(r"0*(\d+)(?:\.0+)?")
 
 
-def alike(labels: Iterable[str], sites: Iterable[str]) -> list[str]:
+def similar_names(labels: Iterable[str], sites: Iterable[str]) -> list[str]:
     """Lines on labels and sites that differ in case, blanks, dashes, or in how a number is written only."""
-    told = []
+    lines = []
     for what, names, hint in (
         ("labels", labels, "ingest.label_aliases joins them"),
         ("sites", sites, "if they are one, write them alike in the source"),
     ):
         groups = _groups(names)
         if groups:
-            shown = "; ".join(", ".join(map(repr, group[:4])) for group in groups[:_MOST])
-            told.append(f"{what} that differ only in how they are written: {shown}; {hint}")
-    return told
+            shown = "; ".join(", ".join(map(repr, group[:4])) for group in groups[:_MAX_GROUPS])
+            lines.append(f"{what} that differ only in how they are written: {shown}; {hint}")
+    return lines
 
 
 def _groups(names: Iterable[str]) -> list[list[str]]:

@@ -18,9 +18,9 @@ from typing import Any
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.dataset import SUMMARY, read_json, read_table
-from tasks.data.formats import reader
+from tasks.data.formats import Format, load_format, tree_root
 from tasks.data.formats.files.tree import scan
-from tasks.data.ingest.file_hashes import Memory, Status, hashed, status_of
+from tasks.data.ingest.file_hashes import HashCache, Status, file_status, hash_files
 from tasks.data.ingest.settings import IngestSettings
 from tasks.data.source.rules import NameRule
 
@@ -30,7 +30,7 @@ _FOLDER, _MISSING, _BYTES = "folder", "missing", " bytes"  # in place of a sha25
 
 
 @dataclass(frozen=True)
-class Look:
+class SourceListing:
     """A source as it lies there now; nothing was opened.
 
     Attributes:
@@ -46,36 +46,36 @@ class Look:
     extras: Mapping[str, Status | str] = field(default_factory=dict)
 
     @property
-    def drawn(self) -> bool:
+    def synthetic(self) -> bool:
         """Whether a program makes the images, so that settings, seed and code say all."""
         return not self.where
 
     @property
-    def gone(self) -> bool:
+    def unavailable(self) -> bool:
         """Whether there is nothing: a disk that is not plugged in, an empty mount point."""
         return bool(self.where) and not self.files
 
 
-def look_at(settings: IngestSettings) -> Look:
+def list_source(settings: IngestSettings) -> SourceListing:
     """Lists the source that the settings name; an unreadable or missing one has no files."""
-    module = reader(settings.source)
-    if module.KIND == "none":
-        return Look("")
+    reader = load_format(settings.source)
+    if reader.KIND == "none":
+        return SourceListing("")
     root = source_path(settings)
     if root is None:
-        return Look("ingest.path, which is not set")
+        return SourceListing("ingest.path, which is not set")
     try:
         if not root.exists():
-            return Look(str(root))
-        folder = root if root.is_dir() else getattr(module, "tree_root", lambda file: file.parent)(root)
+            return SourceListing(str(root))
+        folder = root if root.is_dir() else tree_root(reader, root)
         tree = scan(folder, settings.model_copy(update={"site": NameRule.model_validate({})}))
     except OSError:
-        return Look(str(root))
-    entries = {entry.name: entry.path for entry in (*tree.images, *tree.annotations, *tree.others, *tree.multiplicity)}
+        return SourceListing(str(root))
+    entries = {entry.name: entry.path for entry in (*tree.images, *tree.annotations, *tree.others, *tree.redundant)}
     if root.is_file():
         entries[root.relative_to(folder).as_posix()] = root
-    files = {name: found for name, path in entries.items() if (found := status_of(path)) is not None}
-    return Look(str(root), root.is_dir(), files, _extras(settings, module, root))
+    files = {name: found for name, path in entries.items() if (found := file_status(path)) is not None}
+    return SourceListing(str(root), root.is_dir(), files, _extras(settings, reader, root))
 
 
 def source_path(settings: IngestSettings) -> Path | None:
@@ -85,17 +85,17 @@ def source_path(settings: IngestSettings) -> Path | None:
     return Path(os.path.abspath(settings.path.expanduser()))  # noqa: PTH100  keeps links
 
 
-def _extras(settings: IngestSettings, module: Any, root: Path) -> dict[str, Status | str]:
+def _extras(settings: IngestSettings, reader: Format, root: Path) -> dict[str, Status | str]:
     """Files outside the tree that settings name, and the class folders, of which some may be empty."""
-    own = getattr(settings, settings.source)
+    options = settings.format_options
     found: dict[str, Status | str] = {}
-    sections = {"ingest.site": settings.site, "ingest.group": settings.group, f"ingest.{settings.source}": own}
+    sections = {"ingest.site": settings.site, "ingest.group": settings.group, f"ingest.{settings.source}": options}
     for key, section in sections.items():
         for name, path in _paths(section):
-            found[f"{key}.{name}"] = status_of(path.expanduser()) or _MISSING
+            found[f"{key}.{name}"] = file_status(path.expanduser()) or _MISSING
     if settings.source == "folder":
         with contextlib.suppress(UserError):  # an ingest says so
-            found |= {f"{name}/": _FOLDER for name in module.default_classes(root, own, settings) or ()}
+            found |= {f"{name}/": _FOLDER for name in reader.default_classes(root, options, settings) or ()}
     return found
 
 
@@ -103,46 +103,48 @@ def _paths(section: Section) -> Iterable[tuple[str, Path]]:
     return ((name, value) for name, value in section if isinstance(value, Path))
 
 
-def contents_read(look: Look, rows: Iterable[Mapping[str, Any]], memory: Memory) -> dict[str, str]:
+def contents_after_read(listing: SourceListing, rows: Iterable[Mapping[str, Any]], hashes: HashCache) -> dict[str, str]:
     """Name -> content, right after a reader has gone through the source.
 
     Args:
-        look: The source before it was read.
+        listing: The source before it was read.
         rows: What was read (``Collector.rows``); their hashes are used.
-        memory: Is told the hashes.
+        hashes: Receives the hashes.
     """
-    if look.drawn:
+    if listing.synthetic:
         return {}
     by_path = {row["path"]: row for row in rows}
-    stems = None if look.whole else _stems([*by_path, PurePosixPath(look.where).name])
+    stems = None if listing.whole else _stems([*by_path, PurePosixPath(listing.where).name])
     found: dict[str, str] = {}
-    unknown: dict[str, Status] = {name: status for name, status in look.extras.items() if isinstance(status, Status)}
-    for name, status in look.files.items():
+    unknown: dict[str, Status] = {name: status for name, status in listing.extras.items() if isinstance(status, Status)}
+    for name, status in listing.files.items():
         row = by_path.get(name)
         if stems is not None and _stem(name) not in stems:
             continue
         if row is not None and row["sha256"]:
             found[name] = row["sha256"]
-            memory.put(status, row["sha256"])
+            hashes.put(status, row["sha256"])
         elif row is not None and row["status"] == "ignored":
             found[name] = f"{status.size}{_BYTES}"  # the reader leaves it unread, as it may be huge
         else:
             unknown[name] = status
-    found |= hashed(unknown, memory) | {name: text for name, text in look.extras.items() if isinstance(text, str)}
-    if not look.whole:
+    found |= hash_files(unknown, hashes) | {
+        name: text for name, text in listing.extras.items() if isinstance(text, str)
+    }
+    if not listing.whole:
         found |= {path: _MISSING for path, row in by_path.items() if row["reason"] == "no_image" and path not in found}
     return found
 
 
-def contents_now(look: Look, recorded: Mapping[str, str], memory: Memory) -> dict[str, str]:
+def current_contents(listing: SourceListing, recorded: Mapping[str, str], hashes: HashCache) -> dict[str, str]:
     """Name -> content as it is now, in the terms of an earlier record; only unknown files are read."""
-    stems = None if look.whole else _stems(recorded)
-    chosen = {name: status for name, status in look.files.items() if stems is None or _stem(name) in stems}
+    stems = None if listing.whole else _stems(recorded)
+    chosen = {name: status for name, status in listing.files.items() if stems is None or _stem(name) in stems}
     unread = {name for name in chosen if recorded.get(name, "").endswith(_BYTES)}
-    chosen |= {name: status for name, status in look.extras.items() if isinstance(status, Status)}
-    found = hashed({name: status for name, status in chosen.items() if name not in unread}, memory)
+    chosen |= {name: status for name, status in listing.extras.items() if isinstance(status, Status)}
+    found = hash_files({name: status for name, status in chosen.items() if name not in unread}, hashes)
     found |= {name: f"{chosen[name].size}{_BYTES}" for name in unread}
-    found |= {name: text for name, text in look.extras.items() if isinstance(text, str)}
+    found |= {name: text for name, text in listing.extras.items() if isinstance(text, str)}
     return found | {name: text for name, text in recorded.items() if text == _MISSING and name not in found}
 
 
@@ -168,13 +170,13 @@ def write_contents(contents: Mapping[str, str], path: Path) -> None:
     pq.write_table(pa.table({"name": names, "content": [contents[name] for name in names]}), path)
 
 
-def change_since(dataset: Path, look: Look, memory: Memory) -> str:
+def describe_change(dataset: Path, listing: SourceListing, hashes: HashCache) -> str:
     """What is different from when a data set was made, in one line; "" when nothing is.
 
     Args:
         dataset: The data set's folder.
-        look: Its source now, which is neither drawn nor gone.
-        memory: Hashes known; those of what was read for this are added and kept.
+        listing: Its source now, which is neither drawn nor gone.
+        hashes: Hashes known; those of what was read for this are added and kept.
 
     Raises:
         UserError: A file of the data set is missing or damaged.
@@ -188,8 +190,8 @@ def change_since(dataset: Path, look: Look, memory: Memory) -> str:
         raise UserError(
             "a file of the data is damaged", where=dataset / FILE, expected=f"the digest {expected}", hint=_HINT
         )
-    now = contents_now(look, recorded, memory)
-    memory.save()
+    now = current_contents(listing, recorded, hashes)
+    hashes.save()
     return difference(recorded, now)
 
 

@@ -7,7 +7,7 @@ prove that it is undamaged; only the hash taken here shows later damage.
 import hashlib
 import stat
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -16,32 +16,35 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.data.source import image_kinds
-from tasks.data.source.image_kinds import EXTRA_FORMATS, HEAD, HEIF, content_kind, has_heif, is_camera_raw, unread
-from tasks.data.source.metadata import exif_orientation, orientation_of, without_metadata
-from tasks.data.source.pixels import FlatError, Gray16, bad_mode, bits_of, check_depth, only_image, to_rgb
+from tasks.data.source.image_kinds import (
+    EXTRA_FORMATS,
+    HEAD,
+    HEIF,
+    content_kind,
+    describe_beginning,
+    describe_unread,
+    has_heif,
+    is_camera_raw,
+)
+from tasks.data.source.metadata import (
+    ORIENTATION_TAG,
+    SIDE_SWAPPING,
+    UPRIGHT,
+    exif_orientation,
+    normalize_orientation,
+    without_metadata,
+)
+from tasks.data.source.pixels import FlatError, Gray16, bad_mode, bit_depth, check_depth, only_image, to_rgb
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")  # MPO is found by JPEG's reader
 _JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".mpo")
-_NAMED = {"JPEG": _JPEG_SUFFIXES, "MPO": _JPEG_SUFFIXES, "TIFF": (".tif", ".tiff"), "BMP": (".bmp", ".dib")}
-_NAMED |= {"PNG": (".png", ".apng"), "PPM": (".ppm", ".pgm", ".pbm", ".pnm"), "AVIF": (".avif", ".avifs")}
-_NAMED |= {"JPEG2000": (".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"), "HEIF": tuple(sorted(HEIF))}
+_SUFFIXES = {"JPEG": _JPEG_SUFFIXES, "MPO": _JPEG_SUFFIXES, "TIFF": (".tif", ".tiff"), "BMP": (".bmp", ".dib")}
+_SUFFIXES |= {"PNG": (".png", ".apng"), "PPM": (".ppm", ".pgm", ".pbm", ".pnm"), "AVIF": (".avif", ".avifs")}
+_SUFFIXES |= {"JPEG2000": (".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"), "HEIF": tuple(sorted(HEIF))}
 _MAX_PAGES = 64  # of a TIFF that are looked at
-_ORIENTATION, _SWAPPING = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
-# EXIF orientation -> how the stored pixels [H, W, 3] become upright.
-_UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
-    2: lambda stored: stored[:, ::-1],
-    3: lambda stored: stored[::-1, ::-1],
-    4: lambda stored: stored[::-1],
-    5: lambda stored: stored.transpose(1, 0, 2),
-    6: lambda stored: stored.transpose(1, 0, 2)[:, ::-1],
-    7: lambda stored: stored.transpose(1, 0, 2)[::-1, ::-1],
-    8: lambda stored: stored.transpose(1, 0, 2)[::-1],
-}
-
 DEFAULT_MAX_PIXELS = 89_478_485  # Pillow warns above this and refuses above twice as many
 DEFAULT_MIN_SIDE = 16
 DEFAULT_BACKGROUND = (255, 255, 255)
@@ -96,8 +99,8 @@ class Decoded:
         height: Pixels of the file's image, after turning upright.
         sha256: Hash of the file's bytes.
         reason: The first repair (a ``fixed`` code of ``manifest.REASONS``), ``""`` when none was needed.
-        detail: Further repairs and remarks, for a person.
-        turned: Whether turning upright swapped width and height.
+        detail: Further repairs and notes, human-readable.
+        sides_swapped: Whether turning upright swapped width and height.
     """
 
     image: np.ndarray
@@ -106,7 +109,7 @@ class Decoded:
     sha256: str
     reason: str = ""
     detail: str = ""
-    turned: bool = False
+    sides_swapped: bool = False
 
 
 class DecodeError(Exception):
@@ -169,30 +172,30 @@ def decode_bytes(data: bytes, suffix: str, limits: Limits = Limits()) -> Decoded
 
 def _decoded(data: bytes, suffix: str, limits: Limits, sha256: str, orientation: int | None = None) -> Decoded:
     """Decode once; ``orientation`` is given for a file whose metadata was left out."""
-    fixes = [] if orientation is None else ["bad_metadata"]
-    image = _open(data, suffix, sha256)
-    width, height = _check_header(image, limits, sha256, fixes)
-    with _faults("truncated", sha256, width, height):
+    repairs = [] if orientation is None else ["bad_metadata"]
+    image = _open_image(data, suffix, sha256)
+    width, height = _check_header(image, limits, sha256, repairs)
+    with _as_decode_errors("truncated", sha256, width, height):
         if limits.enough and image.format == "JPEG":
             image.draft(image.mode, (limits.enough, limits.enough))
         if image.format != "TIFF":  # which Pillow turns itself, and then it has no orientation any more
             image.load()  # before its metadata is asked for, whose faults are no matter
-        known = _orientation(image, fixes) if orientation is None else orientation
+        known = _orientation(image, repairs) if orientation is None else orientation
         if known != 1:
-            fixes.append("exif")
+            repairs.append("exif")
         image.load()
-        pixels = to_rgb(image, limits.background, limits.gray16, fixes)
-        check_depth(pixels, bits_of(image, data))
+        pixels = to_rgb(image, limits.background, limits.gray16, repairs)
+        check_depth(pixels, bit_depth(image, data))
     if image.format == "TIFF" and orientation is None:
         width, height = image.size
     elif known != 1:
-        pixels = np.ascontiguousarray(_UPRIGHT[known](pixels))
-        width, height = (height, width) if known in _SWAPPING else (width, height)
-    remarks = [f"also {fix}" for fix in fixes[1:]]
-    if suffix and suffix.lower() not in _NAMED.get(image.format or "", (f".{image.format}".lower(),)):
-        remarks.append(f"{image.format} content")
-    turned = known in _SWAPPING and width != height
-    return Decoded(pixels, width, height, sha256, fixes[0] if fixes else "", "; ".join(remarks), turned)
+        pixels = np.ascontiguousarray(UPRIGHT[known](pixels))
+        width, height = (height, width) if known in SIDE_SWAPPING else (width, height)
+    notes = [f"also {repair}" for repair in repairs[1:]]
+    if suffix and suffix.lower() not in _SUFFIXES.get(image.format or "", (f".{image.format}".lower(),)):
+        notes.append(f"{image.format} content")
+    sides_swapped = known in SIDE_SWAPPING and width != height
+    return Decoded(pixels, width, height, sha256, repairs[0] if repairs else "", "; ".join(notes), sides_swapped)
 
 
 def resize(image: np.ndarray, size: int) -> np.ndarray:
@@ -208,7 +211,7 @@ def resize(image: np.ndarray, size: int) -> np.ndarray:
 
 
 @contextmanager
-def _faults(reason: str, sha256: str, width: int = 0, height: int = 0, found: str = "") -> Iterator[None]:
+def _as_decode_errors(reason: str, sha256: str, width: int = 0, height: int = 0, found: str = "") -> Iterator[None]:
     """Whatever a decoder raises or warns of inside is a fault of the file.
 
     Some ten kinds of exception were seen on damaged files, and nothing bounds them. Running out of memory is none.
@@ -229,7 +232,7 @@ def _faults(reason: str, sha256: str, width: int = 0, height: int = 0, found: st
         raise DecodeError(reason, found or _one_line(error), sha256, width, height) from error
 
 
-def _open(data: bytes, suffix: str, sha256: str) -> "Image":
+def _open_image(data: bytes, suffix: str, sha256: str) -> "Image":
     from PIL import Image
 
     kind = content_kind(data[:HEAD])
@@ -240,33 +243,33 @@ def _open(data: bytes, suffix: str, sha256: str) -> "Image":
 
         register_heif_opener()
     if camera or (kind == "HEIC" and not has_heif()):
-        raise _UnreadError("not_an_image", unread("DNG" if camera else kind, suffix), sha256)
+        raise _UnreadError("not_an_image", describe_unread("DNG" if camera else kind, suffix), sha256)
     try:
-        with _faults("not_an_image", sha256, found=image_kinds.beginning(data)):
+        with _as_decode_errors("not_an_image", sha256, found=describe_beginning(data)):
             return Image.open(BytesIO(data), formats=formats)
     except DecodeError as error:
         known = kind in _FORMATS or (formats[0] in Image.OPEN and kind in EXTRA_FORMATS)
-        detail = "" if known else unread(kind, suffix)
+        detail = "" if known else describe_unread(kind, suffix)
         if error.reason == "not_an_image" and detail:
             raise _UnreadError("not_an_image", detail, sha256) from error
         raise
 
 
-def _check_header(image: "Image", limits: Limits, sha256: str, fixes: list[str]) -> tuple[int, int]:
+def _check_header(image: "Image", limits: Limits, sha256: str, repairs: list[str]) -> tuple[int, int]:
     """Refuse by what the header says, before any pixel is decoded; of a TIFF's pages the one image is chosen.
 
     Returns:
         Width and height.
     """
     width, height = image.size
-    with _faults("truncated", sha256, width, height):
+    with _as_decode_errors("truncated", sha256, width, height):
         frames = getattr(image, "n_frames", 1)
         if image.format == "TIFF" and 1 < frames <= _MAX_PAGES:
             page = only_image(image, frames)
             if page is not None:
                 image.seek(page)
                 frames, (width, height) = 1, image.size
-                fixes.append("preview")
+                repairs.append("preview")
     limits.check(width, height, sha256)
     if frames > 1 and image.format not in ("MPO", "HEIF"):
         raise DecodeError("multi_frame", f"{frames} frames in a {image.format}", sha256, width, height)
@@ -274,16 +277,16 @@ def _check_header(image: "Image", limits: Limits, sha256: str, fixes: list[str])
     if fault:
         raise DecodeError("bad_mode", fault, sha256, width, height)
     if frames > 1:
-        fixes.append("mpo")
+        repairs.append("mpo")
     return width, height
 
 
-def _orientation(image: "Image", fixes: list[str]) -> int:
+def _orientation(image: "Image", repairs: list[str]) -> int:
     """The orientation that the file's EXIF names; damage beside that tag does not matter."""
     try:
-        return orientation_of(image.getexif().get(_ORIENTATION, 1))
+        return normalize_orientation(image.getexif().get(ORIENTATION_TAG, 1))
     except Exception:
-        fixes.append("bad_metadata")
+        repairs.append("bad_metadata")
         block = image.info.get("exif")
         return exif_orientation(block) if isinstance(block, bytes) else 1
 

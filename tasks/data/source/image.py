@@ -13,7 +13,7 @@ from tasks.data.source.decode import Decoded, DecodeError, Limits, decode, decod
 class ImageSource(Protocol):
     """An image that can be loaded. Instances are small and can be pickled within this program."""
 
-    def stamp(self) -> str:
+    def cache_key(self) -> str:
         """What the pixels depend on; an equal stamp means that an earlier result can be used again."""
 
     def load(self, limits: Limits) -> Decoded:
@@ -30,7 +30,7 @@ class ImageFile:
 
     path: Path
 
-    def stamp(self) -> str:
+    def cache_key(self) -> str:
         """Path, size and time of the last change."""
         try:
             status = self.path.stat()
@@ -60,14 +60,14 @@ class ImageBytes:
         """Bytes that wait in memory until it is decoded."""
         return len(self.data)
 
-    def stamp(self) -> str:
+    def cache_key(self) -> str:
         """The bytes' hash."""
         return hashlib.sha256(self.data).hexdigest()
 
     def load(self, limits: Limits) -> Decoded:
         """The decoded bytes."""
         if len(self.data) > limits.max_bytes:
-            raise DecodeError("too_large", f"{len(self.data)} bytes, allowed {limits.max_bytes}", self.stamp())
+            raise DecodeError("too_large", f"{len(self.data)} bytes, allowed {limits.max_bytes}", self.cache_key())
         return decode_bytes(self.data, self.suffix, limits)
 
 
@@ -77,7 +77,7 @@ class ImageArray:
 
     pixels: np.ndarray
 
-    def stamp(self) -> str:
+    def cache_key(self) -> str:
         """The pixels' hash."""
         return self._hash()
 

@@ -120,7 +120,7 @@ def is_camera_raw(data: bytes, suffix: str) -> bool:
     return _DNG_VERSION in tags or (_SUB_DIRECTORIES in tags and bool(tags.get(_SUBFILE, 0) & 1))
 
 
-def unread(kind: str, suffix: str) -> str:
+def describe_unread(kind: str, suffix: str) -> str:
     """One line about a file of a kind that is not read, with the way out; "" for what is no image at all.
 
     Args:
@@ -159,11 +159,11 @@ _NO_IMAGES = (
 )
 
 
-def beginning(data: bytes) -> str:
+def describe_beginning(data: bytes) -> str:
     """What the bytes of a file that no decoder takes are, as far as their beginning tells."""
     head = data[:64].lstrip().lower()
-    told = next((what for mark, what in _NO_IMAGES if head.startswith(mark)), "")
-    kind = "" if told else content_kind(data[:HEAD])
+    known = next((what for mark, what in _NO_IMAGES if head.startswith(mark)), "")
+    kind = "" if known else content_kind(data[:HEAD])
     if kind:
         return f"{kind} of a kind that no decoder takes: convert it to PNG or JPEG"
-    return f"it is {told}" if told else f"the file begins with {data[:12].hex(' ')}"
+    return f"it is {known}" if known else f"the file begins with {data[:12].hex(' ')}"

@@ -7,13 +7,28 @@ is what pixels need; that they are complete is still the decoder's to say.
 import re
 import struct
 import zlib
+from collections.abc import Callable
 
+import numpy as np
+
+ORIENTATION_TAG = 0x0112  # of EXIF
+SIDE_SWAPPING = (5, 6, 7, 8)  # orientations that swap width and height
+#: EXIF orientation -> how the stored pixels [H, W, 3] become upright.
+UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    2: lambda stored: stored[:, ::-1],
+    3: lambda stored: stored[::-1, ::-1],
+    4: lambda stored: stored[::-1],
+    5: lambda stored: stored.transpose(1, 0, 2),
+    6: lambda stored: stored.transpose(1, 0, 2)[:, ::-1],
+    7: lambda stored: stored.transpose(1, 0, 2)[::-1, ::-1],
+    8: lambda stored: stored.transpose(1, 0, 2)[::-1],
+}
 #: TIFF tags that pixels depend on: all else (names, dates, EXIF, XMP, profiles) is metadata.
 _TIFF_TAGS = frozenset(
     {254, 255, 256, 257, 258, 259, 262, 266, 273, 277, 278, 279, 284, 290, 291, 292, 293, 317, 320, 322, 323, 324, 325}
     | {332, 338, 339, 340, 341, 347, 512, 513, 514, 515, 517, 518, 519, 520, 521, 529, 530, 531, 532}
 )
-_ORIENTATION, _WHOLE = 0x0112, {1: "B", 3: "H", 4: "I"}  # EXIF's whole numbers by type
+_INTEGERS = {1: "B", 3: "H", 4: "I"}  # struct codes of EXIF's integer types
 _JFIF, _EXIF, _ADOBE, _COMMENT, _SCAN = 0xE0, 0xE1, 0xEE, 0xFE, 0xDA  # JPEG markers
 _PNG, _PNG_KEPT = b"\x89PNG\r\n\x1a\n", (b"IHDR", b"PLTE", b"tRNS", b"acTL", b"fcTL", b"fdAT", b"IDAT", b"IEND")
 _WEBP_KEPT, _WEBP_METADATA = (b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF"), 0x2C  # flags of ICC, EXIF, XMP
@@ -54,15 +69,15 @@ def exif_orientation(block: bytes) -> int:
         (count,) = struct.unpack_from(f"{order}H", block, start)
         for number in range(count):
             tag, kind, _ = struct.unpack_from(f"{order}HHI", block, start + 2 + 12 * number)
-            if tag == _ORIENTATION and kind in _WHOLE:
-                (value,) = struct.unpack_from(f"{order}{_WHOLE[kind]}", block, start + 10 + 12 * number)
-                return orientation_of(value)
+            if tag == ORIENTATION_TAG and kind in _INTEGERS:
+                (value,) = struct.unpack_from(f"{order}{_INTEGERS[kind]}", block, start + 10 + 12 * number)
+                return normalize_orientation(value)
     except struct.error:
         pass
     return 1
 
 
-def orientation_of(value: object) -> int:
+def normalize_orientation(value: object) -> int:
     """A tag's value as an orientation, 1 to 8; what is none (another type, out of range) is 1, as it is stored."""
     if isinstance(value, bytes | tuple | list) and len(value) == 1:
         value = value[0]

@@ -18,30 +18,30 @@ MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I;16B", 
 #: Formats whose mode I is 16-bit grey too; a TIFF's is 32-bit.
 WIDE_GREY = frozenset({"PNG", "PPM", "JPEG2000"})
 _FLAT, _VISIBLE = 8, 32  # ranges of 8-bit values that are no image, and surely one
-_FEW = 0.001  # share of pixels that do not count
-_LEVELS = 17  # fewer grey levels than these are left of 12 bits in a 16-bit file
+_NEGLIGIBLE_SHARE = 0.001  # share of pixels that do not count
+_MIN_LEVELS = 17  # fewer grey levels than these are left of 12 bits in a 16-bit file
 
 
 class FlatError(Exception):
     """A conversion would leave nothing of a image, and what was meant is not sure."""
 
 
-def to_rgb(image: "Image", background: tuple[int, int, int], gray16: Gray16, fixes: list[str]) -> np.ndarray:
-    """The image as uint8 RGB [H, W, 3], stored orientation; what was done is added to ``fixes``.
+def to_rgb(image: "Image", background: tuple[int, int, int], gray16: Gray16, repairs: list[str]) -> np.ndarray:
+    """The image as uint8 RGB [H, W, 3], stored orientation; what was done is added to ``repairs``.
 
     Raises:
         FlatError: A conversion would leave one flat colour; the text says which, and the setting that helps.
     """
     if image.mode.startswith("I"):
-        return _grey(np.asarray(image).astype(np.int32), gray16, fixes)
+        return _grey(np.asarray(image).astype(np.int32), gray16, repairs)
     if image.mode == "CMYK":
-        fixes.append("cmyk")
+        repairs.append("cmyk")
         pixels = np.asarray(image.convert("RGB"))
-        if not _varies(pixels) and _varies(np.asarray(image), _VISIBLE):
+        if not _is_not_flat(pixels) and _is_not_flat(np.asarray(image), _VISIBLE):
             raise FlatError("its CMYK values would become one flat colour; save it as RGB")
         return pixels
     if image.has_transparency_data:
-        return _over(image.convert("RGBA"), background, fixes)
+        return _composite(image.convert("RGBA"), background, repairs)
     return np.asarray(image.convert("RGB"))
 
 
@@ -55,11 +55,11 @@ def check_depth(pixels: np.ndarray, bits: int) -> None:
     Raises:
         FlatError: They are.
     """
-    if bits > 8 and int(pixels.max(initial=0)) < _LEVELS:
+    if bits > 8 and int(pixels.max(initial=0)) < _MIN_LEVELS:
         raise FlatError(f"its {bits}-bit colours use low values only and would be nearly black; save it with 8 bits")
 
 
-def bits_of(image: "Image", data: bytes) -> int:
+def bit_depth(image: "Image", data: bytes) -> int:
     """Bits of a colour channel in the file, where a decoder keeps 8 of them; 8 where that is not known."""
     if image.format == "PNG" and image.mode in ("RGB", "RGBA", "LA"):
         return data[24]
@@ -70,7 +70,7 @@ def bits_of(image: "Image", data: bytes) -> int:
 
 
 def only_image(image: "Image", pages: int) -> int | None:
-    """The page of a TIFF that is its one image, the others being reduced multiplicity or masks; ``None``: several are.
+    """The page of a TIFF that is its one image, the others being reduced copies or masks; ``None``: several are.
 
     A page says so itself (SubfileType), or is at most half as wide and high as the first, in the same proportion.
     """
@@ -106,7 +106,7 @@ def few_colours(pixels: np.ndarray) -> str:
     return "nearly" if int(np.sort(coarse)[-3:].sum()) >= 0.9 * len(sample) else ""
 
 
-def _grey(values: np.ndarray, how: Gray16, fixes: list[str]) -> np.ndarray:
+def _grey(values: np.ndarray, how: Gray16, repairs: list[str]) -> np.ndarray:
     """16-bit grey [H, W] as RGB. Pillow's own conversion clips at 255 and leaves a white image."""
     least, most = int(values.min(initial=65535)), int(values.max(initial=0))
     if not 0 <= least <= most <= 65535:
@@ -117,20 +117,20 @@ def _grey(values: np.ndarray, how: Gray16, fixes: list[str]) -> np.ndarray:
     elif how == "bits":
         white = next(2**bits - 1 for bits in (8, 10, 12, 14, 16) if most < 2**bits)
     elif least < most <= 255:
-        fixes.append("gray16_low")
+        repairs.append("gray16_low")
         white = 255
-    elif least < most and (most - least) // 257 + 1 < _LEVELS:
+    elif least < most and (most - least) // 257 + 1 < _MIN_LEVELS:
         raise FlatError(
             f"its 16-bit values go from {least} to {most} and would be nearly one grey: ingest.gray16=bits or stretch"
         )
     if white != 255:
-        fixes.append("gray16")
+        repairs.append("gray16")
     span = max(white - black, 1)
     grey = (((values - black) * 255 * 2 + span) // (2 * span)).astype(np.uint8)
     return np.repeat(grey[:, :, None], 3, axis=2)
 
 
-def _over(layer: "Image", background: tuple[int, int, int], fixes: list[str]) -> np.ndarray:
+def _composite(layer: "Image", background: tuple[int, int, int], repairs: list[str]) -> np.ndarray:
     """The RGBA image laid over the background."""
     from PIL import Image
 
@@ -139,25 +139,25 @@ def _over(layer: "Image", background: tuple[int, int, int], fixes: list[str]) ->
     pixels = np.asarray(Image.alpha_composite(Image.new("RGBA", layer.size, (*background, 255)), layer).convert("RGB"))
     if alpha.min(initial=255) == 255:
         return pixels
-    if not _varies(pixels):
-        unused = np.mean(alpha > _FLAT) <= _FEW or np.ptp(alpha) == 0  # no shape
-        if unused and _varies(colours[..., :3]):
-            fixes.append("alpha_unused")
+    if not _is_not_flat(pixels):
+        unused = np.mean(alpha > _FLAT) <= _NEGLIGIBLE_SHARE or np.ptp(alpha) == 0  # no shape
+        if unused and _is_not_flat(colours[..., :3]):
+            repairs.append("alpha_unused")
             return np.ascontiguousarray(colours[..., :3])
-        if not unused and _varies(colours, _VISIBLE):
+        if not unused and _is_not_flat(colours, _VISIBLE):
             shown = ", ".join(map(str, background))
             raise FlatError(
                 f"laid over the background it would be one flat colour: another ingest.background than {shown}"
             )
-    fixes.append("alpha")
+    repairs.append("alpha")
     return pixels
 
 
-def _varies(pixels: np.ndarray, by: int = _FLAT) -> bool:
-    """Whether more than a few pixels [H, W, C] differ from the usual one by more than ``by``."""
+def _is_not_flat(pixels: np.ndarray, tolerance: int = _FLAT) -> bool:
+    """Whether more than a few pixels [H, W, C] differ from the usual one by more than ``tolerance``."""
     usual = np.median(_sample(pixels).reshape(-1, pixels.shape[-1]), axis=0).astype(np.int16)
-    low, high = np.clip(usual - by, 0, 255).astype(np.uint8), np.clip(usual + by, 0, 255).astype(np.uint8)
-    return bool(((pixels < low) | (pixels > high)).any(axis=-1).mean() > _FEW)
+    low, high = np.clip(usual - tolerance, 0, 255).astype(np.uint8), np.clip(usual + tolerance, 0, 255).astype(np.uint8)
+    return bool(((pixels < low) | (pixels > high)).any(axis=-1).mean() > _NEGLIGIBLE_SHARE)
 
 
 def _sample(pixels: np.ndarray, count: int = 65536) -> np.ndarray:

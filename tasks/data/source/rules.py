@@ -11,13 +11,13 @@ from pydantic import Field, field_validator, model_validator
 from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.text.csv_text import csv_rows
-from tasks.data.text.equivalent_names import near_parts
-from tasks.data.text.read_text import normal, read_text, valid_encoding
+from tasks.data.text.equivalent_names import fold_parts
+from tasks.data.text.read_text import normalize, read_text, valid_encoding
 
 #: The name of what a rule does not name; images without a site are quarantined.
 NO_NAME = ""
 _EMPTY = frozenset({"nan", "<na>", "#n/a", "null", "nat"})
-Namer = Callable[[str, Mapping[str, str]], str]
+NameFunction = Callable[[str, Mapping[str, str]], str]
 
 
 class NameRule(Section):
@@ -60,7 +60,7 @@ class NameRule(Section):
         return self
 
 
-def namer(rule: NameRule, where: str, default: str = NO_NAME) -> Namer:
+def compile_rule(rule: NameRule, where: str, default: str = NO_NAME) -> NameFunction:
     """The rule as a function of (path relative to the root, the image's row in a table) -> name.
 
     Args:
@@ -91,12 +91,12 @@ def namer(rule: NameRule, where: str, default: str = NO_NAME) -> Namer:
 
 def _folder(path: str, level: int) -> str:
     folders = PurePosixPath(path).parts[:-1]
-    return normal(folders[level - 1]) if len(folders) >= level else NO_NAME
+    return normalize(folders[level - 1]) if len(folders) >= level else NO_NAME
 
 
 def _matched(compiled: re.Pattern[str], path: str) -> str:
     found = compiled.search(path)
-    return normal(found.group(1) or "") if found else NO_NAME
+    return normalize(found.group(1) or "") if found else NO_NAME
 
 
 def _field(column: str, path: str, fields: Mapping[str, str], where: str) -> str:
@@ -113,15 +113,15 @@ class _Table:
         self._names = names
         self._near: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for path, name in names.items():
-            parts = near_parts(path)
+            parts = fold_parts(path)
             self._near[parts[-1]].append((parts, name))
 
     def name_of(self, path: str) -> str:
         """The name of a file; of a path that is nearly listed, when all such entries agree."""
-        path = normal(path)
+        path = normalize(path)
         found = self._names.get(path) or self._names.get(PurePosixPath(path).name)
         if found is None:
-            parts = near_parts(path)
+            parts = fold_parts(path)
             some = [(one, name) for one, name in self._near.get(parts[-1], ()) if _one_ends_with_other(one, parts)]
             found = some[0][1] if len({name for _, name in some}) == 1 else NO_NAME
         return found
@@ -151,4 +151,4 @@ def _table(path: Path, where: str, encoding: str | None) -> dict[str, str]:
 
 def _named(cell: str) -> str:
     """A cell's name; what a program writes for an empty cell names nothing."""
-    return NO_NAME if cell.strip().casefold() in _EMPTY else normal(cell)
+    return NO_NAME if cell.strip().casefold() in _EMPTY else normalize(cell)

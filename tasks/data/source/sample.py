@@ -24,7 +24,7 @@ class Boxes:
     relative: bool = False
     declared: tuple[float, float] | None = None
 
-    def odd(self, width: float, height: float) -> int:
+    def count_invalid(self, width: float, height: float) -> int:
         """How many boxes are inverted, of zero area, incomplete or outside an image of this size."""
         slack = 1e-3 if self.relative else 0.0  # rounded decimals, not a wrong box
         right, bottom = (1.0 + slack, 1.0 + slack) if self.relative else (width, height)
@@ -50,7 +50,7 @@ class RawSample:
         detail: One line for a person: what exactly was wrong.
         boxes: Boxes that the annotation gives, compared with the decoded size.
         fields: Columns of the image's row in a table, for the rules that name sites and groups by column.
-        beside: Rows of the annotation files that belong to this image alone; they follow it in the manifest, and
+        sidecars: Rows of the annotation files that belong to this image alone; they follow it in the manifest, and
             oddities of their boxes are noted there. Without any, those of ``boxes`` are noted on this row.
     """
 
@@ -66,4 +66,4 @@ class RawSample:
     detail: str = ""
     boxes: Boxes = field(default_factory=Boxes)
     fields: Mapping[str, str] = field(default_factory=dict)
-    beside: tuple["RawSample", ...] = ()
+    sidecars: tuple["RawSample", ...] = ()

@@ -8,8 +8,8 @@ from pydantic import Field, field_validator
 
 from models.base_settings import Section
 from tasks.data.source.rules import NameRule
-from tasks.data.text.patterns import problem_of as pattern_problem
-from tasks.data.text.read_text import normal, valid_encoding
+from tasks.data.text.patterns import pattern_problem
+from tasks.data.text.read_text import normalize, valid_encoding
 
 
 class SourceSettings(Section):
@@ -53,7 +53,7 @@ class SourceSettings(Section):
     def _different_labels(cls, value: list[str] | None) -> list[str] | None:
         if value is None:
             return None
-        names = [normal(name) for name in value]
+        names = [normalize(name) for name in value]
         repeated = sorted(name for name, count in Counter(names).items() if count > 1)
         if not names or not all(names) or repeated:
             raise ValueError(

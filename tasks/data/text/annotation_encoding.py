@@ -6,11 +6,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from models.errors import UserError
-from tasks.data.text.plausibility import CANDIDATES, pieces, readings, words_of
+from tasks.data.text.plausibility import CANDIDATES, non_ascii_words, pieces, readings
 from tasks.data.text.read_text import PLAUSIBLE, Encodings, TextError, best_encoding, certain_text, declared_text
 
 
-def shared_encodings(files: Iterable[Path], told: str | None = None) -> Encodings:
+def shared_encodings(files: Iterable[Path], configured: str | None = None) -> Encodings:
     """Decide the encoding of a source's annotation files together: one name must not read in two ways.
 
     Files whose encoding is certain, or declared and plausible, lend their words; the rest is read as one text. What is
@@ -19,8 +19,8 @@ def shared_encodings(files: Iterable[Path], told: str | None = None) -> Encoding
     Raises:
         UserError: It is unclear, or the files are in several encodings.
     """
-    if told is not None:
-        return Encodings(told)
+    if configured is not None:
+        return Encodings(configured)
     words: set[str] = set()
     unsure: dict[Path, tuple[bytes, ...]] = {}
     for path in files:
@@ -32,7 +32,7 @@ def shared_encodings(files: Iterable[Path], told: str | None = None) -> Encoding
             continue
         found = certain_text(data) or declared_text(data, some, Encodings())
         if found is not None:
-            words.update(words_of(found[0]))
+            words.update(non_ascii_words(found[0]))
         else:
             unsure[path] = some
     # A damaged file has no say in how the others are read.

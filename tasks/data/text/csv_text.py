@@ -5,7 +5,7 @@ import io
 import re
 
 from models.errors import UserError
-from tasks.data.text.read_text import normal
+from tasks.data.text.read_text import normalize
 
 _DELIMITERS = ",;\t|"
 _EXCEL = re.compile(r"\s*\"?sep=(.)\"?[,;\t|]*\s*", re.IGNORECASE)  # a first line that tells Excel the delimiter
@@ -14,9 +14,9 @@ _EXCEL = re.compile(r"\s*\"?sep=(.)\"?[,;\t|]*\s*", re.IGNORECASE)  # a first li
 def dialect(text: str) -> tuple[str, int]:
     """The delimiter, and how many lines stand before the first row: 1 for Excel's ``sep=;``, else 0."""
     first = text[:65536].partition("\n")[0].partition("\r")[0]
-    told = _EXCEL.fullmatch(first)
-    if told:
-        return told.group(1), 1
+    declared = _EXCEL.fullmatch(first)
+    if declared:
+        return declared.group(1), 1
     return max(_DELIMITERS, key=first.count), 0
 
 
@@ -37,7 +37,7 @@ def csv_rows(text: str, where: object) -> list[tuple[int, list[str]]]:
     delimiter, skipped = dialect(text)
     reader = csv.reader(stream(text, skipped), delimiter=delimiter)
     try:
-        rows = [(reader.line_num + skipped, [normal(cell) for cell in row]) for row in reader]
+        rows = [(reader.line_num + skipped, [normalize(cell) for cell in row]) for row in reader]
     except csv.Error as error:
         raise UserError(
             "the file is no CSV", where=f"{where}, line {reader.line_num + skipped}", found=error

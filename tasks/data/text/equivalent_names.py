@@ -6,29 +6,29 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 
-def parts_of(listed: str) -> tuple[str, ...]:
+def path_parts(listed: str) -> tuple[str, ...]:
     """A path's parts without what differs between machines: drives, roots, ``.`` and ``..``, backslashes."""
     text = unicodedata.normalize("NFC", listed.strip()).replace("\\", "/")
     return tuple(part for part in text.split("/") if part not in ("", ".", "..") and not part.endswith(":")) or ("",)
 
 
-def near_parts(listed: str) -> tuple[str, ...]:
+def fold_parts(listed: str) -> tuple[str, ...]:
     """A path's parts without case, ``%20``, ``+``, kinds of blanks, and ``?query``."""
-    parts = parts_of(urllib.parse.unquote_plus(listed))
+    parts = path_parts(urllib.parse.unquote_plus(listed))
     last = parts[-1].partition("?")[0] or parts[-1]
     return tuple(" ".join(part.split()).lower() for part in (*parts[:-1], last))
 
 
-def near_text(text: str) -> str:
+def fold_name(text: str) -> str:
     """A name without case, ``%20``, ``+`` and kinds of blanks."""
     return " ".join(unicodedata.normalize("NFC", urllib.parse.unquote_plus(text)).split()).lower()
 
 
-def near_pairs(some: Iterable[str], others: Iterable[str]) -> dict[str, str]:
+def match_equivalent_names(some: Iterable[str], others: Iterable[str]) -> dict[str, str]:
     """Of names that have no equal on the other side, those that nearly have one, and only one: some -> other."""
     left, right = set(some), set(others)
     by_near: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, names in enumerate((left - right, right - left)):
         for name in names:
-            by_near[near_text(name)][side].append(name)
+            by_near[fold_name(name)][side].append(name)
     return {one[0]: two[0] for one, two in by_near.values() if len(one) == len(two) == 1}

@@ -55,7 +55,7 @@ def literal(text: str) -> str:
     return re.sub(r"([*?\[])", r"[\1]", text)
 
 
-def problem_of(pattern: str) -> str:
+def pattern_problem(pattern: str) -> str:
     """Why a pattern cannot be used, "" when it can."""
     if not pattern.strip(" /"):
         return "a pattern is empty"

@@ -26,8 +26,8 @@ _EXPECTED = 0.5  # what it adds when all words are expected
 _STRETCH = re.compile(rb"[0-9@-\xff]+")
 _WORD = re.compile(r"(?:(?<![A-Za-z'’])[A-Za-z'’]*)?[^\x00-\x7f][^\x00-\x40\x5b-\x60\x7b-\x7f]*")
 # Signs that stand at the edge of words and numbers in any language.
-_PLAIN_SIGNS = frozenset("°µ±²³×€§©®–—…“”„’Øø")
-_SIGNS = _PLAIN_SIGNS | frozenset("°µ±²³×÷€£§©®™«»„“”‘’‚‹›–—…·•¡¿№ºª½¼¾、。，；：！？（）《》【】「」・～　")
+_NEUTRAL_SYMBOLS = frozenset("°µ±²³×€§©®–—…“”„’Øø")
+_SYMBOLS = _NEUTRAL_SYMBOLS | frozenset("°µ±²³×÷€£§©®™«»„“”‘’‚‹›–—…·•¡¿№ºª½¼¾、。，；：！？（）《》【】「」・～　")
 _OPENING, _CLOSING = frozenset("„“‘«‹”»¿¡（《【「№"), frozenset("“”’»›®™²³°º…）》】」")
 # Letters beyond ASCII of the languages that a code page serves; after the bar those that are rare in it.
 _ALPHABETS = {
@@ -131,7 +131,7 @@ def score(words: Iterable[str], encoding: str, known: Iterable[str] = ()) -> flo
     return likely + _EXPECTED * sum(word in expected for word in words) / len(words)
 
 
-def words_of(text: str) -> list[str]:
+def non_ascii_words(text: str) -> list[str]:
     """The words of a text that have a letter beyond ASCII."""
     return _WORD.findall(text)
 
@@ -144,12 +144,12 @@ def scripts(word: str) -> set[str]:
 def _word(word: str, encoding: str) -> float:
     if any(unicodedata.category(letter) in ("Cc", "Cn", "Co", "Cs") or letter == "\ufffd" for letter in word):
         return 0.0
-    core = word.strip("".join(_SIGNS) + "'")
+    core = word.strip("".join(_SYMBOLS) + "'")
     before, _, after = word.partition(core) if core else (word, "", "")
     if not core:
-        plain = len(set(word)) == 1 and word[0] in _PLAIN_SIGNS | {"'"}  # as in 5 µm
+        plain = len(set(word)) == 1 and word[0] in _NEUTRAL_SYMBOLS | {"'"}  # as in 5 µm
         return 0.5 if not plain else 0.4 if word[0] in "²³" else 1.0
-    if set(before) - _OPENING - _PLAIN_SIGNS - {"'"} or set(before) & set("³²®™") or set(after) - _CLOSING - {"'"}:
+    if set(before) - _OPENING - _NEUTRAL_SYMBOLS - {"'"} or set(before) & set("³²®™") or set(after) - _CLOSING - {"'"}:
         return 0.2
     if core.replace("’", "").isascii():  # it’s
         return 0.6 if "…" in before else 1.0

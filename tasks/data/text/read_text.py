@@ -29,7 +29,7 @@ _NO_TEXT, PLAUSIBLE = 0.25, 0.4  # below the first it is no text in any encoding
 _CLEAR = 0.2  # by how much the best reading must lead
 _UTF8_BELIEF = 2.2
 _LONG_SEQUENCE = re.compile(rb"[\xe0-\xf4][\x80-\xbf]{2}")  # so many bytes hardly ever fit together by chance
-_SHOWN = 60
+_MAX_SHOWN = 60
 
 
 class TextError(Exception):
@@ -41,19 +41,19 @@ class Encodings:
     """What is known of the encoding of a source's texts.
 
     Attributes:
-        told: What the user says (``ingest.encoding``); it goes before what a file declares.
+        configured: What the user says (``ingest.encoding``); it goes before what a file declares.
         shared: What all files of the source together are best read in; what a file declares goes before it.
         known: Words that the certain ones of its files hold.
         key: The setting that answers the question.
     """
 
-    told: str | None = None
+    configured: str | None = None
     shared: str | None = None
     known: Collection[str] = field(default_factory=frozenset)
     key: str = KEY
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """Without blanks around it and in Unicode's composed form; upper and lower case stay different.
 
     What no table can hold, NUL and halves of surrogate pairs, becomes an escape: two names stay two.
@@ -89,7 +89,7 @@ def decode_text(
         if b"\0" in data:
             raise TextError("text is in none of the encodings that are tried: it holds NUL bytes")
         some = pieces(data)
-        found = _told(data, some, known) or declared_text(data, some, known)
+        found = _configured(data, some, known) or declared_text(data, some, known)
         if found is None:
             best = known.shared or best_encoding(some, known, where, ask)
             text = _decoded(data, best)
@@ -99,20 +99,20 @@ def decode_text(
     return found[0].removeprefix("\ufeff"), found[1]
 
 
-def read_text(path: Path, where: str, told: str | None = None, key: str = KEY) -> str:
+def read_text(path: Path, where: str, configured: str | None = None, key: str = KEY) -> str:
     """A text file that a setting names.
 
     Args:
         path: The file.
         where: The setting's key, for messages.
-        told: Its encoding, if the user says so.
+        configured: Its encoding, if the user says so.
         key: The setting that says so.
 
     Raises:
         UserError: It cannot be read or is no text, or its encoding is unclear.
     """
     try:
-        text, _ = decode_text(path.read_bytes(), f"{where}: {path}", Encodings(told, key=key))
+        text, _ = decode_text(path.read_bytes(), f"{where}: {path}", Encodings(configured, key=key))
     except (OSError, TextError) as error:
         raise UserError("cannot read the file", where=f"{where}: {path}", found=error) from error
     return text
@@ -164,13 +164,13 @@ def _wide(data: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _told(data: bytes, some: Sequence[bytes], known: Encodings) -> tuple[str, str] | None:
-    if known.told is None:
+def _configured(data: bytes, some: Sequence[bytes], known: Encodings) -> tuple[str, str] | None:
+    if known.configured is None:
         return None
-    text = _decoded(data, known.told)
+    text = _decoded(data, known.configured)
     if text is None:
-        raise TextError(f"the text is not in {known.told}, which {known.key} names")
-    return text, "" if known.told == "utf-8" else known.told
+        raise TextError(f"the text is not in {known.configured}, which {known.key} names")
+    return text, "" if known.configured == "utf-8" else known.configured
 
 
 def _declaration(data: bytes) -> str:
@@ -232,4 +232,4 @@ def _question(found: Sequence[Reading], where: object, key: str) -> UserError:
 
 
 def _visible(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_SHOWN])
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_MAX_SHOWN])

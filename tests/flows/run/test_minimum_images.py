@@ -5,7 +5,8 @@ import pytest
 from flows.run.data import prepare_data
 from flows.settings.schema import load_settings
 from models.errors import UserError
-from tests.support.odd_files import make_image, tree
+from tests.support.image_trees import tree
+from tests.support.voc_trees import make_image
 
 XML = "<annotation><object><name>{}</name></object></annotation>"
 

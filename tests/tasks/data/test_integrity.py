@@ -10,7 +10,7 @@ import pytest
 from models.errors import UserError
 from tasks.data import dataset as dataset_module
 from tasks.data.dataset import load_dataset
-from tasks.data.decoding.parallel import Decoding, decode_part
+from tasks.data.decoding.parallel import Decoding, decode_chunk
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.source.decode import Limits
 from tasks.data.source.image import ImageFile
@@ -117,14 +117,14 @@ def damage_record(path: Path) -> None:
     ],
 )
 def test_a_damaged_part_is_decoded_again_and_that_is_said(tmp_path, caplog, suffix, damage):
-    found, how = images(tmp_path / "in"), Decoding(32, Limits(), folder=tmp_path / "parts")
-    how.folder.mkdir()
-    first = decode_part(found, how)
-    (record,) = how.folder.glob("*.json")
+    found, how = images(tmp_path / "in"), Decoding(32, Limits(), cache=tmp_path / "parts")
+    how.cache.mkdir()
+    first = decode_chunk(found, how)
+    (record,) = how.cache.glob("*.json")
     pixels = np.load(record.with_suffix(".npy"))
-    assert decode_part(found, how) == first and not caplog.text
+    assert decode_chunk(found, how) == first and not caplog.text
     damage(record.with_suffix(suffix))
-    assert decode_part(found, how) == first
+    assert decode_chunk(found, how) == first
     assert "decoded again" in caplog.text and record.name in caplog.text
     assert np.array_equal(np.load(record.with_suffix(".npy")), pixels)
 

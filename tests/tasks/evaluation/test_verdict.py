@@ -7,7 +7,8 @@ import pytest
 
 from tasks.data.partition.participation import absent_sites_line, site_counts, site_means, untrained_sites
 from tasks.evaluation.verdict import score_rows, warnings
-from tests.support.odd_files import ingested, make_image, tree
+from tests.support.image_trees import ingested, tree
+from tests.support.voc_trees import make_image
 
 
 def test_a_model_that_is_no_better_than_chance_is_said_to_be_so():

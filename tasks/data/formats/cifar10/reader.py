@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.files.tree import ONE_SITE, file_row, image_row, left_over, scan
+from tasks.data.formats.files.tree import ONE_SITE, make_file_row, make_image_row, scan, unclassified_rows
 from tasks.data.source.image import ImageArray
-from tasks.data.source.rules import namer
+from tasks.data.source.rules import compile_rule
 from tasks.data.source.sample import RawSample
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Settings(Section):
     """CIFAR-10 has no settings of its own."""
 
 
-def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list[str]:
+def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:
     """The ten classes in the order of their numbers."""
     return list(_CLASSES)
 
@@ -40,7 +40,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     return f"{len(batches)} files data_batch_N beside batches.meta" if batches and meta else ""
 
 
-def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once, then the 50,000 and 10,000 images.
 
     Raises:
@@ -59,13 +59,13 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
             found=error,
             hint="unpack the archive again; image files in class folders are read with ingest.source=folder",
         ) from error
-    tree = scan(root, ingest)
+    tree = scan(root, source)
     known = {"batches.meta", "test_batch", *(f"data_batch_{number}" for number in range(1, 6))}
     batches = [entry for entry in tree.others if PurePosixPath(entry.name).name in known]
-    yield from left_over(tree, {entry.name for entry in batches})
-    yield from (image_row(entry, "no_annotation", "a loose image beside the batches") for entry in tree.images)
-    yield from (file_row(entry, "ok", "metadata") for entry in batches)
-    site_of = namer(ingest.site, "ingest.site", ONE_SITE)
+    yield from unclassified_rows(tree, {entry.name for entry in batches})
+    yield from (make_image_row(entry, "no_annotation", "an image file beside the batches") for entry in tree.images)
+    yield from (make_file_row(entry, "ok", "metadata") for entry in batches)
+    site_of = compile_rule(source.site, "ingest.site", ONE_SITE)
     for split, part in parts.items():
         for index, (pixels, number) in enumerate(zip(part.data, part.targets, strict=True)):
             name = f"{_FOLDER}/{split}/{index:05d}"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import UserError
-from tasks.data.formats.coco.ids import Ids, id_of
-from tasks.data.text.read_text import normal
+from tasks.data.formats.coco.ids import Ids, normalize_id
+from tasks.data.text.read_text import normalize
 
 _NO_PARENT = frozenset({"", "none", "null"})
 _BACKGROUND = frozenset({"_background_", "__background__", "__ignore__"})  # as labelme's converter writes them
@@ -34,8 +34,8 @@ class Categories:
         names: dict[str, str] = {}
         for number, category in enumerate(found):
             name = category.get("name") if isinstance(category, dict) else None
-            key = id_of(category.get("id")) if isinstance(category, dict) else None
-            if key is None or not isinstance(name, str) or not normal(name):
+            key = normalize_id(category.get("id")) if isinstance(category, dict) else None
+            if key is None or not isinstance(name, str) or not normalize(name):
                 raise UserError(
                     "a category lacks its id or its name",
                     where=f"{path}, categories, position {number}",
@@ -62,15 +62,15 @@ def _background(names: dict[str, str]) -> str | None:
 
 def _heads_others(found: Sequence[Any], names: dict[str, str]) -> bool:
     """Whether there is Roboflow's first category: id 0, the supercategory of all others, itself without one."""
-    above = {id_of(one["id"]): one.get("supercategory") for one in found}
+    above = {normalize_id(one["id"]): one.get("supercategory") for one in found}
     name, own = names.get("0"), above.pop("0", None)
-    own_parent = normal(own).lower() if isinstance(own, str) else ""
+    own_parent = normalize(own).lower() if isinstance(own, str) else ""
     if name is None or not above or (own_parent not in _NO_PARENT and own_parent != name.lower()):
         return False
-    return all(isinstance(one, str) and normal(one) == name for one in above.values())
+    return all(isinstance(one, str) and normalize(one) == name for one in above.values())
 
 
 def plain(text: str) -> str:
     """A name without blanks around it; halves of characters, which JSON can write, by their numbers."""
-    # not as normal() writes them, as a backslash divides folders
-    return normal(text.encode("utf-8", "xmlcharrefreplace").decode("utf-8"))
+    # not as normalize() writes them, as a backslash divides folders
+    return normalize(text.encode("utf-8", "xmlcharrefreplace").decode("utf-8"))

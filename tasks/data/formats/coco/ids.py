@@ -5,16 +5,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tasks.data.text.read_text import normal
+from tasks.data.text.read_text import normalize
 
 _EXACT = 2.0**53  # above it neighbouring whole numbers are one float
 _NUMBER = re.compile(r"[+-]?\d{1,18}(\.0*|(\.\d{1,18})?[eE][+-]?\d{1,2})?")
 
 
-def id_of(value: object) -> str | None:
+def normalize_id(value: object) -> str | None:
     """An id as text; ``None`` for what is none, as ``null``, ``true``, a list or NaN."""
     if isinstance(value, str):
-        return normal(value) or None
+        return normalize(value) or None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     if isinstance(value, float):
@@ -26,7 +26,7 @@ class Ids:
     """The ids that are there, to be found again.
 
     Args:
-        ids: As ``id_of`` gives them.
+        ids: As ``normalize_id`` gives them.
     """
 
     def __init__(self, ids: Iterable[str]) -> None:
@@ -39,7 +39,7 @@ class Ids:
 
     def find(self, value: object) -> str | None:
         """The id that is meant: written the same, else the only one that is the same number."""
-        wanted = id_of(value)
+        wanted = normalize_id(value)
         if wanted is None or wanted in self._ids:
             return wanted
         number = _number(wanted)

@@ -8,12 +8,12 @@ from typing import Any
 
 from models.errors import UserError
 from tasks.data.formats.coco.categories import Categories, plain
-from tasks.data.formats.coco.records import Json, Record, Rules, join, remark
+from tasks.data.formats.coco.records import Json, Record, Rules, join, warning_lines
 from tasks.data.formats.files.foreign_formats import foreign_json
-from tasks.data.formats.files.tree import Entry, split_of_name
+from tasks.data.formats.files.tree import Entry, split_from_name
 from tasks.data.text.read_text import Encodings, TextError, decode_text
 
-_LARGEST = 64 * 2**20  # bytes of a JSON that is parsed only to name it
+_MAX_BYTES = 64 * 2**20  # bytes of a JSON that is parsed only to name it
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Listing:
         records: Its images.
         dangling: Annotations of no listed image: where they stand -> what is wrong with them.
         nameless: Images without a file name, in the same way.
-        remarks: What is odd in it, one line each.
+        warnings: What is odd in it, one line each.
         encoding: The encoding it was decoded with, when that needed a repair, else "".
     """
 
@@ -39,11 +39,11 @@ class Listing:
     records: tuple[Record, ...]
     dangling: dict[str, str]
     nameless: dict[str, str]
-    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     encoding: str = ""
 
 
-def looks_like_coco(path: Path) -> bool:
+def is_coco_json(path: Path) -> bool:
     """Whether a JSON speaks of images and categories; it is not parsed, as it may be large, broken or another's."""
     try:
         text = path.read_bytes().replace(b"\0", b"")  # UTF-16
@@ -55,7 +55,7 @@ def looks_like_coco(path: Path) -> bool:
 def missing_keys(path: Path) -> list[str]:
     """What a JSON with at least one of COCO's three lists lacks; nothing for any other file."""
     try:
-        text, _ = decode_text(path.read_bytes() if path.stat().st_size < _LARGEST else b"", ask=False)
+        text, _ = decode_text(path.read_bytes() if path.stat().st_size < _MAX_BYTES else b"", ask=False)
         data = json.loads(text)
     except (OSError, TextError, ValueError, RecursionError):
         return []
@@ -73,32 +73,36 @@ def load_listing(entry: Entry, rules: Rules, encodings: Encodings | None = None)
         encodings: What is known of the encoding of the source's JSON files.
 
     Raises:
-        UserError: It cannot be read, is no JSON, or is not built as COCO's are; single wrong entries are remarks.
+        UserError: It cannot be read, is no JSON, or is not built as COCO's are; single wrong entries are warnings.
     """
     data, encoding = _load(entry, encodings)
     categories = Categories(_list(data, "categories", entry), entry.path)
     images = _list(data, "images", entry)
-    marks = _list(data, "annotations", entry) if data.get("annotations") is not None else None
-    _refuse_dialects(images, marks or (), entry)
-    joined = join(images, marks, categories, rules, entry.name)
-    used = {categories.find(mark.get("category_id")) for mark in marks or () if isinstance(mark, dict)}
-    head = categories.head if categories.head not in used and marks is not None else None
+    annotations = _list(data, "annotations", entry) if data.get("annotations") is not None else None
+    _refuse_dialects(images, annotations or (), entry)
+    joined = join(images, annotations, categories, rules, entry.name)
+    used = {
+        categories.find(annotation.get("category_id"))
+        for annotation in annotations or ()
+        if isinstance(annotation, dict)
+    }
+    head = categories.head if categories.head not in used and annotations is not None else None
     names = {key: name for key, name in categories.names.items() if key != head}
-    remarks = list(joined.remarks)
-    unused = [name for key, name in names.items() if key not in used] if marks else []
-    remarks += remark(unused, "category or more without an annotation, a label all the same:")
+    warnings = list(joined.warnings)
+    unused = [name for key, name in names.items() if key not in used] if annotations else []
+    warnings += warning_lines(unused, "category or more without an annotation, a label all the same:")
     if head is not None:
         what = "only heads the others" if categories.heads_others else "is a background"
-        remarks.append(f"category {head}, {categories.names[head]}, has no annotation and {what}: no label")
+        warnings.append(f"category {head}, {categories.names[head]}, has no annotation and {what}: no label")
     return Listing(
         entry,
-        split_of_name(entry.name),
+        split_from_name(entry.name),
         tuple(dict.fromkeys(names.values())),
         categories.names[head] if head is not None else "",
         joined.records,
         joined.dangling,
         joined.nameless,
-        tuple(remarks),
+        tuple(warnings),
         encoding,
     )
 
@@ -118,7 +122,7 @@ def _load(entry: Entry, encodings: Encodings | None) -> tuple[Json, str]:
             where=entry.path,
             expected='an object with "images", "annotations" and "categories"',
             found=kind.tool if kind else _shape(data),
-            hint=kind.way if kind else None,
+            hint=kind.advice if kind else None,
         )
     return data, encoding
 
@@ -142,7 +146,7 @@ def _list(data: Json, key: str, entry: Entry) -> list[Any]:
     return found
 
 
-def _refuse_dialects(images: Sequence[Any], marks: Sequence[Any], entry: Entry) -> None:
+def _refuse_dialects(images: Sequence[Any], annotations: Sequence[Any], entry: Entry) -> None:
     """What is built as COCO but says something else.
 
     Raises:
@@ -155,7 +159,7 @@ def _refuse_dialects(images: Sequence[Any], marks: Sequence[Any], entry: Entry) 
             expected="a COCO JSON in which every category is annotated in every image",
             hint="choose the categories and images that are annotated throughout, and write those as COCO JSON",
         )
-    if any(isinstance(mark, dict) and "segments_info" in mark for mark in marks[:100]):
+    if any(isinstance(annotation, dict) and "segments_info" in annotation for annotation in annotations[:100]):
         raise UserError(
             "this is COCO's panoptic form",
             where=entry.path,

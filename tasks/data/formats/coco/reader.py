@@ -15,15 +15,21 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.coco.json_file import Listing, load_listing, looks_like_coco, missing_keys
+from tasks.data.formats.coco.json_file import Listing, is_coco_json, load_listing, missing_keys
 from tasks.data.formats.coco.records import Record, Rules
 from tasks.data.formats.files.foreign_formats import foreign_file
-from tasks.data.formats.files.path_resolver import Finder, Mention, Wanted, listed_image, unlisted_row
-from tasks.data.formats.files.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, left_over, scan
-from tasks.data.source.rules import Namer, namer
+from tasks.data.formats.files.path_resolver import (
+    ListedPath,
+    ListingEntry,
+    PathResolver,
+    make_listed_row,
+    make_unlisted_row,
+)
+from tasks.data.formats.files.tree import NO_SITE, ONE_SITE, Entry, Tree, make_file_row, scan, unclassified_rows
+from tasks.data.source.rules import NameFunction, compile_rule
 from tasks.data.source.sample import RawSample
 from tasks.data.text.annotation_encoding import shared_encodings
-from tasks.data.text.equivalent_names import parts_of
+from tasks.data.text.equivalent_names import path_parts
 
 if TYPE_CHECKING:
     from tasks.data.source.settings import SourceSettings
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 LAYOUT = "a JSON with images, annotations and categories, in a folder with the images or in annotations/ beside them"
 KIND = "either"
 _JSON_FOLDERS = frozenset({"annotations", "annotation"})
-_LOOKED_AT = 3  # files that are read only to name them
+_MAX_INSPECTED = 3  # files that are read only to name them
 _OBJECTS = "instances_"  # COCO's own name for the JSON of objects; keypoints and the like list the same images again
 
 Use = tuple[Listing, Record, str]  # and how its name was read, when no file is called exactly so
@@ -65,13 +71,13 @@ class Settings(Section):
         return Rules(self.ignored, self.dangling == "distrust", self.empty == "negative")
 
 
-def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list[str]:
+def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:
     """The names of the categories in the order of their ids in the first JSON; one that no image has counts.
 
     Raises:
         UserError: A JSON cannot be read, or several have other categories.
     """
-    listings = _listings(root, own, scan(_folder(root), ingest, (".json",)), ingest.encoding)
+    listings = _listings(root, options, scan(tree_root(root), source, (".json",)), source.encoding)
     known = {name for listing in listings for name in listing.classes}
     first, *others = listings
     expected = _labels(first, known)
@@ -96,74 +102,73 @@ def _labels(listing: Listing, known: set[str]) -> list[str]:
 def recognise(root: Path, names: Sequence[str]) -> str:
     """A JSON with images and categories."""
     folder = root if root.is_dir() else root.parent
-    found = [name for name in names if name.lower().endswith(".json") and looks_like_coco(folder / name)]
+    found = [name for name in names if name.lower().endswith(".json") and is_coco_json(folder / name)]
     return f"{', '.join(found[:3])} with images and categories" if found else ""
 
 
-def nearly(root: Path, names: Sequence[str]) -> list[str]:
+def near_misses(root: Path, names: Sequence[str]) -> list[str]:
     """JSON files with some of what a COCO JSON has, and what they lack."""
-    folder, told = root if root.is_dir() else root.parent, []
-    for name in [name for name in names if name.lower().endswith(".json")][:_LOOKED_AT]:
+    folder, lines = root if root.is_dir() else root.parent, []
+    for name in [name for name in names if name.lower().endswith(".json")][:_MAX_INSPECTED]:
         missing = missing_keys(folder / name)
         if missing:
-            told.append(f"{name} is nearly a COCO JSON, but has no {' and no '.join(missing)}")
-    return told
+            lines.append(f"{name} is nearly a COCO JSON, but has no {' and no '.join(missing)}")
+    return lines
 
 
-def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once: the JSON files, then the images in name order, those that are listed but missing included.
 
     Raises:
         UserError: A JSON cannot be read or there is none, or the site rule does not fit.
     """
-    tree = scan(_folder(root), ingest, (".json",))
-    listings = _listings(root, own, tree, ingest.encoding)
+    tree = scan(tree_root(root), source, (".json",))
+    listings = _listings(root, options, tree, source.encoding)
     uses, missing = _matched(listings, tree)
     whole = root.is_dir()
     if whole:
         read_too = {listing.entry.name for listing in listings}
-        yield from left_over(tree, uses)
-        yield from (file_row(entry, "ignored", "other") for entry in tree.annotations if entry.name not in read_too)
+        yield from unclassified_rows(tree, uses)
+        yield from (
+            make_file_row(entry, "ignored", "other") for entry in tree.annotations if entry.name not in read_too
+        )
     for listing in listings:
         yield _json_row(listing)
-        for place, detail in listing.dangling.items() if own.dangling == "distrust" else ():
+        for place, detail in listing.dangling.items() if options.dangling == "distrust" else ():
             yield RawSample(place, NO_SITE, None, "quarantined", "dangling", detail=detail)
         for place, detail in listing.nameless.items():
             yield RawSample(place, NO_SITE, None, "quarantined", "no_image", detail=detail)
-    site_of = namer(ingest.site, "ingest.site", ONE_SITE) if ingest.site.rule == "column" else None
-    others = tree.others + tree.multiplicity  # the content decides what is an image
+    site_of = compile_rule(source.site, "ingest.site", ONE_SITE) if source.site.rule == "column" else None
+    others = tree.others + tree.redundant  # the content decides what is an image
     listed_others = [entry for entry in others if entry.name in uses]
     for entry in sorted(tree.images + listed_others, key=lambda entry: entry.name):
         if entry.name in uses:
             yield _listed(entry, uses[entry.name], site_of)
         elif whole:
-            yield unlisted_row(entry, "a JSON", ingest.unlisted)
+            yield make_unlisted_row(entry, "a JSON", source.unlisted)
     for listed, detail in sorted(missing.items()):
         yield RawSample(listed, NO_SITE, None, "quarantined", "no_image", detail=detail)
 
 
-def _folder(root: Path) -> Path:
-    """The folder to which paths are relative."""
+def tree_root(root: Path) -> Path:
+    """Return the folder to which listed paths are relative."""
     if root.is_dir():
         return root
     return root.parent.parent if root.parent.name.lower() in _JSON_FOLDERS else root.parent
 
 
-tree_root = _folder  # for whoever lists the source's files
-
-
-def _listings(root: Path, own: Settings, tree: Tree, told: str | None) -> list[Listing]:
+def _listings(root: Path, options: Settings, tree: Tree, encoding: str | None) -> list[Listing]:
     """The JSON files that count, read.
 
     Raises:
         UserError: There is none, or one that is named is missing.
     """
-    folder, by_name = _folder(root), {entry.name: entry for entry in tree.annotations}
+    folder, by_name = tree_root(root), {entry.name: entry for entry in tree.annotations}
     if root.is_file():
         name = root.relative_to(folder).as_posix()
         entries = [by_name.get(name, Entry(root, name, NO_SITE))]
-    elif own.annotations is not None:
-        named = [PurePosixPath(name).as_posix() for name in own.annotations]
+    elif options.annotations is not None:
+        named = [PurePosixPath(name).as_posix() for name in options.annotations]
         lost = [name for name in named if name not in by_name]
         if lost or not named:
             found = ", ".join(list(by_name)[:6]) or "no .json file"
@@ -172,24 +177,24 @@ def _listings(root: Path, own: Settings, tree: Tree, told: str | None) -> list[L
             )
         entries = [by_name[name] for name in dict.fromkeys(named)]
     else:
-        entries = [entry for entry in tree.annotations if looks_like_coco(entry.path)]
+        entries = [entry for entry in tree.annotations if is_coco_json(entry.path)]
         entries = [entry for entry in entries if PurePosixPath(entry.name).name.startswith(_OBJECTS)] or entries
     if not entries:
         found = ", ".join(list(by_name)[:6]) or "no .json file"
         kind = next(filter(None, (foreign_file(entry.path) for entry in list(by_name.values())[:6])), None)
         found += f": {kind.tool}" if kind else ""
         raise UserError(
-            "there is no COCO JSON", where=folder, expected=LAYOUT, found=found, hint=kind.way if kind else None
+            "there is no COCO JSON", where=folder, expected=LAYOUT, found=found, hint=kind.advice if kind else None
         )
-    encodings = shared_encodings((entry.path for entry in entries), told)
-    return [load_listing(entry, own.rules, encodings) for entry in entries]
+    encodings = shared_encodings((entry.path for entry in entries), encoding)
+    return [load_listing(entry, options.rules, encodings) for entry in entries]
 
 
 def _json_row(listing: Listing) -> RawSample:
     status, reason = ("fixed", "encoding") if listing.encoding else ("ok", "metadata")
     counts = f"{len(listing.records)} images, {len(listing.classes)} categories"
-    return file_row(
-        listing.entry, status, reason, "; ".join(filter(None, (listing.encoding, counts, *listing.remarks)))
+    return make_file_row(
+        listing.entry, status, reason, "; ".join(filter(None, (listing.encoding, counts, *listing.warnings)))
     )
 
 
@@ -198,32 +203,34 @@ def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Us
 
     A path is looked for below the JSON's folder, the root and ``images``, then anywhere.
     """
-    second = (entry.name for entry in tree.excluded + tree.multiplicity)
+    second = (entry.name for entry in tree.excluded + tree.redundant)
     images = (entry.name for entry in tree.images)
-    finder = Finder((entry.name for entry in tree.images + tree.others), second, images)
+    resolver = PathResolver((entry.name for entry in tree.images + tree.others), second, images)
     records = [(listing, record) for listing in listings for record in listing.records]
     wanted = []
     for listing, record in records:
         folders = (str(PurePosixPath(listing.entry.name).parent), "", "images")
-        wanted.append(Wanted(record.listed, listing.entry.name, folders, listing.split))
+        wanted.append(ListedPath(record.listed, listing.entry.name, folders, listing.split))
     uses: dict[str, list[Use]] = defaultdict(list)
     missing: dict[str, str] = {}
-    for (listing, record), found in zip(records, finder.match(wanted), strict=True):
+    for (listing, record), found in zip(records, resolver.resolve(wanted), strict=True):
         if found.file is None:
-            missing["/".join(parts_of(record.listed))] = found.detail
+            missing["/".join(path_parts(record.listed))] = found.detail
         else:
             uses[found.file].append((listing, record, found.detail))
     return uses, missing
 
 
-def _listed(entry: Entry, uses: Sequence[Use], site_of: Namer | None) -> RawSample:
+def _listed(entry: Entry, uses: Sequence[Use], site_of: NameFunction | None) -> RawSample:
     """The row of a listed image; a JSON without annotations does not contradict one that has some."""
     uses = [use for use in uses if use[1].reason != "no_annotation"] or uses
-    mentions = [
-        Mention(one.labels, listing.split, listing.entry.name, one.reason, one.detail, one.fields, one.boxes, loose)
-        for listing, one, loose in uses
+    entries = [
+        ListingEntry(
+            one.labels, listing.split, listing.entry.name, one.reason, one.detail, one.fields, one.boxes, inexact
+        )
+        for listing, one, inexact in uses
     ]
-    row = listed_image(entry, mentions, site_of)
+    row = make_listed_row(entry, entries, site_of)
     if row.reason == "ambiguous_pair" and len({listing.entry.name for listing, _, _ in uses}) > 1:
         return replace(row, detail=f"{row.detail}; name the files that count in ingest.coco.annotations")
     return row

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tasks.data.formats.coco.categories import Categories, plain
-from tasks.data.formats.coco.ids import Ids, id_of
+from tasks.data.formats.coco.ids import Ids, normalize_id
 from tasks.data.source.sample import Boxes
 
 Json = dict[str, Any]
-Marks = dict[str | None, list[Json]]
-_LARGEST = 1e12  # of a side in pixels; Python's integers may be too large for a float
+AnnotationsById = dict[str | None, list[Json]]
+_MAX_SIDE = 1e12  # of a side in pixels; Python's integers may be too large for a float
 _OTHER_KEYS = ("imageId", "imageID", "image", "img_id", "imgId", "image_name", "file_name", "filename")
 _FILE_KEYS = ("filename", "fileName", "path", "name", "image", "coco_url", "flickr_url")
 _SET = (True, 1, "1", "true", "True")
@@ -67,38 +67,40 @@ class Joined:
         records: The images that have a file name.
         dangling: Annotations that belong to no listed image: where they stand -> what is wrong with them.
         nameless: Images without a file name: where they stand -> what is wrong with them.
-        remarks: What is odd, one line each.
+        warnings: What is odd, one line each.
     """
 
     records: tuple[Record, ...]
     dangling: dict[str, str]
     nameless: dict[str, str]
-    remarks: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
-def join(images: Sequence[Any], marks: Sequence[Any] | None, categories: Categories, rules: Rules, name: str) -> Joined:
+def join(
+    images: Sequence[Any], annotations: Sequence[Any] | None, categories: Categories, rules: Rules, name: str
+) -> Joined:
     """Give each image its annotations.
 
     Args:
         images: The JSON's list.
-        marks: The JSON's annotations, ``None`` when it has none at all.
+        annotations: The JSON's annotations, ``None`` when it has none at all.
         categories: Its categories.
         rules: What the settings say.
         name: The JSON's name, for messages.
     """
-    by_id: Marks = defaultdict(list)
+    by_id: AnnotationsById = defaultdict(list)
     for image in images:
         if isinstance(image, dict):
-            by_id[id_of(image.get("id"))].append(image)
-    attached, loose = _attached(by_id, marks or ())
+            by_id[normalize_id(image.get("id"))].append(image)
+    attached, unattached = _attached(by_id, annotations or ())
     doubt = ""
-    if loose and rules.distrust:
+    if unattached and rules.distrust:
         doubt = (
-            f"no annotation, but {len(loose)} in {name} belong to no listed image and may be its own; "
+            f"no annotation, but {len(unattached)} in {name} belong to no listed image and may be its own; "
             "ingest.coco.dangling says otherwise"
         )
     records = []
-    said = marks is not None and (bool(marks) or rules.empty)
+    said = annotations is not None and (bool(annotations) or rules.empty)
     for key, some in by_id.items():
         shared = len({image["file_name"] for image in some if _has_file(image)}) > 1
         for image in some:
@@ -108,13 +110,13 @@ def join(images: Sequence[Any], marks: Sequence[Any] | None, categories: Categor
     most = max(1, len(images))
     return Joined(
         tuple(records),
-        _dangling(loose, name, most),
+        _dangling(unattached, name, most),
         _nameless(images, name),
-        tuple(_remarks(images, marks, len(loose))),
+        tuple(_warnings(images, annotations, len(unattached))),
     )
 
 
-def remark(found: Sequence[str], what: str) -> list[str]:
+def warning_lines(found: Sequence[str], what: str) -> list[str]:
     """One line on what was found, none when nothing was."""
     return [f"{len(found)} {what} {', '.join(found[:5])}" + (", ..." if len(found) > 5 else "")] if found else []
 
@@ -128,43 +130,43 @@ def _has_file(image: object) -> bool:
     return isinstance(image, dict) and isinstance(image.get("file_name"), str) and bool(image["file_name"].strip())
 
 
-def _attached(by_id: Marks, marks: Sequence[Any]) -> tuple[Marks, list[tuple[int, Any]]]:
+def _attached(by_id: AnnotationsById, annotations: Sequence[Any]) -> tuple[AnnotationsById, list[tuple[int, Any]]]:
     """The annotations by the id of their image, and those that belong to none, with their positions."""
     ids = Ids(key for key in by_id if key is not None)
-    attached: Marks = defaultdict(list)
-    loose = []
-    for number, mark in enumerate(marks):
-        key = ids.find(mark.get("image_id")) if isinstance(mark, dict) else None
+    attached: AnnotationsById = defaultdict(list)
+    unattached = []
+    for number, annotation in enumerate(annotations):
+        key = ids.find(annotation.get("image_id")) if isinstance(annotation, dict) else None
         if key is None:
-            loose.append((number, mark))
+            unattached.append((number, annotation))
         else:
-            attached[key].append(mark)
-    return attached, loose
+            attached[key].append(annotation)
+    return attached, unattached
 
 
-def _dangling(loose: Sequence[tuple[int, Any]], name: str, most: int) -> dict[str, str]:
+def _dangling(unattached: Sequence[tuple[int, Any]], name: str, most: int) -> dict[str, str]:
     """Annotations without an image, one entry for each image that they name; at most ``most`` entries."""
     found: dict[str, list[int]] = defaultdict(list)
-    for number, mark in loose:
-        found[_reference(mark) or f"annotations[{number}]"].append(number)
+    for number, annotation in unattached:
+        found[_reference(annotation) or f"annotations[{number}]"].append(number)
     shown = list(found.items())[:most]
-    told = {
+    lines = {
         f"{name}#{place}": f"{len(numbers)} annotation(s), the first at position {numbers[0]}: {_what(place)}"
         for place, numbers in shown
     }
     if len(found) > most:
-        told[f"{name}#{shown[-1][0]}"] += f"; and {len(found) - most} more like it"
-    return told
+        lines[f"{name}#{shown[-1][0]}"] += f"; and {len(found) - most} more like it"
+    return lines
 
 
 def _nameless(images: Sequence[Any], name: str) -> dict[str, str]:
     """Entries for an image that name no file."""
-    told = {}
+    lines = {}
     for number, image in enumerate(images):
         if not _has_file(image):
             other = next((key for key in _FILE_KEYS if isinstance(image, dict) and key in image), None)
-            told[f"{name}#images[{number}]"] = "no file_name" + (f", but {other}, which is not read" if other else "")
-    return told
+            lines[f"{name}#images[{number}]"] = "no file_name" + (f", but {other}, which is not read" if other else "")
+    return lines
 
 
 def _what(place: str) -> str:
@@ -174,45 +176,49 @@ def _what(place: str) -> str:
     return "no image_id" + (f", but {key}, which is not read" if key in _OTHER_KEYS else "")
 
 
-def _reference(mark: Any) -> str:
+def _reference(annotation: Any) -> str:
     """How an annotation names its image, "" when it does not."""
-    for key in ("image_id", *_OTHER_KEYS) if isinstance(mark, dict) else ():
-        value = mark.get(key)
+    for key in ("image_id", *_OTHER_KEYS) if isinstance(annotation, dict) else ():
+        value = annotation.get(key)
         if isinstance(value, str | int | float) and str(value).strip():
             return f"{key} {plain(str(value))[:100]}"
     return ""
 
 
-def _remarks(images: Sequence[Any], marks: Sequence[Any] | None, loose: int) -> list[str]:
+def _warnings(images: Sequence[Any], annotations: Sequence[Any] | None, unattached: int) -> list[str]:
     nameless = [str(number) for number, image in enumerate(images) if not _has_file(image)]
     gone = [plain(image["file_name"]) for image in images if _has_file(image) and is_set(image, "deleted")]
     places = [
-        str(number) for number, mark in enumerate(marks or ()) if isinstance(mark, dict) and is_set(mark, "deleted")
+        str(number)
+        for number, annotation in enumerate(annotations or ())
+        if isinstance(annotation, dict) and is_set(annotation, "deleted")
     ]
-    hint = f"{loose} annotation(s) of no listed image; if they are left over, set ingest.coco.dangling to pass_over"
+    hint = (
+        f"{unattached} annotation(s) of no listed image; if they are left over, set ingest.coco.dangling to pass_over"
+    )
     none = "not one annotation; if its images hold no label, set ingest.coco.empty to negative"
     return [
-        *remark(nameless, "image(s) without a file_name, at position"),
-        *remark(gone, "image(s) marked deleted, left out:"),
-        *remark(places, "annotation(s) marked deleted, not counted, at position"),
-        *([hint] if loose else []),
-        *([none] if marks is not None and not marks else []),
+        *warning_lines(nameless, "image(s) without a file_name, at position"),
+        *warning_lines(gone, "image(s) marked deleted, left out:"),
+        *warning_lines(places, "annotation(s) marked deleted, not counted, at position"),
+        *([hint] if unattached else []),
+        *([none] if annotations is not None and not annotations else []),
     ]
 
 
 def _record(
-    image: Json, marks: Sequence[Json] | None, categories: Categories, rules: Rules, doubt: str, shared: bool
+    image: Json, annotations: Sequence[Json] | None, categories: Categories, rules: Rules, doubt: str, shared: bool
 ) -> Record:
-    counted = [mark for mark in marks or () if not is_set(mark, "deleted")]
-    sure = [mark for mark in counted if not is_set(mark, "ignore")]
-    found = [categories.find(mark.get("category_id")) for mark in counted]
-    some = {categories.find(mark.get("category_id")) for mark in sure}
+    counted = [annotation for annotation in annotations or () if not is_set(annotation, "deleted")]
+    sure = [annotation for annotation in counted if not is_set(annotation, "ignore")]
+    found = [categories.find(annotation.get("category_id")) for annotation in counted]
+    some = {categories.find(annotation.get("category_id")) for annotation in sure}
     labels, reason, detail = None, "", ""
-    if id_of(image.get("id")) is None:
+    if normalize_id(image.get("id")) is None:
         reason, detail = "bad_annotation", "the image has no id, so nothing says which annotations are its own"
     elif shared:
-        reason, detail = "ambiguous_pair", f"image id {id_of(image['id'])} stands for several files"
-    elif marks is None:
+        reason, detail = "ambiguous_pair", f"image id {normalize_id(image['id'])} stands for several files"
+    elif annotations is None:
         reason, detail = "no_annotation", "the JSON has no annotations at all (ingest.coco.empty)"
     elif None in found:
         reason, detail = "bad_annotation", _unknown(counted, categories)
@@ -220,7 +226,7 @@ def _record(
         names = ", ".join(sorted({categories.names[key] for key in set(found) - some if key is not None}))
         reason = "bad_annotation"
         detail = f"only annotations marked ignore have {names}: set ingest.coco.ignored to count or leave_out"
-    elif not marks and doubt:
+    elif not annotations and doubt:
         reason, detail = "doubtful", doubt
     else:
         keys = [key for key in found if key is not None and (rules.ignored == "count" or key in some)]
@@ -228,8 +234,12 @@ def _record(
     return Record(plain(image["file_name"]), labels, _boxes(image, counted), _fields(image), reason, detail)
 
 
-def _unknown(marks: Sequence[Json], categories: Categories) -> str:
-    lost = [mark.get("category_id") for mark in marks if categories.find(mark.get("category_id")) is None]
+def _unknown(annotations: Sequence[Json], categories: Categories) -> str:
+    lost = [
+        annotation.get("category_id")
+        for annotation in annotations
+        if categories.find(annotation.get("category_id")) is None
+    ]
     ids = ", ".join(sorted({plain(str(one))[:40] for one in lost if isinstance(one, str | int | float)})[:5])
     return f"category id {ids} is not among the categories" if ids else "an annotation has no category_id"
 
@@ -242,9 +252,9 @@ def _fields(image: Json) -> dict[str, str]:
     }
 
 
-def _boxes(image: Json, marks: Sequence[Json]) -> Boxes:
+def _boxes(image: Json, annotations: Sequence[Json]) -> Boxes:
     size = (_number(image.get("width")), _number(image.get("height")))
-    sides = tuple(_sides(mark["bbox"]) for mark in marks if mark.get("bbox"))
+    sides = tuple(_sides(annotation["bbox"]) for annotation in annotations if annotation.get("bbox"))
     return Boxes(sides, declared=None if math.isnan(sum(size)) else size)
 
 
@@ -259,4 +269,4 @@ def _sides(box: object) -> tuple[float, float, float, float]:
 
 def _number(value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) < _LARGEST else math.nan  # type: ignore[arg-type]
+    return float(value) if is_number and abs(value) < _MAX_SIDE else math.nan  # type: ignore[arg-type]

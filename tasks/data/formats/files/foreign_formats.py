@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from tasks.data.formats.files.pairing import annotation_names
+from tasks.data.formats.files.pairing import names_beside_images
 from tasks.data.text.read_text import TextError, decode_text
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-_LARGEST = 64 * 2**20  # bytes of a JSON that is parsed only to name it
-_LOOKED_AT = 3  # files of each suffix
+_MAX_BYTES = 64 * 2**20  # bytes of a JSON that is parsed only to name it
+_MAX_INSPECTED = 3  # files of each suffix
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Foreign:
     """Whose format it is, and how to get from there to one that is read."""
 
     tool: str
-    way: str
+    advice: str
 
     def __str__(self) -> str:
-        return f"{self.tool}, which is not read: {self.way}"
+        return f"{self.tool}, which is not read: {self.advice}"
 
 
 _CVAT = Foreign("an XML of CVAT for many images", "in CVAT, export the task as PASCAL VOC 1.1 or COCO 1.0")
@@ -135,7 +135,7 @@ def foreign_file(path: Path) -> Foreign | None:
     """What a file is of, by its content; ``None`` when that is not known, or it cannot be read."""
     suffix = path.suffix.lower()
     try:
-        if path.stat().st_size > _LARGEST:
+        if path.stat().st_size > _MAX_BYTES:
             return None
         text, _ = decode_text(path.read_bytes(), ask=False)
         if suffix == ".json":
@@ -194,10 +194,10 @@ def foreign_set(root: Path, names: Sequence[str], images: int) -> ForeignSet | N
     """
     for suffix in (".json", ".xml", ".jsonl", ".ndjson", ".manifest", ".csv", ".txt"):
         files = [name for name in names if name.lower().endswith(suffix)]
-        beside = annotation_names(names, suffix)
+        beside = names_beside_images(names, suffix)
         single = [name for name in files if name not in set(beside)]
         for some, per_image in ((beside, True), (single, False)):
-            looked_at = sorted(some, key=lambda name: (name.count("/"), name))[:_LOOKED_AT]
+            looked_at = sorted(some, key=lambda name: (name.count("/"), name))[:_MAX_INSPECTED]
             kinds = [(foreign_file(root / PurePosixPath(name)), name) for name in looked_at]
             known = [(kind, name) for kind, name in kinds if kind is not None]
             if known:

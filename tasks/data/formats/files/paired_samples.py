@@ -6,14 +6,14 @@ from pathlib import PurePosixPath
 
 from tasks.data.formats.files.annotation import Annotation, AnnotationError
 from tasks.data.formats.files.pairing import Group
-from tasks.data.formats.files.tree import ROLE_FOLDERS, Entry, file_row
+from tasks.data.formats.files.tree import ROLE_FOLDERS, Entry, make_file_row
 from tasks.data.source.image import ImageFile
 from tasks.data.source.sample import RawSample
 
 Parser = Callable[[bytes], Annotation]
 
 
-def pair_row(group: Group, parse: Parser, split: str | None) -> RawSample:
+def make_pair_row(group: Group, parse: Parser, split: str | None) -> RawSample:
     """The row of the group's one image, with those of its annotations beside it.
 
     Args:
@@ -29,8 +29,8 @@ def pair_row(group: Group, parse: Parser, split: str | None) -> RawSample:
         if isinstance(found, AnnotationError)
     ]
     labels = dict.fromkeys(label for _, found in parsed if isinstance(found, Annotation) for label in found.labels)
-    told = [entry for entry in group.annotations if group.loose or _above(entry) != _above(image)]
-    status, reason = ("fixed", "near_name") if group.loose else ("ok", "")
+    named = [entry for entry in group.annotations if group.inexact or _above(entry) != _above(image)]
+    status, reason = ("fixed", "near_name") if group.inexact else ("ok", "")
     return RawSample(
         image.name,
         image.site,
@@ -39,16 +39,16 @@ def pair_row(group: Group, parse: Parser, split: str | None) -> RawSample:
         reason="bad_annotation" if errors else reason,
         image=ImageFile(image.path),
         split=split,
-        detail="; ".join(errors or [f"annotation: {entry.name}" for entry in told]),
-        beside=tuple(_annotation_row(entry, found) for entry, found in parsed),
+        detail="; ".join(errors or [f"annotation: {entry.name}" for entry in named]),
+        sidecars=tuple(_annotation_row(entry, found) for entry, found in parsed),
     )
 
 
 def _annotation_row(entry: Entry, found: Annotation | AnnotationError) -> RawSample:
     if isinstance(found, AnnotationError):
-        return file_row(entry, "quarantined", found.reason, found.detail)
+        return make_file_row(entry, "quarantined", found.reason, found.detail)
     reason = "encoding" if found.encoding else "erased" if found.erased else "annotation"
-    row = file_row(entry, "ok" if reason == "annotation" else "fixed", reason)
+    row = make_file_row(entry, "ok" if reason == "annotation" else "fixed", reason)
     erased = f"{found.erased} object(s) marked deleted, not counted" if found.erased else ""
     return replace(
         row, detail="; ".join(filter(None, (found.encoding, erased))), labels=found.labels, boxes=found.boxes

@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tasks.data.formats.files.tree import NO_SITE, ROLE_FOLDERS, Entry, Tree, file_row, image_row
+from tasks.data.formats.files.tree import NO_SITE, ROLE_FOLDERS, Entry, Tree, make_file_row, make_image_row
 from tasks.data.source.image_kinds import SUFFIXES
 from tasks.data.source.sample import RawSample
-from tasks.data.text.equivalent_names import near_text
+from tasks.data.text.equivalent_names import fold_name
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Group:
     Attributes:
         images: The images.
         annotations: The annotations.
-        loose: Whether their names differ in what systems change (case, ``%20``): no other file can be meant.
+        inexact: Whether their names differ in what systems change (case, ``%20``): no other file can be meant.
         hint: For what is alone: the files that have nearly its name.
     """
 
     images: tuple[Entry, ...]
     annotations: tuple[Entry, ...]
-    loose: bool = False
+    inexact: bool = False
     hint: str = ""
 
 
@@ -56,7 +56,7 @@ def pair(tree: Tree) -> list[Group]:
     for place in (_near, _site):
         found = _components(images, annotations, place, exact=False)
         clear = [one for one in found if len(one[0]) == len(one[1]) == 1]
-        groups += [Group(tuple(some), tuple(others), loose=True) for some, others in clear]
+        groups += [Group(tuple(some), tuple(others), inexact=True) for some, others in clear]
         images, annotations = _without(images, annotations, clear)
         for some, others in found:
             names = [entry.name for entry in (*some, *others)]
@@ -66,28 +66,28 @@ def pair(tree: Tree) -> list[Group]:
     return sorted(groups, key=lambda group: (group.images or group.annotations)[0].name)
 
 
-def annotation_names(names: Sequence[str], suffix: str) -> list[str]:
+def names_beside_images(names: Sequence[str], suffix: str) -> list[str]:
     """The names with this suffix, in any case, that are those of an image."""
     keys: set[str] = set()
     for name in names:
         path = PurePosixPath(name)
         if path.suffix.lower() in SUFFIXES:
-            keys |= {near_text(path.stem), near_text(path.name)}
-    return [n for n in names if n.lower().endswith(suffix) and near_text(PurePosixPath(n).stem) in keys]
+            keys |= {fold_name(path.stem), fold_name(path.name)}
+    return [n for n in names if n.lower().endswith(suffix) and fold_name(PurePosixPath(n).stem) in keys]
 
 
-def image_names(names: Sequence[str]) -> str:
+def describe_image_names(names: Sequence[str]) -> str:
     """What images are called here, for a message about names that do not fit."""
     some = [PurePosixPath(name).name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     return f"images are called {', '.join(some[:3])}" if some else "there is no image"
 
 
-def few(some: Sequence[str], of: Sequence[str]) -> str:
+def count_note(some: Sequence[str], of: Sequence[str]) -> str:
     """How many more there are like the first."""
     return f" (as for {len(some)} of {len(of)} such files)" if len(some) > 1 else ""
 
 
-def misfits(group: Group) -> Iterator[RawSample]:
+def unpaired_rows(group: Group) -> Iterator[RawSample]:
     """Rows for what does not make a pair: orphans of both kinds, ambiguous names, files outside every site."""
     names = ", ".join(entry.name for entry in group.images + group.annotations)
     if group.images and group.images[0].site == NO_SITE:
@@ -97,12 +97,12 @@ def misfits(group: Group) -> Iterator[RawSample]:
     else:
         reason, detail = "no_annotation", group.hint
     for entry in group.images:
-        yield image_row(entry, reason, detail)
+        yield make_image_row(entry, reason, detail)
     for entry in group.annotations:
         if group.images:
-            yield file_row(entry, "quarantined", "annotation_unused", reason)
+            yield make_file_row(entry, "quarantined", "annotation_unused", reason)
         else:
-            yield file_row(entry, "quarantined", "no_image", group.hint)
+            yield make_file_row(entry, "quarantined", "no_image", group.hint)
 
 
 def _near(entry: Entry) -> Hashable:
@@ -120,7 +120,7 @@ def _components(images: Sequence[Entry], annotations: Sequence[Entry], place: Pl
     for number, entry in enumerate(images):
         where = place(entry)
         for name in {entry.stem, _file_name(entry)}:
-            by_key[where, name if exact else near_text(name)].append(number)
+            by_key[where, name if exact else fold_name(name)].append(number)
     parent = list(range(len(images)))
     owner: list[tuple[Entry, int]] = []
     for entry in annotations:
@@ -161,4 +161,4 @@ def _near_names(stem: str) -> set[str]:
     """What an annotation's image may be called: without another image suffix, or what Label Studio puts first."""
     path = PurePosixPath(stem)
     bare = path.stem if path.suffix.lower() in SUFFIXES else stem
-    return {near_text(name) for name in (stem, bare, _UPLOADED.sub("", bare))}
+    return {fold_name(name) for name in (stem, bare, _UPLOADED.sub("", bare))}

@@ -5,19 +5,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from tasks.data.formats.files.tree import NO_SITE, Entry, file_row, image_row, split_of
+from tasks.data.formats.files.tree import NO_SITE, Entry, make_file_row, make_image_row, split_from_folders
 from tasks.data.source.image import ImageFile
 from tasks.data.source.image_kinds import SUFFIXES
-from tasks.data.source.rules import Namer
+from tasks.data.source.rules import NameFunction
 from tasks.data.source.sample import Boxes, RawSample
-from tasks.data.text.equivalent_names import near_parts, parts_of
+from tasks.data.text.equivalent_names import fold_parts, path_parts
 
 #: How the detail of an image that no list names begins.
 NOT_LISTED = "not listed"
 
 
 @dataclass(frozen=True)
-class Mention:
+class ListingEntry:
     """What one entry of a list says of its image.
 
     Attributes:
@@ -28,7 +28,7 @@ class Mention:
         detail: One line for a person.
         fields: Its columns.
         boxes: Its boxes.
-        loose: How its name was read when no file is called exactly so, else "".
+        inexact: How its name was read when no file is called exactly so, else "".
         repair: Code of a repair of its labels, else "".
     """
 
@@ -39,39 +39,39 @@ class Mention:
     detail: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
     boxes: Boxes = field(default_factory=Boxes)
-    loose: str = ""
+    inexact: str = ""
     repair: str = ""
 
 
-def listed_image(entry: Entry, mentions: Sequence[Mention], site_of: Namer | None) -> RawSample:
+def make_listed_row(entry: Entry, entries: Sequence[ListingEntry], site_of: NameFunction | None) -> RawSample:
     """The row of an image that is listed once or more often: equal entries count once, others contradict.
 
     Entries that differ only in that one names no split are equal.
 
     Args:
         entry: The image file.
-        mentions: What is said of it, at least one.
+        entries: What is said of it, at least one.
         site_of: The site rule when it needs the entry's columns, else the file's own site counts.
     """
-    first = mentions[0]
+    first = entries[0]
     site = site_of(entry.name, first.fields) if site_of else entry.site
-    labels = {(each.labels and tuple(sorted(each.labels)), each.reason) for each in mentions}
-    splits = dict.fromkeys(each.split for each in mentions if each.split)
-    places = ", ".join(dict.fromkeys(each.place for each in mentions[:5]))
-    loose = next((each.loose for each in mentions if each.loose), "")
+    labels = {(each.labels and tuple(sorted(each.labels)), each.reason) for each in entries}
+    splits = dict.fromkeys(each.split for each in entries if each.split)
+    places = ", ".join(dict.fromkeys(each.place for each in entries[:5]))
+    inexact = next((each.inexact for each in entries if each.inexact), "")
     status, reason, detail = "ok", "", first.detail
     if site == NO_SITE:
         status, reason, detail = "quarantined", "no_site", "ingest.site names no site for it"
     elif len(labels) > 1 or len(splits) > 1:
-        status, reason, detail = "quarantined", "ambiguous_pair", _contradiction(mentions, places)
+        status, reason, detail = "quarantined", "ambiguous_pair", _contradiction(entries, places)
     elif first.reason:
         status, reason = "quarantined", first.reason
-    elif loose:
-        status, reason, detail = "fixed", "near_name", loose
+    elif inexact:
+        status, reason, detail = "fixed", "near_name", inexact
     elif first.repair:
         status, reason = "fixed", first.repair
-    elif len(mentions) > 1:
-        status, reason, detail = "fixed", "repeated", f"listed {len(mentions)} times: {places}"
+    elif len(entries) > 1:
+        status, reason, detail = "fixed", "repeated", f"listed {len(entries)} times: {places}"
     return RawSample(
         entry.name,
         site,
@@ -79,46 +79,46 @@ def listed_image(entry: Entry, mentions: Sequence[Mention], site_of: Namer | Non
         status,
         reason,
         ImageFile(entry.path),
-        split=next(iter(splits), None) or split_of(entry.name),
+        split=next(iter(splits), None) or split_from_folders(entry.name),
         detail=detail,
         boxes=first.boxes,
         fields=first.fields,
     )
 
 
-def joined(mentions: Sequence[Mention]) -> Sequence[Mention]:
+def join_entries(entries: Sequence[ListingEntry]) -> Sequence[ListingEntry]:
     """Rows of one image that each name some of its labels as one; rows that cannot be used stay as they are."""
-    first = mentions[0]
-    if len(mentions) == 1 or any(each.labels is None or each.split != first.split for each in mentions):
-        return mentions
-    labels = tuple(dict.fromkeys(label for each in mentions for label in each.labels or ()))
-    sides = tuple(side for each in mentions for side in each.boxes.sides)
-    repair = next((each.repair for each in mentions if each.repair), "")
+    first = entries[0]
+    if len(entries) == 1 or any(each.labels is None or each.split != first.split for each in entries):
+        return entries
+    labels = tuple(dict.fromkeys(label for each in entries for label in each.labels or ()))
+    sides = tuple(side for each in entries for side in each.boxes.sides)
+    repair = next((each.repair for each in entries if each.repair), "")
     return [replace(first, labels=labels, boxes=replace(first.boxes, sides=sides), repair=repair)]
 
 
-def unlisted_row(entry: Entry, listing: str, unlisted: str) -> RawSample:
+def make_unlisted_row(entry: Entry, listing: str, unlisted: str) -> RawSample:
     """The row of an image that no list names: unlabelled, or left out where ``ingest.unlisted`` says so."""
     if entry.site == NO_SITE:
-        return image_row(entry, "no_site", "ingest.site names no site for it")
+        return make_image_row(entry, "no_site", "ingest.site names no site for it")
     if unlisted == "ignore":
-        return file_row(entry, "ignored", "not_listed")
-    return image_row(entry, "no_annotation", f"{NOT_LISTED} in {listing}")
+        return make_file_row(entry, "ignored", "not_listed")
+    return make_image_row(entry, "no_annotation", f"{NOT_LISTED} in {listing}")
 
 
-def _contradiction(mentions: Sequence[Mention], places: str) -> str:
+def _contradiction(entries: Sequence[ListingEntry], places: str) -> str:
     """What the entries say, one of each kind."""
     said: dict[object, str] = {}
-    for each in mentions:
+    for each in entries:
         labels = each.reason if each.labels is None else ", ".join(sorted(each.labels)) or "no label"
         key = (each.labels and tuple(sorted(each.labels)), each.split, each.reason)
         said.setdefault(key, f"{each.place}: {labels}" + (f" ({each.split})" if each.split else ""))
-    told = "; ".join(list(said.values())[:3])
-    return f"listed {len(mentions)} times with other labels or in other splits: {places} ({told})"
+    shown = "; ".join(list(said.values())[:3])
+    return f"listed {len(entries)} times with other labels or in other splits: {places} ({shown})"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ListedPath:
     """A path that a list names.
 
     Attributes:
@@ -135,11 +135,11 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Found:
+class Resolved:
     """What a listed path means.
 
     Attributes:
-        file: The file, ``None`` when it is missing or cannot be told.
+        file: The file, ``None`` when it is missing or cannot be shown.
         detail: Why there is none; or, when the name had to be read loosely, how.
     """
 
@@ -147,12 +147,12 @@ class Found:
     detail: str = ""
 
 
-class Finder:
+class PathResolver:
     """Looks up listed paths among the files of a tree.
 
     Args:
         names: The files' paths relative to the tree's root.
-        second: More of them (what is left out, multiplicity), which are meant only by their whole path.
+        second: More of them (what is left out, copies), which are meant only by their whole path.
         images: Those of them that may be listed by their stem or under another suffix.
     """
 
@@ -160,57 +160,57 @@ class Finder:
         self._second = frozenset(second)
         self._by_stem: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for name in images:
-            parts = parts_of(name)
+            parts = path_parts(name)
             self._by_stem[PurePosixPath(parts[-1]).stem].append(((*parts[:-1], PurePosixPath(parts[-1]).stem), name))
         self._by_base: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         self._by_near: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for name in (*names, *self._second):
-            parts, near = parts_of(name), near_parts(name)
+            parts, near = path_parts(name), fold_parts(name)
             self._by_base[parts[-1]].append((parts, name))
             self._by_near[near[-1]].append((near, name))
 
-    def whole(self, listed: str, folders: Sequence[str] = (), split: str | None = None) -> list[str]:
+    def by_full_path(self, listed: str, folders: Sequence[str] = (), split: str | None = None) -> list[str]:
         """The files whose path ends with all of the listed one.
 
         Of several, the one right below the first of ``folders`` is meant, else those in a folder of the ``split``.
         """
-        found = _whole(self._by_base, parts_of(listed), [parts_of(folder) for folder in folders], split)
+        found = _whole(self._by_base, path_parts(listed), [path_parts(folder) for folder in folders], split)
         return [name for name in found if name not in self._second] or found
 
-    def base(self, listed: str, split: str | None = None, taken: Collection[str] = ()) -> list[str]:
+    def by_name(self, listed: str, split: str | None = None, taken: Collection[str] = ()) -> list[str]:
         """The files that have the listed one's bare name, without those ``taken`` or of another split."""
-        return _base(self._by_base, parts_of(listed), split, self._second.union(taken))
+        return _base(self._by_base, path_parts(listed), split, self._second.union(taken))
 
-    def near(
+    def by_equivalent_name(
         self, listed: str, folders: Sequence[str] = (), split: str | None = None, taken: Collection[str] = ()
     ) -> list[str]:
         """The files, but for those ``taken``, that it means when case, percent signs and blanks are passed over."""
-        parts, taken = near_parts(listed), self._second.union(taken)
-        found = _whole(self._by_near, parts, [near_parts(folder) for folder in folders], split)
+        parts, taken = fold_parts(listed), self._second.union(taken)
+        found = _whole(self._by_near, parts, [fold_parts(folder) for folder in folders], split)
         return [name for name in found if name not in taken] or _base(self._by_near, parts, split, taken)
 
-    def stem(
+    def by_stem(
         self, listed: str, folders: Sequence[str] = (), split: str | None = None, taken: Collection[str] = ()
     ) -> list[str]:
         """The images, but for those ``taken``, of that name without a suffix, or with another one."""
-        parts, taken = parts_of(listed), self._second.union(taken)
+        parts, taken = path_parts(listed), self._second.union(taken)
         last = PurePosixPath(parts[-1])
         bare = last.stem if last.suffix.lower() in SUFFIXES else last.name
-        found = _whole(self._by_stem, (*parts[:-1], bare), [parts_of(folder) for folder in folders], split)
+        found = _whole(self._by_stem, (*parts[:-1], bare), [path_parts(folder) for folder in folders], split)
         return [name for name in found if name not in taken] or _base(self._by_stem, (bare,), split, taken)
 
-    def match(self, wanted: Sequence[Wanted]) -> list[Found]:
+    def resolve(self, wanted: Sequence[ListedPath]) -> list[Resolved]:
         """What each path means: first by all of it, then by bare name, by what differs between systems, by stem.
 
         A name that is not there as written is given only a file that no other entry means, and only when there is one
         such file: many paths are those of another machine, but none is to be guessed.
         """
-        found: list[Found | None] = [None] * len(wanted)
+        found: list[Resolved | None] = [None] * len(wanted)
         rest = []
         for number, one in enumerate(wanted):
-            files = self.whole(one.listed, one.folders, one.split)
+            files = self.by_full_path(one.listed, one.folders, one.split)
             if len(files) == 1:
-                found[number] = Found(files[0])
+                found[number] = Resolved(files[0])
             else:
                 rest.append(number)
         taken = {one.file for one in found if one is not None and one.file is not None}
@@ -218,45 +218,45 @@ class Finder:
             claims: dict[str, list[int]] = defaultdict(list)
             for number in rest:
                 one = wanted[number]
-                files = self._loosely(one, taken, how)
+                files = self._inexact(one, taken, how)
                 if len(files) == 1:
                     claims[files[0]].append(number)
                 elif files:
-                    found[number] = Found(None, _several(one, files, how))
+                    found[number] = Resolved(None, _several(one, files, how))
             for file, numbers in claims.items():
-                same = len({parts_of(wanted[number].listed) for number in numbers}) == 1
+                same = len({path_parts(wanted[number].listed) for number in numbers}) == 1
                 for number in numbers:
                     found[number] = (
-                        Found(file, _read_as(wanted[number], how))
+                        Resolved(file, _read_as(wanted[number], how))
                         if same
-                        else Found(None, f"listed in {wanted[number].place}; {file} may be it, or another")
+                        else Resolved(None, f"listed in {wanted[number].place}; {file} may be it, or another")
                     )
                 taken |= {file} if same else set()
             rest = [number for number in rest if found[number] is None]
         for number in rest:
-            found[number] = Found(None, self._missing(wanted[number]))
+            found[number] = Resolved(None, self._missing(wanted[number]))
         return [one for one in found if one is not None]
 
-    def _loosely(self, one: Wanted, taken: Collection[str], how: str) -> list[str]:
+    def _inexact(self, one: ListedPath, taken: Collection[str], how: str) -> list[str]:
         if how == "near":
-            return self.near(one.listed, one.folders, one.split, taken)
+            return self.by_equivalent_name(one.listed, one.folders, one.split, taken)
         if how == "stem":
-            return self.stem(one.listed, one.folders, one.split, taken)
-        return self.base(one.listed, one.split, taken)
+            return self.by_stem(one.listed, one.folders, one.split, taken)
+        return self.by_name(one.listed, one.split, taken)
 
-    def _missing(self, one: Wanted) -> str:
+    def _missing(self, one: ListedPath) -> str:
         """Why there is no file, with the ones that nearly have its name."""
-        near = self.near(one.listed, one.folders, one.split)
+        near = self.by_equivalent_name(one.listed, one.folders, one.split)
         hint = f"; {', '.join(near[:3])} has nearly its name, but is listed itself" if near else ""
         return f"listed in {one.place}{hint}"
 
 
-def _several(one: Wanted, files: Sequence[str], how: str) -> str:
+def _several(one: ListedPath, files: Sequence[str], how: str) -> str:
     what = {"near": "have nearly its name (upper and lower case, %20, blanks)", "stem": "have its stem"}
     return f"listed in {one.place}; several files {what.get(how, 'have its name')}: {', '.join(files[:3])}"
 
 
-def _read_as(one: Wanted, how: str) -> str:
+def _read_as(one: ListedPath, how: str) -> str:
     suffix = PurePosixPath(one.listed).suffix.lower()
     if how == "base" or (how == "stem" and suffix not in SUFFIXES):
         return ""  # a name without its suffix is as good as with it
@@ -275,10 +275,10 @@ def _whole(index: _Index, parts: tuple[str, ...], folders: Iterable[tuple[str, .
             exact = [entry for entry in found if entry[0] == (*filter(None, folder), *parts)]
             if exact:
                 return [name for _, name in exact]
-        found = [entry for entry in found if split_of(entry[1]) == split] or found
+        found = [entry for entry in found if split_from_folders(entry[1]) == split] or found
     return [name for _, name in found]
 
 
 def _base(index: _Index, parts: tuple[str, ...], split: str | None, taken: Collection[str]) -> list[str]:
     found = [name for _, name in index.get(parts[-1], ()) if name not in taken]
-    return [name for name in found if split is None or split_of(name) in (None, split)]
+    return [name for name in found if split is None or split_from_folders(name) in (None, split)]

@@ -37,7 +37,7 @@ _FILE_BEGINS = ("~$", "~syncthing~", "synophoto_thumb_", "synofile_thumb_", "syn
 _PATTERNS = re.compile(r"found\.\d{3}|@gmt-[\d.-]+|\.?trash-\d+|backup files \d{4}-.*|thumbs\.db:.*|thumbs \(\d+\)\.db")
 
 
-def litter_in(parts: tuple[str, ...]) -> str:
+def find_litter(parts: tuple[str, ...]) -> str:
     """The part of a path that makes the file litter, "" when there is none.
 
     Args:
@@ -73,7 +73,7 @@ _BESIDE = (
 )
 
 
-def original_of(path: str) -> str:
+def thumbnail_original(path: str) -> str:
     """The path of the image of which this is a thumbnail or a conflicting version, by its name; "" for any other."""
     found = (pattern.fullmatch(path) for pattern in (_THUMBNAIL_FOLDER, *_BESIDE))
     return next((match[1] + match[2] for match in found if match), "")

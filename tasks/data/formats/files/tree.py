@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.data.formats.files.system_files import litter_in, original_of
+from tasks.data.formats.files.system_files import find_litter, thumbnail_original
 from tasks.data.source.image import ImageFile
 from tasks.data.source.image_kinds import HEAD, READ, SUFFIXES, UNREAD, content_kind
-from tasks.data.source.rules import NO_NAME, namer
+from tasks.data.source.rules import NO_NAME, compile_rule
 from tasks.data.source.sample import RawSample
 from tasks.data.text.patterns import matcher
 
@@ -96,7 +96,7 @@ class Tree:
         hidden: System files and names that begin with a dot.
         litter: What NAS boxes, desktops and tools leave (``litter``).
         excluded: What ``ingest.include`` and ``ingest.exclude`` leave out, with the annotations of such images.
-        multiplicity: Second multiplicity of images: in a format that is not read, backups, what a link leads to.
+        redundant: Second copies of images: in a format that is not read, backups, what a link leads to.
     """
 
     images: list[Entry] = field(default_factory=list)
@@ -105,28 +105,28 @@ class Tree:
     hidden: list[Entry] = field(default_factory=list)
     litter: list[Entry] = field(default_factory=list)
     excluded: list[Entry] = field(default_factory=list)
-    multiplicity: list[Entry] = field(default_factory=list)
+    redundant: list[Entry] = field(default_factory=list)
 
 
-def scan(root: Path, ingest: "SourceSettings", annotations: tuple[str, ...] = ()) -> Tree:
+def scan(root: Path, source: "SourceSettings", annotations: tuple[str, ...] = ()) -> Tree:
     """Sort every file below ``root`` by kind.
 
     Args:
         root: The tree's root.
-        ingest: Names the files' sites (without a rule all are of one) and what is left out.
+        source: Names the files' sites (without a rule all are of one) and what is left out.
         annotations: Suffixes of annotation files, in lower case, as ``.xml``.
 
     Raises:
         UserError: Sites are to be named by a folder level that holds folders such as ``Annotations``.
     """
-    tree, site, site_of = Tree(), ingest.site, namer(ingest.site, "ingest.site", ONE_SITE)
-    wanted, unwanted = matcher(ingest.include or ("**",)), matcher(ingest.exclude)
+    tree, site, site_of = Tree(), source.site, compile_rule(source.site, "ingest.site", ONE_SITE)
+    wanted, unwanted = matcher(source.include or ("**",)), matcher(source.exclude)
     for path, name in sorted(_files(root), key=lambda item: item[1]):
         parts = tuple(name.split("/"))  # by hand: a hundred thousand path objects take seconds
         suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122
         if any(part.startswith(".") for part in parts) or parts[-1].lower() in _SYSTEM_FILES:
             tree.hidden.append(Entry(path, name, NO_SITE))
-        elif litter_in(parts):
+        elif find_litter(parts):
             tree.litter.append(Entry(path, name, NO_SITE))
         elif unwanted(name):
             tree.excluded.append(Entry(path, name, NO_SITE))
@@ -138,7 +138,7 @@ def scan(root: Path, ingest: "SourceSettings", annotations: tuple[str, ...] = ()
                 kind = tree.images if wanted(name) else tree.excluded
             # A column's name is known to the reader of the table only.
             kind.append(Entry(path, name, NO_SITE if site.rule == "column" else site_of(name, {})))
-    _set_apart(tree)
+    _separate_redundant(tree)
     if site.rule == "folder":
         _refuse_role_folders(root, tree)
     return tree
@@ -153,15 +153,15 @@ def _shows_image(path: Path) -> bool:
         return False
 
 
-def _set_apart(tree: Tree) -> None:
-    """Move thumbnails beside their images, second multiplicity of images, and the annotations of excluded images."""
+def _separate_redundant(tree: Tree) -> None:
+    """Move thumbnails beside their images, second copies of images, and the annotations of excluded images."""
     names = {entry.name for entry in tree.images}
-    litter = {name for name in names if original_of(name) in names}
+    litter = {name for name in names if thumbnail_original(name) in names}
     tree.litter = sorted(tree.litter + [e for e in tree.images if e.name in litter], key=lambda entry: entry.name)
     tree.images = [entry for entry in tree.images if entry.name not in litter]
-    multiplicity = _copies(tree.images)
-    tree.multiplicity = [entry for entry in tree.images if entry.name in multiplicity]
-    tree.images = [entry for entry in tree.images if entry.name not in multiplicity]
+    redundant = _redundant_copies(tree.images)
+    tree.redundant = [entry for entry in tree.images if entry.name in redundant]
+    tree.images = [entry for entry in tree.images if entry.name not in redundant]
     if tree.excluded:
         near = {key for entry in tree.excluded for key in _keys(entry)}
         near -= {key for entry in tree.images for key in _keys(entry)}
@@ -171,7 +171,7 @@ def _set_apart(tree: Tree) -> None:
         tree.annotations = [entry for entry in tree.annotations if entry.name not in theirs]
 
 
-def _copies(images: list[Entry]) -> set[str]:
+def _redundant_copies(images: list[Entry]) -> set[str]:
     """The names of images that are beside one with a usual suffix.
 
     The same in a format that is not read, a backup (``a.jpg_original``), the file that it links to (``blobs/1f0c``).
@@ -195,7 +195,7 @@ def _keys(entry: Entry) -> list[tuple[str, ...]]:
     return [(*telling, entry.stem), (*telling, name)]
 
 
-def file_row(entry: Entry, status: str, reason: str, detail: str = "") -> RawSample:
+def make_file_row(entry: Entry, status: str, reason: str, detail: str = "") -> RawSample:
     """The row of a file that is no usable image; the file is hashed where it can be read."""
     try:
         if not entry.path.is_file():  # opening a pipe would wait for ever
@@ -207,11 +207,11 @@ def file_row(entry: Entry, status: str, reason: str, detail: str = "") -> RawSam
     return RawSample(entry.name, entry.site, None, status, reason, sha256=sha256, detail=detail)
 
 
-def left_over(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSample]:
+def unclassified_rows(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSample]:
     """Rows of what is no data and of the other files, but for those whose names are in ``used``."""
     for entry in tree.hidden:
-        yield file_row(entry, "ignored", "hidden")
-    for reason, entries in (("litter", tree.litter), ("excluded", tree.excluded), ("copy", tree.multiplicity)):
+        yield make_file_row(entry, "ignored", "hidden")
+    for reason, entries in (("litter", tree.litter), ("excluded", tree.excluded), ("copy", tree.redundant)):
         for entry in entries:
             if entry.name in used and reason == "copy":
                 continue
@@ -219,15 +219,15 @@ def left_over(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSample]:
             yield RawSample(entry.name, entry.site, None, "ignored", reason)
     for entry in tree.others:
         if entry.name not in used:
-            yield file_row(entry, "ignored", "other")
+            yield make_file_row(entry, "ignored", "other")
 
 
-def image_row(entry: Entry, reason: str, detail: str = "") -> RawSample:
+def make_image_row(entry: Entry, reason: str, detail: str = "") -> RawSample:
     """The row of an image that is not used for ``reason``; it is decoded all the same, for its size and faults."""
     return RawSample(entry.name, entry.site, None, "quarantined", reason, ImageFile(entry.path), detail=detail)
 
 
-def split_of(name: str) -> str | None:
+def split_from_folders(name: str) -> str | None:
     """The split that a folder of the path names (``train``, ``valid``, ``test2017`` ...), the innermost one."""
     for part in reversed(name.split("/")[:-1]):
         more = _SPLIT_AND_MORE.fullmatch(part.lower())
@@ -237,14 +237,14 @@ def split_of(name: str) -> str | None:
     return None
 
 
-def split_of_name(name: str) -> str | None:
+def split_from_name(name: str) -> str | None:
     """The split in a file's name (``train-00000-of-00002.parquet``, ``instances_train2017.json``), or its folder's."""
     stem = name.rsplit("/", 1)[-1].lower()
     for token in stem.replace(".", "_").replace("-", "_").split("_"):
-        split = split_of(f"{token}/file")
+        split = split_from_folders(f"{token}/file")
         if split is not None:
             return split
-    return split_of(name)
+    return split_from_folders(name)
 
 
 def _files(root: Path) -> Iterator[tuple[Path, str]]:

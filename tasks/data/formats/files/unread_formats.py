@@ -21,9 +21,9 @@ _KINDS = {
     **dict.fromkeys((".db", ".sqlite", ".sqlite3", ".mdb", ".accdb", ".arff", ".tfrecord", ".dta"), _BINARY),
 }
 _TEXTS = (".txt", ".lst", ".list", ".dat", ".tab")
-_LARGEST = 16 * 2**20  # bytes of a text that is looked into
-_LINES = 3
-_MOST = 4
+_MAX_BYTES = 16 * 2**20  # bytes of a text that is looked into
+_LINES_CHECKED = 3
+_MAX_REPORTED = 4
 _IMAGE = re.compile("(" + "|".join(map(re.escape, sorted(SUFFIXES))) + r")(?![\w.])", re.IGNORECASE)
 
 
@@ -41,7 +41,7 @@ def unread(root: Path, names: Sequence[str]) -> list[str]:
     found += [
         f"{name} is a table below PATH: give its folder as PATH, or name it in ingest.table.file" for name in below
     ]
-    return found[:_MOST]
+    return found[:_MAX_REPORTED]
 
 
 def _why_not(path: Path, name: str) -> str:
@@ -51,7 +51,7 @@ def _why_not(path: Path, name: str) -> str:
     if suffix not in (*_TEXTS, ".json"):
         return ""
     try:
-        if path.stat().st_size > _LARGEST:
+        if path.stat().st_size > _MAX_BYTES:
             return ""
         text, _ = decode_text(path.read_bytes(), ask=False)
     except (OSError, TextError):
@@ -60,10 +60,10 @@ def _why_not(path: Path, name: str) -> str:
 
 
 def _text(text: str) -> str:
-    lines = [line.strip() for line in islice(text.splitlines(), _LINES + 1) if line.strip()][-_LINES:]
+    lines = [line.strip() for line in islice(text.splitlines(), _LINES_CHECKED + 1) if line.strip()][-_LINES_CHECKED:]
     named = [line for line in lines if _IMAGE.search(line) and not _IMAGE.sub("", line).endswith(("/", "\\"))]
-    told = [line for line in named if len(re.split(r"[\s,;|]+", line)) > 1]
-    if not told or 2 * len(told) < len(lines):
+    naming = [line for line in named if len(re.split(r"[\s,;|]+", line)) > 1]
+    if not naming or 2 * len(naming) < len(lines):
         return ""
     return (
         "names images and something beside them; to have it read as a table, call it .csv and give it a first line "
@@ -77,7 +77,7 @@ def _json(text: str) -> str:
     except (ValueError, RecursionError) as error:
         return f"is no valid JSON ({str(error)[:80]})"
     if foreign_json(data) is not None:
-        return ""  # told with the way out of its tool
+        return ""  # reported with the conversion that its tool offers
     first = next(iter(data), None) if isinstance(data, list | dict) else None
     if isinstance(data, list) and isinstance(first, dict):
         if {"image_id", "category_id"} <= set(first):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from models.errors import UserError
-from tasks.data.formats.flair.records import PARTITIONS, Record, made_record
+from tasks.data.formats.flair.records import PARTITIONS, Record, checked_record
 from tasks.data.source.decode import Decoded, DecodeError, Limits, decode_bytes
 from tasks.data.source.image import ImageArray, ImageFile
 
@@ -43,9 +43,9 @@ class Hdf5Image:
     dataset: str
     index: int | None
 
-    def stamp(self) -> str:
+    def cache_key(self) -> str:
         """The file's path, size and time of the last change, and the place in it."""
-        return f"{ImageFile(self.file).stamp()}|{self.dataset}|{self.index}"
+        return f"{ImageFile(self.file).cache_key()}|{self.dataset}|{self.index}"
 
     def load(self, limits: Limits) -> Decoded:
         """The pixels, or the decoded image when bytes are stored; there is no hash of a file of its own."""
@@ -151,7 +151,7 @@ def _of_group(
         fault = _one_line(error)
     unique = len(set(ids)) == count and all(ids)
     for index, (labels, wrong) in enumerate(facts):
-        record = made_record(ids[index], user, partition, labels, fault or wrong)
+        record = checked_record(ids[index], user, partition, labels, fault or wrong)
         within = place if whole else f"{place}/{ids[index] if unique else f'{index:06d}'}"
         yield within, record, Hdf5Image(path, f"{place}/{name}", None if whole else index)
 

@@ -15,14 +15,14 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.files.path_resolver import unlisted_row
-from tasks.data.formats.files.tree import NO_SITE, Entry, Tree, file_row, image_row, left_over, scan
+from tasks.data.formats.files.path_resolver import make_unlisted_row
+from tasks.data.formats.files.tree import NO_SITE, Entry, Tree, make_file_row, make_image_row, scan, unclassified_rows
 from tasks.data.formats.flair.hdf5 import SUFFIXES, holds_images, read_records
 from tasks.data.formats.flair.records import PARTITIONS, Record, load_json
 from tasks.data.source.image import ImageFile, ImageSource
-from tasks.data.source.rules import Namer, namer
+from tasks.data.source.rules import NameFunction, compile_rule
 from tasks.data.source.sample import RawSample
-from tasks.data.text.equivalent_names import near_pairs
+from tasks.data.text.equivalent_names import match_equivalent_names
 
 if TYPE_CHECKING:
     from tasks.data.source.settings import SourceSettings
@@ -44,7 +44,7 @@ class Settings(Section):
         return "labels" if self.labels == "coarse" else "fine_grained_labels"
 
 
-def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> None:
+def default_classes(root: Path, options: Settings, source: "SourceSettings") -> None:
     """FLAIR lists its labels nowhere but in its images; those that are found count."""
     return
 
@@ -57,7 +57,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     return ", ".join(found[:3])
 
 
-def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once, then the images of HDF5 files, or those that the JSON lists and that are missing.
 
     In a folder with the JSON, HDF5 files are left aside: they hold the same images.
@@ -66,17 +66,17 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
         UserError: There is neither a metadata file nor an HDF5 file with images, or one cannot be read.
     """
     folder = root if root.is_dir() else root.parent
-    tree = scan(folder, ingest) if root.is_dir() or root.name == _JSON else Tree()
+    tree = scan(folder, source) if root.is_dir() or root.name == _JSON else Tree()
     jsons, hdf5 = _sources(root, tree)
-    site_of = None if ingest.site.rule == "none" else namer(ingest.site, "ingest.site")
-    yield from left_over(tree, {entry.name for entry in [*jsons, *hdf5]})
-    yield from (file_row(entry, "ok", "metadata") for entry in hdf5)
+    site_of = None if source.site.rule == "none" else compile_rule(source.site, "ingest.site")
+    yield from unclassified_rows(tree, {entry.name for entry in [*jsons, *hdf5]})
+    yield from (make_file_row(entry, "ok", "metadata") for entry in hdf5)
     for entry in jsons:
-        yield from _listed(entry, tree, own.key, site_of, ingest.encoding, ingest.unlisted)
+        yield from _listed(entry, tree, options.key, site_of, source.encoding, source.unlisted)
     if not jsons:
-        yield from (image_row(entry, "no_annotation", "beside HDF5 files") for entry in tree.images)
+        yield from (make_image_row(entry, "no_annotation", "beside HDF5 files") for entry in tree.images)
     for entry in hdf5:
-        for name, record, image in read_records(entry.path, own.key):
+        for name, record, image in read_records(entry.path, options.key):
             yield _sample(f"{entry.name}/{name}", [record], image, site_of)
 
 
@@ -95,11 +95,11 @@ def _sources(root: Path, tree: Tree) -> tuple[list[Entry], list[Entry]]:
 
 
 def _listed(
-    listing: Entry, tree: Tree, key: str, site_of: Namer | None, encoding: str | None, unlisted: str
+    listing: Entry, tree: Tree, key: str, site_of: NameFunction | None, encoding: str | None, unlisted: str
 ) -> Iterator[RawSample]:
     """The rows of the JSON, of every image, and of what is listed but missing."""
     records, repaired = load_json(listing, key, encoding)
-    yield file_row(listing, *(("fixed", "encoding") if repaired else ("ok", "metadata")), repaired)
+    yield make_file_row(listing, *(("fixed", "encoding") if repaired else ("ok", "metadata")), repaired)
     by_id: dict[str, list[Record]] = defaultdict(list)
     for number, record in enumerate(records):
         if record is None or not record.image:
@@ -110,19 +110,19 @@ def _listed(
     files: dict[str, list[Entry]] = defaultdict(list)
     for entry in tree.images:
         files[entry.stem].append(entry)
-    near = near_pairs(files, by_id)
+    near = match_equivalent_names(files, by_id)
     for entry in tree.images:
         same, image = files[entry.stem], near.get(entry.stem, entry.stem)
         # The down-sized images may lie beside the raw ones.
         small = [file for file in same if _SMALL in PurePosixPath(file.name).parts] or same
         if image not in by_id:
-            yield unlisted_row(entry, listing.name, unlisted)
+            yield make_unlisted_row(entry, listing.name, unlisted)
         elif len(small) > 1:
-            yield image_row(entry, "ambiguous_pair", ", ".join(file.name for file in small))
+            yield make_image_row(entry, "ambiguous_pair", ", ".join(file.name for file in small))
         elif entry is small[0]:
             row = _sample(entry.name, by_id[image], ImageFile(entry.path), site_of)
-            loose = image != entry.stem and row.status != "quarantined"
-            yield replace(row, status="fixed", reason="near_name", detail=f"listed as {image}") if loose else row
+            inexact = image != entry.stem and row.status != "quarantined"
+            yield replace(row, status="fixed", reason="near_name", detail=f"listed as {image}") if inexact else row
         else:  # not hashed, as the raw images take more than a terabyte
             yield RawSample(entry.name, entry.site, None, "ignored", "other", detail=f"{small[0].name} is read")
     for image in sorted(by_id.keys() - files.keys() - set(near.values()) - {entry.stem for entry in tree.excluded}):
@@ -130,7 +130,7 @@ def _listed(
         yield RawSample(image, user, None, "quarantined", "no_image", detail=f"listed in {listing.name}")
 
 
-def _sample(path: str, records: Sequence[Record], image: ImageSource | None, site_of: Namer | None) -> RawSample:
+def _sample(path: str, records: Sequence[Record], image: ImageSource | None, site_of: NameFunction | None) -> RawSample:
     """The row of an image that is listed once or more often."""
     record = records[0]
     fields = {"image_id": record.image, "user_id": record.user, "partition": record.partition}

@@ -8,7 +8,7 @@ from typing import Any
 
 from models.errors import UserError
 from tasks.data.formats.files.tree import Entry
-from tasks.data.text.read_text import Encodings, TextError, decode_text, normal
+from tasks.data.text.read_text import Encodings, TextError, decode_text, normalize
 
 #: A partition's name -> the split. FLAIR's README says both val and dev.
 PARTITIONS = {"train": "train", "val": "val", "validation": "val", "dev": "val", "test": "test"}
@@ -33,17 +33,17 @@ class Record:
     fault: str = ""
 
 
-def made_record(image: str, user: str, partition: str, labels: Iterable[Any] | None, fault: str = "") -> Record:
+def checked_record(image: str, user: str, partition: str, labels: Iterable[Any] | None, fault: str = "") -> Record:
     """The record, checked: labels are texts and each counts once, the partition is a known one."""
     found = None if labels is None else list(labels)
-    if not fault and not all(isinstance(label, str) and normal(label) for label in found or ()):
+    if not fault and not all(isinstance(label, str) and normalize(label) for label in found or ()):
         fault = "a label is no text"
     if not fault and partition and partition not in PARTITIONS:
         fault = f"the partition {partition!r} is none of {', '.join(PARTITIONS)}"
     if found is None or fault:
         return Record(image, user, partition, None, fault)
     # sys.intern: one object for each label and user, not one for each image
-    names = tuple(dict.fromkeys(sys.intern(normal(label)) for label in found))
+    names = tuple(dict.fromkeys(sys.intern(normalize(label)) for label in found))
     return Record(image, sys.intern(user), sys.intern(partition), names)
 
 
@@ -76,10 +76,10 @@ def _record(found: dict[str, Any], key: str) -> Record:
     labels = found.get(key)
     image, user, partition = (_name(found.get(name)) for name in ("image_id", "user_id", "partition"))
     if labels is None or isinstance(labels, list):
-        return made_record(image, user, partition, labels)
-    return made_record(image, user, partition, None, f"{key} is no list")
+        return checked_record(image, user, partition, labels)
+    return checked_record(image, user, partition, None, f"{key} is no list")
 
 
 def _name(value: Any) -> str:
     whole = isinstance(value, int) and not isinstance(value, bool)
-    return normal(str(value)) if whole or isinstance(value, str) else ""
+    return normalize(str(value)) if whole or isinstance(value, str) else ""

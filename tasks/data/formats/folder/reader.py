@@ -16,23 +16,23 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.files.system_files import litter_in
+from tasks.data.formats.files.system_files import find_litter
 from tasks.data.formats.files.tree import (
     NO_SITE,
     ROLE_FOLDERS,
     UNCLEAR_FOLDER,
     Entry,
-    image_row,
     is_own_output,
-    left_over,
+    make_image_row,
     scan,
-    split_of,
+    split_from_folders,
+    unclassified_rows,
 )
 from tasks.data.source.image import ImageFile
 from tasks.data.source.image_kinds import SUFFIXES
 from tasks.data.source.rules import NameRule
 from tasks.data.source.sample import RawSample
-from tasks.data.text.read_text import normal
+from tasks.data.text.read_text import normalize
 
 if TYPE_CHECKING:
     from tasks.data.source.settings import SourceSettings
@@ -61,27 +61,27 @@ class _Level:
     site: int | None
 
     @classmethod
-    def of(cls, own: Settings, site: NameRule) -> "_Level":
-        return cls(own.level, site.level if site.rule == "folder" else None)
+    def of(cls, options: Settings, site: NameRule) -> "_Level":
+        return cls(options.level, site.level if site.rule == "folder" else None)
 
     def within(self, folders: Sequence[str]) -> int | None:
         """Which of a path's folders names the class, ``None`` when none does."""
         if self.fixed is not None:
             return self.fixed - 1 if len(folders) >= self.fixed else None
         for number, folder in enumerate(folders):
-            says_other = folder.lower() in ROLE_FOLDERS or split_of(f"{folder}/image") is not None
+            says_other = folder.lower() in ROLE_FOLDERS or split_from_folders(f"{folder}/image") is not None
             if not says_other and number + 1 != self.site:
                 return number
         return None
 
 
-def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list[str] | None:
+def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str] | None:
     """The class folders in name order: those with images, and the empty ones."""
-    tree, level = scan(root, ingest), _Level.of(own, ingest.site)
+    tree, level = scan(root, source), _Level.of(options, source.site)
     filled = {_class_path(entry.name, level) for entry in tree.images}
-    used = filled | {_class_path(entry.name, level) for entry in tree.others + tree.excluded + tree.multiplicity}
+    used = filled | {_class_path(entry.name, level) for entry in tree.others + tree.excluded + tree.redundant}
     found = (filled | {path for path in _class_folders(root, level) if path not in used}) - {()}
-    return sorted({normal(path[-1]) for path in found}) or None
+    return sorted({normalize(path[-1]) for path in found}) or None
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
@@ -95,12 +95,12 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     if len(classes) + len(unclear) < 2 or 2 * inside < len(paths) or domains:
         return ""
     shown = ", ".join(classes[:6]) + (", ..." if len(classes) > 6 else "")
-    passed = dict.fromkeys(part for path in paths for part in path[:-1] if split_of(f"{part}/image"))
+    passed = dict.fromkeys(part for path in paths for part in path[:-1] if split_from_folders(f"{part}/image"))
     splits = f" in folders taken for splits ({', '.join(list(passed)[:6])})" if passed else ""
     return f"{len(classes)} folders of images{splits}, taken for classes: {shown}"
 
 
-def nearly(root: Path, names: Sequence[str]) -> list[str]:
+def near_misses(root: Path, names: Sequence[str]) -> list[str]:
     """The one folder that holds all images, where it is no class or the only one."""
     images = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     paths = {_class_path(name, _Level(None, None)) for name in images}
@@ -115,25 +115,25 @@ def nearly(root: Path, names: Sequence[str]) -> list[str]:
     return [f"{'/'.join(path)} is the only folder of images: --format folder takes it for the one class"]
 
 
-def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once, images in name order.
 
     Raises:
         UserError: The site rule does not fit the tree, or one folder holds all the class folders.
     """
-    tree, level = scan(root, ingest), _Level.of(own, ingest.site)
+    tree, level = scan(root, source), _Level.of(options, source.site)
     _refuse_one_folder_around_all(root, tree.images, level)
     _refuse_two_levels(root, tree.images, level)
     unclear = _unclear([entry.name for entry in tree.images], level)
-    yield from left_over(tree)
+    yield from unclassified_rows(tree)
     for entry in tree.images:
         path = _class_path(entry.name, level)
         if entry.site == NO_SITE:
-            yield image_row(entry, "no_site", "ingest.site names no site for it")
+            yield make_image_row(entry, "no_site", "ingest.site names no site for it")
         elif not path:
             parents = (tuple(entry.name.split("/")[:end]) for end in range(1, entry.name.count("/") + 1))
             detail = next((unclear[folder] for folder in parents if folder in unclear), "it lies in no class folder")
-            yield image_row(entry, "no_annotation", detail)
+            yield make_image_row(entry, "no_annotation", detail)
         else:
             yield RawSample(entry.name, entry.site, (path[-1],), image=ImageFile(entry.path), split=_split(entry, path))
 
@@ -148,7 +148,7 @@ def _class_path(name: str, level: _Level) -> tuple[str, ...]:
 def _split(entry: Entry, path: tuple[str, ...]) -> str | None:
     """The split that a folder names; the class folder itself names none, even when it is called ``test``."""
     rest = entry.name.split("/")[len(path) :]
-    return split_of("/".join((*path[:-1], *rest)))
+    return split_from_folders("/".join((*path[:-1], *rest)))
 
 
 def _class_folders(root: Path, level: _Level) -> Iterator[tuple[str, ...]]:
@@ -157,7 +157,7 @@ def _class_folders(root: Path, level: _Level) -> Iterator[tuple[str, ...]]:
         if is_own_output(files):
             folders.clear()
             continue
-        folders[:] = [name for name in folders if not name.startswith(".") and not litter_in((name, ""))]
+        folders[:] = [name for name in folders if not name.startswith(".") and not find_litter((name, ""))]
         relative = os.fsencode(Path(folder).relative_to(root).as_posix()).decode("utf-8", "backslashreplace")
         parts = PurePosixPath(relative).parts
         if parts and level.within(parts) == len(parts) - 1:
@@ -187,7 +187,7 @@ def _unclear(names: Sequence[str], level: _Level) -> dict[tuple[str, ...], str]:
     """Folder -> what is unclear about it, and the setting that answers."""
     found = {}
     for folder, beside in _doubtful(names, level) if level.fixed is None else ():
-        what = "a split" if split_of(f"{folder[-1]}/image") else "a folder of images"
+        what = "a split" if split_from_folders(f"{folder[-1]}/image") else "a folder of images"
         found[folder] = (
             f"{UNCLEAR_FOLDER}{'/'.join(folder)} is a class or {what}, as it lies beside {'/'.join(beside)}: "
             f"ingest.folder.level={len(folder)} makes it a class; if it is {what}, put the class folders into it, or "
@@ -220,20 +220,20 @@ def _refuse_two_levels(root: Path, images: Sequence[Entry], level: _Level) -> No
     if level.fixed is not None or level.site is not None:
         return
     inside: dict[str, set[str]] = defaultdict(set)  # class -> the first folder below it that says something
-    loose, depths = 0, set[int]()
+    undivided, depths = 0, set[int]()
     for entry in images:
         path = _class_path(entry.name, level)
         depths |= {len(path)} if path else set()
         rest = entry.name.split("/")[len(path) : -1]
         inner = _Level(None, None).within(rest)
         if path and (inner is None or not any(map(str.isalpha, rest[inner]))):
-            loose += 1
+            undivided += 1
         elif path and inner is not None:
             inside[path[-1]].add(rest[inner])
     counts = Counter(name for names in inside.values() for name in names)
     shared = sorted(name for name, count in counts.items() if count > 1)
     parts = len({_without_number(name) for name in counts}) == 1 < len({_without_number(name) for name in inside})
-    if not loose and len(inside) > 1 and 2 * len(shared) >= len(counts) and not parts:
+    if not undivided and len(inside) > 1 and 2 * len(shared) >= len(counts) and not parts:
         outer = ", ".join(sorted(inside)[:6]) + (", ..." if len(inside) > 6 else "")
         raise UserError(
             "two levels of folders may be the classes",

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.files.tree import ONE_SITE, Entry, file_row, image_row, left_over, scan
+from tasks.data.formats.files.tree import ONE_SITE, Entry, make_file_row, make_image_row, scan, unclassified_rows
 from tasks.data.source.image import ImageArray
-from tasks.data.source.rules import namer
+from tasks.data.source.rules import compile_rule
 from tasks.data.source.sample import RawSample
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ class Settings(Section):
     names: Literal["fashion", "digits"] = Field("fashion", description="Fashion-MNIST's ten names, or the digits.")
 
 
-def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list[str]:
+def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:
     """The ten labels in the order of their numbers."""
-    return list(_NAMES[own.names])
+    return list(_NAMES[options.names])
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
@@ -50,13 +50,13 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     return f"{', '.join(found[:2])}" if found else ""
 
 
-def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once, then every image of every pair of files.
 
     Raises:
         UserError: There is no pair of files, one is damaged, or images and labels are not equally many.
     """
-    tree = scan(root, ingest)
+    tree = scan(root, source)
     found = {entry.name.removesuffix(".gz"): entry for entry in reversed(tree.others)}  # plain before gzipped
     images = [(name, entry) for name, entry in sorted(found.items()) if name.endswith(_IMAGES)]
     pairs = [(entry, found.get(name.replace(_IMAGES, _LABELS))) for name, entry in images]
@@ -65,10 +65,10 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
         without = f"no labels for {', '.join(lost)}" if lost else "none"
         raise UserError("no pair of idx files", where=root, expected=LAYOUT, found=without)
     used = {entry.name: entry for pair in pairs for entry in pair if entry is not None}
-    yield from left_over(tree, used)
-    yield from (image_row(entry, "no_annotation", "a loose image beside idx files") for entry in tree.images)
-    yield from (file_row(used[name], "ok", "metadata") for name in sorted(used))
-    site_of, names = namer(ingest.site, "ingest.site", ONE_SITE), _NAMES[own.names]
+    yield from unclassified_rows(tree, used)
+    yield from (make_image_row(entry, "no_annotation", "an image file beside idx files") for entry in tree.images)
+    yield from (make_file_row(used[name], "ok", "metadata") for name in sorted(used))
+    site_of, names = compile_rule(source.site, "ingest.site", ONE_SITE), _NAMES[options.names]
     for file, labels in pairs:
         assert labels is not None
         pixels, numbers = _array(file, 3), _array(labels, 1)

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from models.base_settings import Section
-from tasks.data.formats.files.tree import NO_SITE, image_row, left_over, scan
+from tasks.data.formats.files.tree import NO_SITE, make_image_row, scan, unclassified_rows
 from tasks.data.source.image import ImageFile
 from tasks.data.source.image_kinds import SUFFIXES
 from tasks.data.source.sample import RawSample
@@ -21,7 +21,7 @@ class Settings(Section):
     """Images need no settings of their own."""
 
 
-def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> None:
+def default_classes(root: Path, options: Settings, source: "SourceSettings") -> None:
     """There are no labels."""
     return
 
@@ -32,16 +32,16 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     return f"{count} images, and nothing that names labels" if count else ""
 
 
-def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once, images in name order; none has a label.
 
     Raises:
         UserError: The site rule does not fit the tree.
     """
-    tree = scan(root, ingest)
-    yield from left_over(tree)
+    tree = scan(root, source)
+    yield from unclassified_rows(tree)
     for entry in tree.images:
         if entry.site == NO_SITE:
-            yield image_row(entry, "no_site", "ingest.site names no site for it")
+            yield make_image_row(entry, "no_site", "ingest.site names no site for it")
         else:
             yield RawSample(entry.name, entry.site, None, reason="unlabelled", image=ImageFile(entry.path))

@@ -31,7 +31,7 @@ class SyntheticImage:
     number: int
     size: int
 
-    def stamp(self) -> str:
+    def cache_key(self) -> str:
         """Return all that decides the image, the code of its set too."""
         code, settings = _set_code(self.settings.set), self.settings.model_dump_json()
         return f"{code}|{settings}|{self.seed}|{self.site}|{self.number}|{self.size}"
@@ -47,22 +47,22 @@ def _set_code(name: str) -> str:
     return source_digest(closure([SETS[name]], PLUMBING))
 
 
-def read(root: Path, own: SyntheticSettings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, options: SyntheticSettings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """The images of the set at ``ingest.image_size``, site by site, under virtual paths."""
-    drawn = synthetic_set(own.set)
-    for site, count in drawn.sites(own).items():
-        for number, labels in enumerate(drawn.draw_labels(own, seed, site, count)):
+    drawn = synthetic_set(options.set)
+    for site, count in drawn.sites(options).items():
+        for number, labels in enumerate(drawn.draw_labels(options, seed, site, count)):
             yield RawSample(
-                f"{own.set}/{site}/{number:06d}.png",
+                f"{options.set}/{site}/{number:06d}.png",
                 site,
                 tuple(sorted(name for name, present in zip(drawn.CLASSES, labels, strict=True) if present)),
-                image=SyntheticImage(own, seed, site, number, ingest.image_size),
+                image=SyntheticImage(options, seed, site, number, source.image_size),
             )
 
 
-def default_classes(root: Path, own: SyntheticSettings, ingest: "SourceSettings") -> list[str]:
+def default_classes(root: Path, options: SyntheticSettings, source: "SourceSettings") -> list[str]:
     """The labels of the set, in its order."""
-    return list(synthetic_set(own.set).CLASSES)
+    return list(synthetic_set(options.set).CLASSES)
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:

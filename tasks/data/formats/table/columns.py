@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.data.formats.files.path_resolver import Mention
+from tasks.data.formats.files.path_resolver import ListingEntry
 from tasks.data.formats.table.label_cells import NULLS, read_cell
 from tasks.data.formats.table.rows import OpenTable, TableRow
 from tasks.data.source.sample import Boxes
-from tasks.data.text.read_text import normal
+from tasks.data.text.read_text import normalize
 
 if TYPE_CHECKING:
     from tasks.data.formats.table.settings import Settings
@@ -83,88 +83,90 @@ class Columns:
 
     Args:
         table: The table.
-        own: The settings.
+        options: The settings.
         path: Its file, for messages.
         declared: Labels that are declared.
         one_hot: Columns that are labels themselves, when the settings do not say it.
     """
 
     def __init__(
-        self, table: OpenTable, own: "Settings", path: Path, declared: Collection[str], one_hot: Sequence[str] = ()
+        self, table: OpenTable, options: "Settings", path: Path, declared: Collection[str], one_hot: Sequence[str] = ()
     ) -> None:
-        self._columns, self.path, self._own, self._declared = table.columns, path, own, frozenset(declared)
-        self.image = self._find("image", own.image, [*table.images, *usual(table.columns, IMAGE_COLUMNS)])
-        self.one_hot = [self._find("one_hot", name, ()) for name in own.one_hot or ()] or list(one_hot)
+        self._columns, self.path, self._options, self._declared = table.columns, path, options, frozenset(declared)
+        self.image = self._find("image", options.image, [*table.images, *usual(table.columns, IMAGE_COLUMNS)])
+        self.one_hot = [self._find("one_hot", name, ()) for name in options.one_hot or ()] or list(one_hot)
         labels = usual([column for column in table.columns if column != self.image], LABEL_COLUMNS)
-        self.labels = None if self.one_hot else self._find("labels", own.labels, labels)
-        if self.labels is not None and own.labels is None and len(labels) > 1:
+        self.labels = None if self.one_hot else self._find("labels", options.labels, labels)
+        if self.labels is not None and options.labels is None and len(labels) > 1:
             raise UserError(
                 "several columns may hold the labels",
                 where=path,
                 found=", ".join(labels),
                 hint=f"set ingest.table.labels to the one that counts, such as {labels[0]}",
             )
-        self._split = None if own.split is None else self._find("split", own.split, ())
+        self._split = None if options.split is None else self._find("split", options.split, ())
         self._boxes = _box_columns(table.columns)
         self.minus_is_no = False  # as in CelebA, where no column holds 0
 
     @property
     def joins(self) -> bool:
         """Whether several rows of an image are joined: when it is said, or when each row is of a box."""
-        return self._own.several_rows == "join" or (self._own.several_rows is None and bool(self._boxes))
+        return self._options.several_rows == "join" or (self._options.several_rows is None and bool(self._boxes))
 
     def see(self, rows: Sequence[TableRow]) -> None:
         """Look at all rows for what only they together say: whether -1 stands for 0."""
         self.minus_is_no = minus_is_no({row.cells.get(name, "") for row in rows for name in self.one_hot})
 
-    def use(self, row: TableRow) -> Mention:
+    def use(self, row: TableRow) -> ListingEntry:
         """What the row says."""
         if row.fault:
-            return Mention(None, None, row.place, "bad_annotation", row.fault, row.cells)
+            return ListingEntry(None, None, row.place, "bad_annotation", row.fault, row.cells)
         split = None
         if self._split is not None:
             split = _SPLITS.get(row.cells[self._split].casefold())
             if split is None:
                 found = f"{row.place}: {self._split} is {row.cells[self._split][:40]!r}, not train, val or test"
-                return Mention(None, None, row.place, "bad_annotation", found, row.cells)
+                return ListingEntry(None, None, row.place, "bad_annotation", found, row.cells)
         return self._one_hot_use(row, split) if self.labels is None else self._label_use(row, split)
 
-    def _one_hot_use(self, row: TableRow, split: str | None) -> Mention:
+    def _one_hot_use(self, row: TableRow, split: str | None) -> ListingEntry:
         no = _NO | _MINUS if self.minus_is_no else _NO
         wrong = [name for name in self.one_hot if row.cells[name].casefold() not in _YES | no | NULLS]
         if wrong:
             found = f"{row.place}: {wrong[0]} is {row.cells[wrong[0]][:40]!r}, not 0 or 1"
-            return Mention(None, split, row.place, "bad_annotation", found, row.cells)
+            return ListingEntry(None, split, row.place, "bad_annotation", found, row.cells)
         empty = [name for name in self.one_hot if row.cells[name].casefold() in NULLS]
         if empty:
             found = f"{row.place}: {', '.join(empty[:4])} {'are' if len(empty) > 1 else 'is'} not known"
-            return Mention(None, split, row.place, "no_annotation", found, row.cells)
+            return ListingEntry(None, split, row.place, "no_annotation", found, row.cells)
         labels = tuple(name for name in self.one_hot if row.cells[name].casefold() in _YES)
-        return Mention(labels, split, row.place, fields=row.cells)
+        return ListingEntry(labels, split, row.place, fields=row.cells)
 
-    def _label_use(self, row: TableRow, split: str | None) -> Mention:
+    def _label_use(self, row: TableRow, split: str | None) -> ListingEntry:
         assert self.labels is not None
         boxes = self._box(row)
         if self.labels in row.unnamed:
             number = row.unnamed[self.labels]
             if number == -1:  # as the library datasets writes "not known", which is never a negative
-                return Mention(None, split, row.place, "no_annotation", f"{row.place}: {self.labels} is -1", row.cells)
+                return ListingEntry(
+                    None, split, row.place, "no_annotation", f"{row.place}: {self.labels} is -1", row.cells
+                )
             found = f"{row.place}: {self.labels} is {number}, for which the file has no name"
-            return Mention(None, split, row.place, "bad_annotation", found, row.cells)
+            return ListingEntry(None, split, row.place, "bad_annotation", found, row.cells)
         if self.labels in row.lists:
-            labels = tuple(dict.fromkeys(label for label in map(normal, row.lists[self.labels]) if label))
-            if labels or self._own.empty == "negative" or not row.lists[self.labels]:
-                return Mention(labels, split, row.place, fields=row.cells, boxes=boxes)
-            return Mention(None, split, row.place, "no_annotation", f"{row.place}: no label", row.cells)
-        cell = read_cell(row.cells[self.labels], self._own.separator, self._declared)
+            labels = tuple(dict.fromkeys(label for label in map(normalize, row.lists[self.labels]) if label))
+            if labels or self._options.empty == "negative" or not row.lists[self.labels]:
+                return ListingEntry(labels, split, row.place, fields=row.cells, boxes=boxes)
+            return ListingEntry(None, split, row.place, "no_annotation", f"{row.place}: no label", row.cells)
+        cell = read_cell(row.cells[self.labels], self._options.separator, self._declared)
         if cell.fault:
             found = f"{row.place}: {self.labels} is {cell.fault}"
-            return Mention(None, split, row.place, "bad_annotation", found, row.cells)
-        if cell.labels is None and self._own.empty != "negative":
+            return ListingEntry(None, split, row.place, "bad_annotation", found, row.cells)
+        if cell.labels is None and self._options.empty != "negative":
             why = f"{row.place}: {cell.remark or 'no label'}; ingest.table.empty=negative takes it for nothing there"
-            return Mention(None, split, row.place, "no_annotation", why, row.cells)
+            return ListingEntry(None, split, row.place, "no_annotation", why, row.cells)
         repair = "label_list" if cell.listed else ""
-        return Mention(cell.labels or (), split, row.place, fields=row.cells, boxes=boxes, repair=repair)
+        return ListingEntry(cell.labels or (), split, row.place, fields=row.cells, boxes=boxes, repair=repair)
 
     def _box(self, row: TableRow) -> Boxes:
         sides = [_number(row.cells[name]) for name in self._boxes]
@@ -175,7 +177,7 @@ class Columns:
         return Boxes(((x1, y1, x1 + x2, y1 + y2) if size else (x1, y1, x2, y2),), relative=max(sides) <= 1)
 
     def _find(self, key: str, name: str | None, usual_ones: Sequence[str]) -> str:
-        wanted = [normal(name)] if name is not None else list(usual_ones[:1])
+        wanted = [normalize(name)] if name is not None else list(usual_ones[:1])
         if not wanted or wanted[0] not in self._columns:
             names = IMAGE_COLUMNS if key == "image" else LABEL_COLUMNS
             raise UserError(

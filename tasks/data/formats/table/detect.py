@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from models.errors import UserError
 from tasks.data.formats.files.foreign_formats import foreign_columns
-from tasks.data.formats.files.path_resolver import Finder, Wanted
+from tasks.data.formats.files.path_resolver import ListedPath, PathResolver
 from tasks.data.formats.files.unread_formats import unread
 from tasks.data.formats.table.columns import IMAGE_COLUMNS, LABEL_COLUMNS, one_hot_columns, usual
 from tasks.data.formats.table.rows import SUFFIXES, OpenTable, open_table, refuse_images_as_text
@@ -16,7 +16,7 @@ from tasks.data.formats.table.rows import SUFFIXES, OpenTable, open_table, refus
 if TYPE_CHECKING:
     from tasks.data.formats.table.settings import Settings
 
-_LOOKED_AT = 50  # rows whose images are looked for
+_MAX_INSPECTED = 50  # rows whose images are looked for
 _MAX_VALUES = 40  # of a column; one of labels has two or three
 _MAX_FILES = 5
 
@@ -26,23 +26,23 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     return next((why for path, name in _tables(root, names) for why, _ in [_look(path, name, names)] if why), "")
 
 
-def nearly(root: Path, names: Sequence[str]) -> list[str]:
+def near_misses(root: Path, names: Sequence[str]) -> list[str]:
     """For each file that could be a table but is none: one line that says why."""
     found = (_look(path, name, names) for path, name in _tables(root, names))
     return [f"{fault}" for why, fault in islice(found, _MAX_FILES) if not why and fault] + unread(root, names)
 
 
-def one_hot_of(path: Path, table: OpenTable, own: "Settings", told: str | None) -> list[str]:
+def detect_one_hot(path: Path, table: OpenTable, options: "Settings", encoding: str | None) -> list[str]:
     """The columns that are labels themselves where the settings and the head name no column of labels; else ``[]``.
 
     Raises:
         UserError: Some columns are such, and others are not: it is unclear what they are.
     """
-    image = own.image or next(iter([*table.images, *usual(table.columns, IMAGE_COLUMNS)]), None)
-    columns = [column for column in table.columns if column not in (image, own.split)]
-    if own.labels is not None or own.one_hot or usual(columns, LABEL_COLUMNS) or image is None or table.images:
-        return list(own.one_hot or ())
-    good, others = one_hot_columns(columns, _values(open_table(path, told)))
+    image = options.image or next(iter([*table.images, *usual(table.columns, IMAGE_COLUMNS)]), None)
+    columns = [column for column in table.columns if column not in (image, options.split)]
+    if options.labels is not None or options.one_hot or usual(columns, LABEL_COLUMNS) or image is None or table.images:
+        return list(options.one_hot or ())
+    good, others = one_hot_columns(columns, _values(open_table(path, encoding)))
     if good and (others or len(good) < 2):
         more = f"; {', '.join(others[:8])} hold or mean something else" if others else ""
         raise UserError(
@@ -104,12 +104,12 @@ def _look(path: Path, name: str, names: Sequence[str]) -> tuple[str, str]:
 
 def _missing(table: OpenTable, image: str, names: Sequence[str], path: Path) -> str:
     """A listed name of which no file is there, when that holds for all of the first rows; else ""."""
-    rows = list(islice(table.rows, _LOOKED_AT))
+    rows = list(islice(table.rows, _MAX_INSPECTED))
     for row in rows:
         refuse_images_as_text(row, image, path)
-    wanted = [Wanted(row.cells.get(image, ""), row.place) for row in rows]
+    wanted = [ListedPath(row.cells.get(image, ""), row.place) for row in rows]
     wanted = [one for one in wanted if one.listed]
-    found = Finder(names, (), names).match(wanted)
+    found = PathResolver(names, (), names).resolve(wanted)
     if len(names) < 2:
         return ""
     return wanted[0].listed[:200] if wanted and not any(one.file or "several" in one.detail for one in found) else ""

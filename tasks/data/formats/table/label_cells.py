@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tasks.data.text.read_text import normal
+from tasks.data.text.read_text import normalize
 
 #: What programs write for an empty cell, in lower case.
 NULLS = frozenset({"nan", "-nan", "none", "null", "nil", "na", "n/a", "<na>", "#n/a", "#na", "nat", "(null)", "\\n"})
@@ -16,7 +16,7 @@ _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _NUMPY = re.compile(rf"\[\s*(?:{_QUOTED})(?:\s+(?:{_QUOTED}))+\s*\]", re.DOTALL)
 _BARE = re.compile(r"[^\[\]{}()'\":]*")
 _ARRAY = re.compile(r"^array\((\[.*?\])(?:,\s*dtype=[^\]]*)?\)$", re.DOTALL)
-_LONGEST = 100_000  # characters of a list
+_MAX_LENGTH = 100_000  # characters of a list
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ def read_cell(text: str, separator: str, declared: Collection[str] = ()) -> Cell
         separator: Between the labels of a cell that is no list.
         declared: Labels that are declared: one that is written so is that label, whatever it looks like.
     """
-    text = normal(text)
+    text = normalize(text)
     if text in declared:
         return Cell((text,))
     if text.casefold() in NULLS:
         return Cell(None, remark=f"{text!r} is taken for no label; to have it as one, declare it in ingest.classes")
     text = _ARRAY.sub(r"\1", text)
-    if text[:1] in _BRACKETS and text[-1:] == _BRACKETS[text[:1]] and len(text) <= _LONGEST:
+    if text[:1] in _BRACKETS and text[-1:] == _BRACKETS[text[:1]] and len(text) <= _MAX_LENGTH:
         found = _items(text)
         if isinstance(found, str):
             return Cell(None, fault=found)
@@ -58,14 +58,14 @@ def read_cell(text: str, separator: str, declared: Collection[str] = ()) -> Cell
             return _of_items(found, declared)
     elif re.match(r"[\[({]\s*['\"]", text):
         return Cell(None, fault=f"a list that does not end: {text[:60]}")
-    names = map(normal, text.split(separator))
+    names = map(normalize, text.split(separator))
     labels = tuple(dict.fromkeys(name for name in names if name and (name in declared or name.casefold() not in NULLS)))
     return Cell(labels or None)
 
 
 def _of_items(items: list[object], declared: Collection[str]) -> Cell:
     """A list's labels: an empty one says that there is none, one of nothing but NaN says nothing."""
-    names = [normal(item if isinstance(item, str) else _written(item)) for item in items]
+    names = [normalize(item if isinstance(item, str) else _written(item)) for item in items]
     labels = [name for name in names if name in declared or (name and name.casefold() not in NULLS)]
     if items and not labels:
         return Cell(None, True, "a list of nothing but empty values")

@@ -1,36 +1,38 @@
-"""Whether labels seem to be several labels with a sign between them that is not the separator."""
+"""Whether labels seem to be several labels with a candidate between them that is not the separator."""
 
 from collections import defaultdict
 from collections.abc import Collection
 
-from tasks.data.text.read_text import normal
+from tasks.data.text.read_text import normalize
 
-_SIGNS = ("|", ",", ";", "/", "+", " ")
-_LISTING = frozenset({"|", ",", ";"})  # signs that are seldom part of a name
+_SEPARATORS = ("|", ",", ";", "/", "+", " ")
+_LIST_SEPARATORS = frozenset({"|", ",", ";"})  # separators that are seldom part of a name
 
 
-def divided_by(labels: Collection[str], separator: str, declared: Collection[str]) -> tuple[str, str, str] | None:
-    """The sign that seems to stand between labels, a label with it, and what speaks for it; ``None`` without any.
+def guess_separator(labels: Collection[str], separator: str, declared: Collection[str]) -> tuple[str, str, str] | None:
+    """The candidate that seems to stand between labels, a label with it, and what speaks for it; ``None`` without any.
 
     Args:
         labels: All the labels of a table.
-        separator: The sign that has divided them already.
+        separator: The candidate that has divided them already.
         declared: Labels that are declared, and so are one.
     """
-    for sign in _SIGNS:
-        if sign == separator:
+    for candidate in _SEPARATORS:
+        if candidate == separator:
             continue
         divided = {
-            label: [normal(part) for part in label.split(sign)] for label in labels if sign in label and label != sign
+            label: [normalize(part) for part in label.split(candidate)]
+            for label in labels
+            if candidate in label and label != candidate
         }
         divided = {label: parts for label, parts in divided.items() if label not in declared}
         if not divided or not all(map(all, divided.values())):
             continue
         known = set(labels) - set(divided)
-        why = _beside(divided, known) if sign != " " else ""
-        why = why or _recurring(divided, known, sign)
+        why = _beside(divided, known) if candidate != " " else ""
+        why = why or _recurring(divided, known, candidate)
         if why:
-            return sign, sorted(divided)[0], why
+            return candidate, sorted(divided)[0], why
     return None
 
 
@@ -42,8 +44,8 @@ def _beside(divided: dict[str, list[str]], known: set[str]) -> str:
     return ", ".join(sorted(known & set(divided[sorted(divided)[0]]))[:4]) or "its parts"
 
 
-def _recurring(divided: dict[str, list[str]], known: set[str], sign: str) -> str:
-    """Labels that share parts, as combinations do: one part at several places, for signs of lists at any."""
+def _recurring(divided: dict[str, list[str]], known: set[str], candidate: str) -> str:
+    """Labels that share parts, as combinations do: one part at several places, for separators of lists at any."""
     places: dict[str, set[int]] = defaultdict(set)
     uses: dict[str, set[str]] = defaultdict(set)
     for label, parts in divided.items():
@@ -52,9 +54,9 @@ def _recurring(divided: dict[str, list[str]], known: set[str], sign: str) -> str
             uses[part].add(label)
     several = sorted(part for part in uses if len(uses[part]) > 1)
     moved = [part for part in several if len(places[part]) > 1]
-    if sign == " " and (not moved or sum(part in known or part in several for part in uses) < 0.8 * len(uses)):
+    if candidate == " " and (not moved or sum(part in known or part in several for part in uses) < 0.8 * len(uses)):
         return ""
-    shared = several if sign in _LISTING else moved
+    shared = several if candidate in _LIST_SEPARATORS else moved
     if not shared:
         return ""
     first = sorted(divided)[0]

@@ -10,97 +10,115 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.data.formats.files.path_resolver import Finder, Mention, Wanted, joined, listed_image, unlisted_row
-from tasks.data.formats.files.tree import NO_SITE, ONE_SITE, Entry, Tree, file_row, left_over, scan, split_of_name
+from tasks.data.formats.files.path_resolver import (
+    ListedPath,
+    ListingEntry,
+    PathResolver,
+    join_entries,
+    make_listed_row,
+    make_unlisted_row,
+)
+from tasks.data.formats.files.tree import (
+    NO_SITE,
+    ONE_SITE,
+    Entry,
+    Tree,
+    make_file_row,
+    scan,
+    split_from_name,
+    unclassified_rows,
+)
 from tasks.data.formats.table.columns import Columns
-from tasks.data.formats.table.detect import nearly, one_hot_of, recognise
+from tasks.data.formats.table.detect import detect_one_hot, near_misses, recognise
 from tasks.data.formats.table.label_cells import NULLS
-from tasks.data.formats.table.label_separators import divided_by
+from tasks.data.formats.table.label_separators import guess_separator
 from tasks.data.formats.table.rows import SUFFIXES, OpenTable, TableRow, open_table, refuse_images_as_text
 from tasks.data.formats.table.settings import Settings
 from tasks.data.source.image import ImageBytes
-from tasks.data.source.rules import Namer, namer
+from tasks.data.source.rules import NameFunction, compile_rule
 from tasks.data.source.sample import RawSample
-from tasks.data.text.equivalent_names import parts_of
-from tasks.data.text.read_text import normal
+from tasks.data.text.equivalent_names import path_parts
+from tasks.data.text.read_text import normalize
 
 if TYPE_CHECKING:
     from tasks.data.source.settings import SourceSettings
 
-__all__ = ["KIND", "LAYOUT", "Settings", "default_classes", "nearly", "read", "recognise"]
+__all__ = ["KIND", "LAYOUT", "Settings", "default_classes", "near_misses", "read", "recognise"]
 
 LAYOUT = "a CSV, TSV or Parquet file with a column of image paths and one of labels, beside or above the images"
 KIND = "either"
 
 
-def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list[str] | None:
+def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str] | None:
     """The columns of a one-hot table, or the names that a Parquet file gives its numbers; else those found count."""
-    if own.one_hot is not None:
-        return [normal(name) for name in own.one_hot]
+    if options.one_hot is not None:
+        return [normalize(name) for name in options.one_hot]
     folder = root if root.is_dir() else root.parent
     declared: list[str] | None = None
-    for entry in _table_entries(root, folder, own, scan(folder, ingest)):
-        table = open_table(entry.path, ingest.encoding)
-        one_hot = one_hot_of(entry.path, table, own, ingest.encoding)
-        names = one_hot or table.names.get(Columns(table, own, entry.path, (), ()).labels or "")
+    for entry in _table_entries(root, folder, options, scan(folder, source)):
+        table = open_table(entry.path, source.encoding)
+        one_hot = detect_one_hot(entry.path, table, options, source.encoding)
+        names = one_hot or table.names.get(Columns(table, options, entry.path, (), ()).labels or "")
         if declared is not None and names != declared:
             return None
         declared = names
     return declared or None
 
 
-def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file once: the tables, images in their cells, the images in name order, those listed but missing.
 
     Raises:
         UserError: There is no table or several, a column is missing, or the table cannot be read to its end.
     """
     folder = root if root.is_dir() else root.parent
-    tree = scan(folder, ingest)
-    entries = _table_entries(root, folder, own, tree)
+    tree = scan(folder, source)
+    entries = _table_entries(root, folder, options, tree)
     site_of = (
-        namer(ingest.site, "ingest.site", ONE_SITE) if ingest.site.rule in ("column", "pattern", "table") else None
+        compile_rule(source.site, "ingest.site", ONE_SITE)
+        if source.site.rule in ("column", "pattern", "table")
+        else None
     )
-    uses: dict[str, list[Mention]] = {}
+    uses: dict[str, list[ListingEntry]] = {}
     missing: dict[str, str] = {}
     heads, cells = [], []
     joins = False
     for entry in entries:
-        table = open_table(entry.path, ingest.encoding)
-        one_hot = one_hot_of(entry.path, table, own, ingest.encoding)
-        columns = Columns(table, own, entry.path, ingest.classes or (), one_hot)
+        table = open_table(entry.path, source.encoding)
+        one_hot = detect_one_hot(entry.path, table, options, source.encoding)
+        columns = Columns(table, options, entry.path, source.classes or (), one_hot)
         joins = joins or columns.joins
         heads.append(_table_row(entry, table, columns))
         if table.images and columns.image in table.images:
             cells.append(_images(entry, table, columns, site_of))
         else:
             uses, missing = _matched(table, columns, tree)
-            _refuse_another_separator(entry, uses, own, set(ingest.classes or ()))
+            _refuse_another_separator(entry, uses, options, set(source.classes or ()))
     if root.is_dir():
-        yield from left_over(tree, {*uses, *(entry.name for entry in entries)})
+        yield from unclassified_rows(tree, {*uses, *(entry.name for entry in entries)})
     yield from heads
     for samples in cells:
         yield from samples
-    column_site = site_of if ingest.site.rule == "column" else None
-    others = tree.others + tree.multiplicity  # the content decides what is an image
+    column_site = site_of if source.site.rule == "column" else None
+    others = tree.others + tree.redundant  # the content decides what is an image
     others = [other for other in others if other.name in uses]
     for image in sorted(tree.images + others, key=lambda item: item.name):
         if image.name in uses:
-            mentions = uses[image.name]
-            row = listed_image(image, joined(mentions) if joins else mentions, column_site)
+            listed = uses[image.name]
+            row = make_listed_row(image, join_entries(listed) if joins else listed, column_site)
             if row.reason == "ambiguous_pair" and not joins:
                 row = replace(row, detail=f"{row.detail}; ingest.table.several_rows=join joins them")
             yield row
         elif root.is_dir():
-            yield unlisted_row(image, entries[0].name, ingest.unlisted)
-    for listed, detail in sorted(missing.items()):
-        yield RawSample(listed, NO_SITE, None, "quarantined", "no_image", detail=detail)
+            yield make_unlisted_row(image, entries[0].name, source.unlisted)
+    for name, detail in sorted(missing.items()):
+        yield RawSample(name, NO_SITE, None, "quarantined", "no_image", detail=detail)
 
 
-def _table_entries(root: Path, folder: Path, own: Settings, tree: Tree) -> list[Entry]:
+def _table_entries(root: Path, folder: Path, options: Settings, tree: Tree) -> list[Entry]:
     """The table; several only if all are Parquet files with images in their cells."""
     tables = [entry for entry in tree.others if entry.path.suffix.lower() in SUFFIXES]
-    wanted = root.name if root.is_file() else own.file
+    wanted = root.name if root.is_file() else options.file
     if wanted is not None:
         tables = [entry for entry in tables if entry.name == PurePosixPath(wanted).as_posix()]
     if len(tables) > 1 and wanted is None:
@@ -126,10 +144,10 @@ def _table_row(entry: Entry, table: OpenTable, columns: Columns) -> RawSample:
     status, reason = ("fixed", "encoding") if table.encoding else ("ok", "metadata")
     remarks = [table.encoding, f"labels are the columns {', '.join(columns.one_hot[:20])}" if columns.one_hot else ""]
     remarks += ["a row for each box: joined" if columns.joins else ""]
-    return file_row(entry, status, reason, "; ".join(filter(None, remarks)))
+    return make_file_row(entry, status, reason, "; ".join(filter(None, remarks)))
 
 
-def _images(entry: Entry, table: OpenTable, columns: Columns, site_of: Namer | None) -> Iterator[RawSample]:
+def _images(entry: Entry, table: OpenTable, columns: Columns, site_of: NameFunction | None) -> Iterator[RawSample]:
     """The rows whose cells are images, one after another, so that only a few are in memory."""
     for number, row in enumerate(table.rows):
         use, name = columns.use(row), f"{entry.name}#{number}"
@@ -152,49 +170,51 @@ def _images(entry: Entry, table: OpenTable, columns: Columns, site_of: Namer | N
             status,
             reason,
             ImageBytes(data, PurePosixPath(row.cells[columns.image]).suffix),
-            split=use.split or split_of_name(entry.name),
+            split=use.split or split_from_name(entry.name),
             detail=detail,
             boxes=use.boxes,
             fields=row.cells,
         )
 
 
-def _matched(table: OpenTable, columns: Columns, tree: Tree) -> tuple[dict[str, list[Mention]], dict[str, str]]:
+def _matched(table: OpenTable, columns: Columns, tree: Tree) -> tuple[dict[str, list[ListingEntry]], dict[str, str]]:
     """What the rows say, by image; and the listed paths whose image is missing, with why."""
-    second = (entry.name for entry in tree.excluded + tree.multiplicity)
+    second = (entry.name for entry in tree.excluded + tree.redundant)
     images = (entry.name for entry in tree.images)
-    finder = Finder((entry.name for entry in tree.images + tree.others), second, images)
+    resolver = PathResolver((entry.name for entry in tree.images + tree.others), second, images)
     rows: list[TableRow] = list(table.rows)
     if columns.one_hot:
         columns.see(rows)
-    uses: dict[str, list[Mention]] = defaultdict(list)
+    uses: dict[str, list[ListingEntry]] = defaultdict(list)
     missing: dict[str, str] = {}
-    said: list[tuple[Wanted, Mention]] = []
+    said: list[tuple[ListedPath, ListingEntry]] = []
     for row in rows:
         use = columns.use(row)
         refuse_images_as_text(row, columns.image, columns.path)
         listed = row.cells.get(columns.image, "")
         if listed and listed.casefold() not in NULLS:
-            said.append((Wanted(listed, row.place, ("", "images"), use.split), use))
+            said.append((ListedPath(listed, row.place, ("", "images"), use.split), use))
         else:
             missing[f"({row.place})"] = "no image is named"
-    for (one, use), found in zip(said, finder.match([wanted for wanted, _ in said]), strict=True):
+    for (one, use), found in zip(said, resolver.resolve([wanted for wanted, _ in said]), strict=True):
         if found.file is None:
-            missing["/".join(parts_of(one.listed))] = found.detail
+            missing["/".join(path_parts(one.listed))] = found.detail
         else:
-            uses[found.file].append(replace(use, loose=found.detail) if found.detail else use)
+            uses[found.file].append(replace(use, inexact=found.detail) if found.detail else use)
     return uses, missing
 
 
-def _refuse_another_separator(entry: Entry, uses: dict[str, list[Mention]], own: Settings, declared: set[str]) -> None:
+def _refuse_another_separator(
+    entry: Entry, uses: dict[str, list[ListingEntry]], options: Settings, declared: set[str]
+) -> None:
     """Refuse labels such as ``rust|crack`` whose parts are labels of other rows: another separator is meant."""
-    labels = {label for mentions in uses.values() for each in mentions for label in each.labels or ()}
-    found = divided_by(labels, own.separator, declared)
+    labels = {label for entries in uses.values() for each in entries for label in each.labels or ()}
+    found = guess_separator(labels, options.separator, declared)
     if found is not None:
-        sign, label, beside = found
+        character, label, beside = found
         raise UserError(
-            f"the labels of one cell seem to be divided by {sign!r}",
+            f"the labels of one cell seem to be divided by {character!r}",
             where=entry.path,
             found=f"{label[:80]!r} beside {beside[:200]}",
-            hint=f"--set \"ingest.table.separator='{sign}'\", or name the labels in ingest.classes if this is one",
+            hint=f"--set \"ingest.table.separator='{character}'\", or name the labels in ingest.classes if this is one",
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from models.errors import UserError
 from tasks.data.text.csv_text import dialect, stream
-from tasks.data.text.read_text import Encodings, TextError, decode_text, normal
+from tasks.data.text.read_text import Encodings, TextError, decode_text, normalize
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _BATCH, _IMAGE_BATCH = 4096, 16
@@ -65,28 +65,28 @@ class OpenTable:
     names: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-def open_table(path: Path, told: str | None = None, ask: bool = True) -> OpenTable:
+def open_table(path: Path, encoding: str | None = None, ask: bool = True) -> OpenTable:
     """Open a table and read its head.
 
     Args:
         path: The file.
-        told: The encoding of a CSV that is not UTF-8, if the user says so.
+        encoding: The encoding of a CSV that is not UTF-8, if the user says so.
         ask: Whether an unclear encoding is a question to the user.
 
     Raises:
         UserError: It cannot be read, has no head, or a column stands twice. Iterating over the rows raises for what
             makes the rest of a file unreadable, as a quote that is never closed.
     """
-    return _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path, told, ask)
+    return _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path, encoding, ask)
 
 
-def _csv(path: Path, told: str | None, ask: bool) -> OpenTable:
+def _csv(path: Path, encoding: str | None, ask: bool) -> OpenTable:
     try:
         data = path.read_bytes()
         packed = next((kind for mark, kind in _PACKED.items() if data.startswith(mark)), None)
         if packed is not None:
             raise UserError("the table is no text", where=path, found=packed, hint="save its sheet as CSV (UTF-8)")
-        text, encoding = decode_text(data, path, Encodings(told), ask)
+        text, repaired = decode_text(data, path, Encodings(encoding), ask)
     except (OSError, TextError) as error:
         raise UserError("cannot read the table", where=path, found=error) from error
     if "\0" in text:
@@ -94,7 +94,7 @@ def _csv(path: Path, told: str | None, ask: bool) -> OpenTable:
     delimiter, skipped = dialect(text)
     reader = csv.reader(stream(text, skipped), delimiter=delimiter, strict=True)
     columns = _columns(next(_guarded(reader, path, skipped), []), path)
-    return OpenTable(columns, _csv_rows(reader, columns, path, skipped), encoding)
+    return OpenTable(columns, _csv_rows(reader, columns, path, skipped), repaired)
 
 
 def _csv_rows(reader: Any, columns: Sequence[str], path: Path, skipped: int) -> Iterator[TableRow]:
@@ -104,7 +104,7 @@ def _csv_rows(reader: Any, columns: Sequence[str], path: Path, skipped: int) -> 
         wrong = len(cells) != len(columns)
         line = reader.line_num + skipped
         fault = f"{len(cells)} cells in line {line}, {len(columns)} columns" if wrong else ""
-        texts = dict(zip(columns, map(normal, cells), strict=False))
+        texts = dict(zip(columns, map(normalize, cells), strict=False))
         yield TableRow(f"line {line}", texts, fault=fault)
 
 
@@ -150,7 +150,7 @@ def _class_names(metadata: Mapping[bytes, bytes], raw: Sequence[str], columns: S
         found = {column: _names_in(features.get(name)) for name, column in zip(raw, columns, strict=True)}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    return {column: [normal(name) for name in names] for column, names in found.items() if names}
+    return {column: [normalize(name) for name in names] for column, names in found.items() if names}
 
 
 def _names_in(feature: Any) -> list[str]:
@@ -236,11 +236,11 @@ def _text(value: Any, names: Sequence[str] | None = None) -> str:
     if names and isinstance(value, int) and not isinstance(value, bool):
         return names[value] if 0 <= value < len(names) else ""  # -1: not known
     whole = isinstance(value, float) and value.is_integer()
-    return normal(str(int(value) if whole or isinstance(value, bool) else value))
+    return normalize(str(int(value) if whole or isinstance(value, bool) else value))
 
 
 def _columns(names: Sequence[str], path: Path) -> list[str]:
-    columns = [normal(name) for name in names]
+    columns = [normalize(name) for name in names]
     twice = sorted({name for name in columns if name and columns.count(name) > 1})
     if not any(columns) or twice:
         found = f"{', '.join(twice)} twice" if twice else "nothing"

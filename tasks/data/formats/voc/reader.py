@@ -18,14 +18,14 @@ from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.files.annotation import AnnotationError
 from tasks.data.formats.files.foreign_formats import foreign_file
-from tasks.data.formats.files.paired_samples import pair_row
-from tasks.data.formats.files.pairing import annotation_names, few, image_names, misfits, pair
-from tasks.data.formats.files.tree import NO_SITE, Entry, Tree, file_row, left_over, scan
+from tasks.data.formats.files.paired_samples import make_pair_row
+from tasks.data.formats.files.pairing import count_note, describe_image_names, names_beside_images, pair, unpaired_rows
+from tasks.data.formats.files.tree import NO_SITE, Entry, Tree, make_file_row, scan, unclassified_rows
 from tasks.data.formats.voc.xml_file import parse_annotation
 from tasks.data.source.image_kinds import SUFFIXES
 from tasks.data.source.sample import RawSample
 from tasks.data.text.annotation_encoding import shared_encodings
-from tasks.data.text.equivalent_names import near_text, parts_of
+from tasks.data.text.equivalent_names import fold_name, path_parts
 from tasks.data.text.read_text import Encodings, TextError, decode_text
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ LAYOUT = "JPEGImages/NAME.jpg with Annotations/NAME.xml, or any folders in which
 KIND = "folder"
 _SPLITS = ("train", "val", "test")
 _OF_CLASS = (*_SPLITS, "trainval")
-_LOOKED_AT = 3  # files that are read only to name them
+_MAX_INSPECTED = 3  # files that are read only to name them
 
 
 class Settings(Section):
@@ -59,7 +59,7 @@ class Settings(Section):
     )
 
 
-def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> None:
+def default_classes(root: Path, options: Settings, source: "SourceSettings") -> None:
     """VOC declares no labels; those that are found count."""
     return
 
@@ -67,47 +67,50 @@ def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> None
 def recognise(root: Path, names: Sequence[str]) -> str:
     """XML files beside images."""
     files = [name for name in names if name.lower().endswith(".xml")]
-    both = len(annotation_names(names, ".xml"))
+    both = len(names_beside_images(names, ".xml"))
     return f"{both} XML files with the names of images" if both and 2 * both >= len(files) else ""
 
 
-def nearly(root: Path, names: Sequence[str]) -> list[str]:
+def near_misses(root: Path, names: Sequence[str]) -> list[str]:
     """Of XML files that are annotations but not of an image here, the first, and what they lack."""
     files = [name for name in names if name.lower().endswith(".xml")]
-    paired = set(annotation_names(names, ".xml"))
+    paired = set(names_beside_images(names, ".xml"))
     lonely = [name for name in files if name not in paired]
-    for name in lonely[:_LOOKED_AT]:
+    for name in lonely[:_MAX_INSPECTED]:
         try:
             parse_annotation((root / name).read_bytes())
         except (OSError, AnnotationError):
             continue
-        return [f"{name} is a VOC annotation, but no image has its name{few(lonely, files)}; {image_names(names)}"]
+        images = describe_image_names(names)
+        return [f"{name} is a VOC annotation, but no image has its name{count_note(lonely, files)}; {images}"]
     return []
 
 
-def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file of the tree once, an image before its annotation, pairs in name order.
 
     Raises:
         UserError: The site rule does not fit the tree, a name stands in two split lists, or the
             annotations' encoding is unclear.
     """
-    tree = scan(root, ingest, (".xml",))
+    tree = scan(root, source, (".xml",))
     _refuse_class_lists(tree, root)
-    splits = _Splits(tree, own.use_image_sets, Encodings(ingest.encoding))
-    encodings = shared_encodings((entry.path for entry in tree.annotations), ingest.encoding)
-    yield from left_over(tree, splits.used)
+    splits = _Splits(tree, options.use_image_sets, Encodings(source.encoding))
+    encodings = shared_encodings((entry.path for entry in tree.annotations), source.encoding)
+    yield from unclassified_rows(tree, splits.used)
     yield from splits.rows
-    parse = partial(parse_annotation, difficult=own.difficult == "count", encodings=encodings, ignored=own.ignored)
+    parse = partial(
+        parse_annotation, difficult=options.difficult == "count", encodings=encodings, ignored=options.ignored
+    )
     for group in pair(tree):
-        enough = len(group.annotations) == 1 or (group.annotations and own.several_annotations == "join")
+        enough = len(group.annotations) == 1 or (group.annotations and options.several_annotations == "join")
         if enough and len(group.images) == 1 and group.images[0].site != NO_SITE:
-            yield pair_row(group, parse, splits.of(group.images[0]))
+            yield make_pair_row(group, parse, splits.of(group.images[0]))
         elif not group.images:
             kind = foreign_file(group.annotations[0].path)
-            yield from misfits(replace(group, hint=f"it is {kind}") if kind else group)
+            yield from unpaired_rows(replace(group, hint=f"it is {kind}") if kind else group)
         else:
-            yield from misfits(group)
+            yield from unpaired_rows(group)
 
 
 def _refuse_class_lists(tree: Tree, root: Path) -> None:
@@ -139,7 +142,7 @@ class _Splits:
         self._scopes: dict[str, dict[str, str]] = {}  # folder above ImageSets -> stem -> split
         self._near: dict[str, set[str]] = defaultdict(set)  # a stem without case and the like -> the images' stems
         for image in tree.images:
-            self._near[near_text(image.stem)].add(image.stem)
+            self._near[fold_name(image.stem)].add(image.stem)
         for entry in tree.others if use else ():
             *_, split = PurePosixPath(entry.name).with_suffix("").parts
             if PurePosixPath(entry.name).parts[-3:-1] != ("ImageSets", "Main") or split not in _SPLITS:
@@ -149,9 +152,9 @@ class _Splits:
             except (OSError, TextError) as error:
                 raise UserError("cannot read a split list", where=entry.path, found=error) from error
             self.used.add(entry.name)
-            missing = [name for name in names if name not in self._near.get(near_text(name), ())]
+            missing = [name for name in names if name not in self._near.get(fold_name(name), ())]
             detail = f"{len(names)} names" + (f", {len(missing)} without an image: " if missing else "")
-            self.rows.append(file_row(entry, "ok", "split_list", detail + ", ".join(missing[:5])))
+            self.rows.append(make_file_row(entry, "ok", "split_list", detail + ", ".join(missing[:5])))
 
     def _read(self, entry: Entry, split: str) -> list[str]:
         scope = self._scopes.setdefault(str(PurePosixPath(entry.name).parents[2]), {})
@@ -166,7 +169,7 @@ class _Splits:
 
     def _meant(self, stem: str) -> str:
         """The stem of an image that a list means: as written, else the only one that is nearly so."""
-        near = self._near.get(near_text(stem), set())
+        near = self._near.get(fold_name(stem), set())
         return next(iter(near)) if len(near) == 1 else stem
 
     def of(self, image: Entry) -> str | None:
@@ -179,5 +182,5 @@ class _Splits:
 
 def _stem(listed: str) -> str:
     """The stem that a list means: some write the suffix or a folder too; a dot inside a bare name is not a suffix."""
-    name = PurePosixPath(parts_of(listed)[-1])
+    name = PurePosixPath(path_parts(listed)[-1])
     return unicodedata.normalize("NFC", name.stem if name.suffix.lower() in SUFFIXES else name.name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from tasks.data.formats.files.annotation import Annotation, AnnotationError
 from tasks.data.formats.files.foreign_formats import foreign_xml
 from tasks.data.source.sample import Boxes
-from tasks.data.text.read_text import Encodings, TextError, decode_text, normal
+from tasks.data.text.read_text import Encodings, TextError, decode_text, normalize
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -54,10 +54,10 @@ def parse_annotation(
         raise AnnotationError("bad_xml", f"it is {foreign}")
     objects, inner = _objects(root)
     _refuse_others(root, objects)
-    names = [normal(item.findtext("name") or "") for item in objects]
+    names = [normalize(item.findtext("name") or "") for item in objects]
     if not all(names):
         raise AnnotationError("bad_xml", f"{sum(not name for name in names)} object(s) without a name")
-    if {normal(item.findtext("name") or "") for item in inner} - set(names):
+    if {normalize(item.findtext("name") or "") for item in inner} - set(names):
         raise AnnotationError("bad_xml", "an object inside another or inside a part: only one level of objects is read")
     kept = [(name, item) for name, item in zip(names, objects, strict=True) if not _is(item, "deleted")]
     counted = [(name, item) for name, item in kept if difficult or not _is(item, "difficult")]
@@ -65,8 +65,8 @@ def parse_annotation(
     labels = dict.fromkeys(name for name, _ in counted)
     if ignored == "ask" and labels.keys() != sure.keys():
         doubted = ", ".join(sorted(labels.keys() - sure.keys()))
-        told = f"only objects marked ignore are {doubted}: set ingest.voc.ignored to count or leave_out"
-        raise AnnotationError("bad_xml", told)
+        detail = f"only objects marked ignore are {doubted}: set ingest.voc.ignored to count or leave_out"
+        raise AnnotationError("bad_xml", detail)
     sides = tuple(_box(box) for _, item in kept for box in item.findall("bndbox"))
     erased = len(objects) - len(kept)
     return Annotation(
@@ -111,7 +111,7 @@ def _refuse_others(root: "Element", objects: Sequence["Element"]) -> None:
     """An XML without objects is a negative only if nothing else in it can be a label; and it is of one image."""
     if not objects and root.tag != "annotation":
         raise AnnotationError("bad_xml", f"root element <{root.tag[:100]}> without any object")
-    files = {normal(element.text or "") for element in root.iter("filename")} - {""}
+    files = {normalize(element.text or "") for element in root.iter("filename")} - {""}
     inside = [element for element in root.iter("annotation") if element is not root]
     if len(files) > 1 or len(inside) > 1:
         raise AnnotationError("bad_xml", f"it describes {max(len(files), len(inside))} images; an XML for each is read")

@@ -9,7 +9,7 @@ from typing import Any
 from models.errors import UserError
 from tasks.core.yaml_words import CONSTRUCTION_FAULTS, quotes_hint
 from tasks.data.formats.files.tree import Entry
-from tasks.data.text.read_text import Encodings, TextError, decode_text, normal
+from tasks.data.text.read_text import Encodings, TextError, decode_text, normalize
 
 _YAML = (".yaml", ".yml")
 _LISTS = frozenset({"classes.txt", "names.txt", "_darknet.labels"})
@@ -81,7 +81,7 @@ def find_names(
             files.append(found)
     if not files:
         raise UserError(
-            "nothing names the class indices, and their order differs between multiplicity of one data set",
+            "nothing names the class indices, and their order differs between copies of one data set",
             where=root,
             expected="a YAML such as data.yaml with names, or obj.names, or classes.txt with one name a line",
             found="; ".join([*(f"{name}: {fault}" for name, fault in broken.items()), *_nearly(entries)]) or None,
@@ -111,7 +111,7 @@ def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | Non
         raise _BadFileError(str(error)) from error
     if path.suffix.lower() not in _YAML:
         # A blank line counts, as it does for the programs that wrote the labels.
-        lines = {index: normal(line) for index, line in enumerate(_LINE_END.split(text))}
+        lines = {index: normalize(line) for index, line in enumerate(_LINE_END.split(text))}
         _refuse_numbered(list(filter(None, lines.values())), name)
         return NamesFile(
             name, _checked({index: line for index, line in lines.items() if line}, name), encoding=encoding
@@ -180,7 +180,7 @@ def _pairs(names: object, written: object, where: str) -> Iterator[tuple[int, st
         if isinstance(index, bool) or not str(index).isdecimal():
             raise UserError("an index is no whole number", where=f"{where}, names", found=f"{index!r}: {name}")
         text = texts[number] if isinstance(name, int | float) and len(texts) == len(items) else name
-        yield int(str(index)), normal(str(text))
+        yield int(str(index)), normalize(str(text))
 
 
 def _checked(by_index: dict[int, str], where: str) -> dict[int, str]:

@@ -15,11 +15,26 @@ from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.files.annotation import Annotation, AnnotationError
 from tasks.data.formats.files.foreign_formats import foreign_text
-from tasks.data.formats.files.paired_samples import pair_row
-from tasks.data.formats.files.pairing import Group, annotation_names, few, image_names, misfits, pair
-from tasks.data.formats.files.tree import NO_SITE, Entry, Tree, file_row, left_over, scan, split_of
+from tasks.data.formats.files.paired_samples import make_pair_row
+from tasks.data.formats.files.pairing import (
+    Group,
+    count_note,
+    describe_image_names,
+    names_beside_images,
+    pair,
+    unpaired_rows,
+)
+from tasks.data.formats.files.tree import (
+    NO_SITE,
+    Entry,
+    Tree,
+    make_file_row,
+    scan,
+    split_from_folders,
+    unclassified_rows,
+)
 from tasks.data.formats.yolo.names import find_names
-from tasks.data.formats.yolo.scopes import Names, scoped
+from tasks.data.formats.yolo.scopes import Names, resolve_scopes
 from tasks.data.formats.yolo.splits import Splits
 from tasks.data.source.sample import Boxes, RawSample
 from tasks.data.text.read_text import Encodings, TextError, decode_text
@@ -30,7 +45,7 @@ if TYPE_CHECKING:
 LAYOUT = "images/NAME.jpg with labels/NAME.txt (or both in one folder), and data.yaml, obj.names or classes.txt"
 KIND = "folder"
 _LABEL_FOLDERS = frozenset({"labels", "label", "annotations", "annotation"})
-_LOOKED_AT = 20  # text files that are read only to name them
+_MAX_INSPECTED = 20  # text files that are read only to name them
 _BOX = 4  # numbers of a box: centre and size, as shares of the image's sides
 
 
@@ -45,48 +60,50 @@ class Settings(Section):
     )
 
 
-def default_classes(root: Path, own: Settings, ingest: "SourceSettings") -> list[str]:
+def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:
     """The names in the order of their indices; several files are joined by name.
 
     Raises:
         UserError: There are none, or files disagree.
     """
-    tree = scan(root, ingest, (".txt",))
-    return _names(root, own, tree, ingest.encoding).labels()
+    tree = scan(root, source, (".txt",))
+    return _names(root, options, tree, source.encoding).labels()
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
     """Text files of label lines beside images."""
-    pairs = annotation_names(names, ".txt")
+    pairs = names_beside_images(names, ".txt")
     good = pairs and all(_like_labels(root / name) for name in pairs[:5])
     return f"{len(pairs)} text files of label lines with the names of images" if good else ""
 
 
-def nearly(root: Path, names: Sequence[str]) -> list[str]:
+def near_misses(root: Path, names: Sequence[str]) -> list[str]:
     """The first text file of label lines without its image, or of an image's name without label lines."""
-    pairs, told = annotation_names(names, ".txt"), []
+    pairs, lines = names_beside_images(names, ".txt"), []
     paired = set(pairs)
     lonely = [name for name in names if name.lower().endswith(".txt") and name not in paired]
-    some = [name for name in lonely[:_LOOKED_AT] if _like_labels(root / name, empty=False)]
+    some = [name for name in lonely[:_MAX_INSPECTED] if _like_labels(root / name, empty=False)]
     if some:
-        more = few(lonely, [*lonely, *pairs])
-        told.append(f"{some[0]} holds YOLO's label lines, but no image has its name{more}; {image_names(names)}")
+        more = count_note(lonely, [*lonely, *pairs])
+        lines.append(
+            f"{some[0]} holds YOLO's label lines, but no image has its name{more}; {describe_image_names(names)}"
+        )
     other = next((name for name in pairs[:5] if not _like_labels(root / name)), None)
     if other is not None:
         line = _first_line(root / other)
-        told.append(f"{other} has the name of an image, but its first line is no 'index x y width height': {line!r}")
-    return told
+        lines.append(f"{other} has the name of an image, but its first line is no 'index x y width height': {line!r}")
+    return lines
 
 
-def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iterator[RawSample]:
+def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Every file of the tree once, an image before its label file, pairs in name order.
 
     Raises:
         UserError: Nothing names the class indices, the site rule does not fit, or split lists contradict each other.
     """
-    tree = scan(root, ingest, (".txt",))
-    names = _names(root, own, tree, ingest.encoding)
-    splits = Splits(tree, names.files, Encodings(ingest.encoding))
+    tree = scan(root, source, (".txt",))
+    names = _names(root, options, tree, source.encoding)
+    splits = Splits(tree, names.files, Encodings(source.encoding))
     special = splits.lists | {
         entry.name: row
         for entry in tree.annotations + tree.others
@@ -95,14 +112,14 @@ def read(root: Path, own: Settings, ingest: "SourceSettings", seed: int) -> Iter
     tree.annotations = [entry for entry in tree.annotations if entry.name not in special]
     groups = _groups(tree)
     seen: set[int] = set()
-    yield from left_over(tree, special)
+    yield from unclassified_rows(tree, special)
     yield from special.values()
     for group in groups:
         if len(group.images) == len(group.annotations) == 1 and group.images[0].site != NO_SITE:
             parse = partial(parse_labels, names=names.of(group.annotations[0].name), seen=seen)
-            yield pair_row(group, parse, splits.of(group.images[0]))
+            yield make_pair_row(group, parse, splits.of(group.images[0]))
         else:
-            yield from misfits(group)
+            yield from unpaired_rows(group)
     _refuse_counting_from_one(root, names, seen)
 
 
@@ -165,22 +182,22 @@ def parse_labels(data: bytes, names: Mapping[int, str], seen: set[int] | None = 
     return Annotation(tuple(dict.fromkeys(labels)), Boxes(tuple(sides), relative=True), encoding)
 
 
-def _names(root: Path, own: Settings, tree: Tree, told: str | None) -> Names:
-    files, broken = find_names(root, tree.annotations + tree.others, own.names, Encodings(told))
-    if own.names is not None:
+def _names(root: Path, options: Settings, tree: Tree, encoding: str | None) -> Names:
+    files, broken = find_names(root, tree.annotations + tree.others, options.names, Encodings(encoding))
+    if options.names is not None:
         return Names(tuple(files), broken, {(): files[0].by_index})
-    return scoped(root, files, broken)
+    return resolve_scopes(root, files, broken)
 
 
 def _names_row(entry: Entry, names: Names) -> RawSample | None:
     """The row of a file that names the indices or fails to; ``None`` for all others."""
     if entry.name in names.broken:
-        return file_row(entry, "quarantined", "bad_text", names.broken[entry.name])
+        return make_file_row(entry, "quarantined", "bad_text", names.broken[entry.name])
     for file in names.files:
         if file.name == entry.name:
             status, reason = ("fixed", "encoding") if file.encoding else ("ok", "metadata")
             remarks = (file.encoding, f"{len(file.by_index)} names", file.remark)
-            return file_row(entry, status, reason, "; ".join(filter(None, remarks)))
+            return make_file_row(entry, status, reason, "; ".join(filter(None, remarks)))
     return None
 
 
@@ -200,7 +217,9 @@ def _groups(tree: Tree) -> list[Group]:
 
 def _within_a_split(group: Group) -> list[Group]:
     """The group, taken apart when only its name says that an image of one split has the labels of another."""
-    splits = [{split_of(entry.name) for entry in entries} - {None} for entries in (group.images, group.annotations)]
+    splits = [
+        {split_from_folders(entry.name) for entry in entries} - {None} for entries in (group.images, group.annotations)
+    ]
     if splits[0] and splits[1] and not splits[0] & splits[1]:
         return [Group(group.images, ()), *(Group((), (entry,)) for entry in group.annotations)]
     return [group]

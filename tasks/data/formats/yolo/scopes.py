@@ -14,7 +14,7 @@ from models.errors import UserError
 from tasks.data.formats.files.tree import ROLE_FOLDERS
 from tasks.data.formats.yolo.names import NamesFile
 
-_SHOWN = 6
+_MAX_SHOWN = 6
 Folder = tuple[str, ...]
 
 
@@ -46,7 +46,7 @@ class Names:
             "nothing says which names the class indices of this label file have",
             where=label_file,
             expected="one file of names in or above its folder",
-            found=", ".join(file.name for file in self.files[:_SHOWN]) + ", which differ",
+            found=", ".join(file.name for file in self.files[:_MAX_SHOWN]) + ", which differ",
             hint="put the file that it was made with beside it, or set ingest.yolo.names to the one for all",
         )
 
@@ -72,7 +72,7 @@ class Names:
         return every
 
 
-def scoped(root: Path, files: Sequence[NamesFile], broken: Mapping[str, str]) -> Names:
+def resolve_scopes(root: Path, files: Sequence[NamesFile], broken: Mapping[str, str]) -> Names:
     """Decide which files count where.
 
     Files that agree on every index they share are one list; else each counts below its own folder.
@@ -113,5 +113,5 @@ def _differing(one: NamesFile, other: NamesFile) -> list[int]:
 
 def _told(one: NamesFile, other: NamesFile) -> str:
     indices = _differing(one, other)
-    some = [f"index {index} is {one.by_index[index]} or {other.by_index[index]}" for index in indices[:_SHOWN]]
-    return ", ".join(some) + (f", and {len(indices) - _SHOWN} more" if len(indices) > _SHOWN else "")
+    some = [f"index {index} is {one.by_index[index]} or {other.by_index[index]}" for index in indices[:_MAX_SHOWN]]
+    return ", ".join(some) + (f", and {len(indices) - _MAX_SHOWN} more" if len(indices) > _MAX_SHOWN else "")

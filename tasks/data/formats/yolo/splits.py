@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from models.errors import UserError
-from tasks.data.formats.files.path_resolver import Finder
-from tasks.data.formats.files.tree import Entry, Tree, file_row, split_of
+from tasks.data.formats.files.path_resolver import PathResolver
+from tasks.data.formats.files.tree import Entry, Tree, make_file_row, split_from_folders
 from tasks.data.formats.yolo.names import NamesFile
 from tasks.data.source.image_kinds import SUFFIXES
 from tasks.data.source.sample import RawSample
-from tasks.data.text.equivalent_names import parts_of
+from tasks.data.text.equivalent_names import path_parts
 from tasks.data.text.read_text import Encodings, TextError, decode_text
 
 _SUFFIX = re.compile("|".join(re.escape(suffix) for suffix in sorted(SUFFIXES, key=len, reverse=True)), re.IGNORECASE)
-_DEEPEST = 60  # folders of a named path that are compared: each of its ends is
+_MAX_DEPTH = 60  # folders of a named path that are compared: each of its ends is
 
 
 class Splits:
@@ -38,19 +38,19 @@ class Splits:
         self._listed: dict[str, str] = {}
         self._encodings = encodings
         self._folders: dict[str, str] = {}
-        finder = Finder(entry.name for entry in tree.images)
+        resolver = PathResolver(entry.name for entry in tree.images)
         texts = {entry.name: entry for entry in tree.annotations}
         folders = {str(parent) for entry in tree.images for parent in PurePosixPath(entry.name).parents}
         named: dict[str, set[str]] = defaultdict(set)
         for split, place in _places(files, folders | set(texts)):
             named[place].add(split)
         for entry in tree.annotations:
-            split_ = split_of(f"{entry.stem.lower()}/image")
+            split_ = split_from_folders(f"{entry.stem.lower()}/image")
             if split_ and entry.name not in named and _lists_images(entry):
                 named[entry.name].add(split_)
         for place, splits in named.items():
             if place in texts:
-                self._read(texts[place], splits, finder)
+                self._read(texts[place], splits, resolver)
             elif len(splits) == 1:
                 self._folders[place] = next(iter(splits))
 
@@ -61,9 +61,9 @@ class Splits:
         for parent in PurePosixPath(image.name).parents:
             if str(parent) in self._folders:
                 return self._folders[str(parent)]
-        return split_of(image.name)
+        return split_from_folders(image.name)
 
-    def _read(self, entry: Entry, splits: set[str], finder: Finder) -> None:
+    def _read(self, entry: Entry, splits: set[str], resolver: PathResolver) -> None:
         try:
             names = _lines(entry, self._encodings, ask=True)
         except (OSError, TextError) as error:
@@ -72,9 +72,11 @@ class Splits:
         folder = str(PurePosixPath(entry.name).parent)
         missing = []
         for line in names:
-            _refuse_glued(line, entry, folder, finder)
+            _refuse_glued(line, entry, folder, resolver)
             found = (
-                finder.whole(line, (folder, "")) or finder.base(line, split) or finder.near(line, (folder, ""), split)
+                resolver.by_full_path(line, (folder, ""))
+                or resolver.by_name(line, split)
+                or resolver.by_equivalent_name(line, (folder, ""), split)
             )
             if len(found) != 1:
                 missing.append(line)
@@ -86,14 +88,14 @@ class Splits:
             remarks.append(f"{len(missing)} without an image: {', '.join(missing[:5])}")
         if split is None:
             remarks.append(f"not used: it is named for {' and '.join(sorted(splits))}")
-        self.lists[entry.name] = file_row(entry, "ok", "split_list", ", ".join(remarks))
+        self.lists[entry.name] = make_file_row(entry, "ok", "split_list", ", ".join(remarks))
 
 
-def _refuse_glued(line: str, entry: Entry, folder: str, finder: Finder) -> None:
+def _refuse_glued(line: str, entry: Entry, folder: str, resolver: PathResolver) -> None:
     """Refuse a line that holds two names because the line break between them is missing; half of it would be lost."""
     for match in _SUFFIX.finditer(line):
         head, tail = line[: match.end()], line[match.end() :].strip()
-        if tail and finder.whole(head, (folder, "")) and finder.whole(tail, (folder, "")):
+        if tail and resolver.by_full_path(head, (folder, "")) and resolver.by_full_path(tail, (folder, "")):
             raise UserError(
                 "a line of a split list holds two names",
                 where=entry.path,
@@ -110,11 +112,11 @@ def _places(files: Sequence[NamesFile], known: set[str]) -> Iterator[tuple[str, 
     """
     for file in files:
         own = PurePosixPath(file.name).parent
-        bases = (own.joinpath(*(part for part in parts_of(file.base) if part)), own, PurePosixPath())
+        bases = (own.joinpath(*(part for part in path_parts(file.base) if part)), own, PurePosixPath())
         for key, entries in file.splits.items():
-            split = split_of(f"{key}/image")
+            split = split_from_folders(f"{key}/image")
             assert split is not None
-            for parts in (parts_of(entry)[-_DEEPEST:] for entry in entries):
+            for parts in (path_parts(entry)[-_MAX_DEPTH:] for entry in entries):
                 ends = [base.joinpath(*parts[start:]) for start in range(len(parts)) for base in bases]
                 place = next((str(end) for end in ends if str(end) in known), None)
                 if place is not None:

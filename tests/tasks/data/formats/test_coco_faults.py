@@ -25,7 +25,7 @@ def found(root, **own):
 
     settings = settings_of("coco", root, **own)
     collector = collect(open_source(settings), settings, 0, Decoding(32, settings.limits))
-    collector.settle()
+    collector.select_images()
     return {row["path"]: (row["reason"], row["labels"], row["detail"]) for row in collector.rows}
 
 

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from tasks.data.source.rules import NameRule, namer
+from tasks.data.source.rules import NameRule, compile_rule
 from tests.support.format_rows import rows_of
 from tests.support.voc_trees import encoded, make_image, put
 from tests.tasks.data.formats.test_coco import coco, dump
@@ -126,7 +126,7 @@ def test_ids_of_flair(tmp_path):
 )
 def test_tables_of_sites(tmp_path, file, listed):
     put(tmp_path / "sites.csv", f"path,name\n{listed},north\nother/z.png,south\nmore/Z.png,west\n".encode())
-    name_of = namer(NameRule.model_validate({"rule": "table", "table": tmp_path / "sites.csv"}), "ingest.site")
+    name_of = compile_rule(NameRule.model_validate({"rule": "table", "table": tmp_path / "sites.csv"}), "ingest.site")
     assert name_of(file, {}) == "north"
     assert name_of("in/z.png", {}) == ""  # of neither folder
     assert name_of("Z.PNG", {}) == ""  # of either

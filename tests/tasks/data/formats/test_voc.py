@@ -24,7 +24,7 @@ def read(root, site="none", **voc):
     settings = IngestSettings(source="voc", path=root, voc=voc, site={"rule": site})
     how = Decoding(32, settings.limits)
     collector = collect(open_source(settings), settings, 0, how)
-    collector.settle()
+    collector.select_images()
     return [SimpleNamespace(**row) for row in collector.rows]
 
 
@@ -74,7 +74,7 @@ def test_annotations_that_are_odd_but_right():
     assert parse_annotation(voc_xml([])).labels == ()
     assert parse_annotation(voc_xml(["b", "a", "b"], box=None)).labels == ("b", "a")
     assert parse_annotation(b"<doc><object><name>a</name></object></doc>").labels == ("a",)
-    assert parse_annotation(voc_xml(["a"], box=("1.5", "2.0", "3.25", "4"))).boxes.odd(40, 30) == 0
+    assert parse_annotation(voc_xml(["a"], box=("1.5", "2.0", "3.25", "4"))).boxes.count_invalid(40, 30) == 0
 
 
 @pytest.mark.parametrize(

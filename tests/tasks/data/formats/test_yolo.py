@@ -145,7 +145,7 @@ def test_names(tmp_path, name, data, classes):
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"x.txt": b"0" + BOX}, r"their order differs between multiplicity"),
+        ({"x.txt": b"0" + BOX}, r"their order differs between copies"),
         ({"data.yaml": b"names: [a\n"}, r"data\.yaml: .*line 2"),
         ({"data.yaml": b"names: 17"}, "neither a list nor a mapping"),
         ({"data.yaml": b"names: [a, no]"}, "put it in quotes"),

@@ -8,10 +8,8 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.dataset import content_digest, load_dataset, replacing
-from tasks.data.formats import FORMATS, reader
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.ingest.manifest import COUNTED_BAD, REASONS
 from tasks.data.source.decode import resize
@@ -236,15 +234,6 @@ def test_drawn_set_with_the_default_settings(tmp_path):
     summary = ingest(IngestSettings(synthetic={"images": 30, "sites": 2}), tmp_path / "out", seed=0)
     assert (summary["images"], len(summary["sites"]), len(summary["labels"])) == (30, 2, 16)
     assert load_dataset(tmp_path / "out").images.shape == (30, 3, 64, 64)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_reader_offers_what_the_list_says(name):
-    module = reader(name)
-    assert module.KIND in ("folder", "file", "either", "none")
-    assert module.LAYOUT
-    assert issubclass(module.Settings, Section)
-    assert all(callable(getattr(module, function)) for function in ("read", "default_classes", "recognise"))
 
 
 def test_counted_reasons_are_in_the_closed_list():

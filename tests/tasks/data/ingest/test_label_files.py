@@ -9,7 +9,7 @@ from models.errors import UserError
 from tasks.data.ingest.audit import guess_format
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.ingest.label_files import read_aliases, read_classes
-from tasks.data.source.rules import NameRule, namer
+from tasks.data.source.rules import NameRule, compile_rule
 from tests.support.format_rows import classes_of, rows_of
 from tests.support.voc_trees import encoded, make_image, put
 
@@ -48,7 +48,7 @@ def test_an_unknown_heading_is_known_by_the_classes_or_shown(tmp_path):
 
 def test_a_table_of_sites_in_excels_dialect_where_nan_is_no_site(tmp_path):
     put(tmp_path / "s.csv", b"sep=;\npath;name\na.png;north\nb.png;NaN\n")
-    site_of = namer(NameRule(rule="table", table=tmp_path / "s.csv"), "ingest.site")
+    site_of = compile_rule(NameRule(rule="table", table=tmp_path / "s.csv"), "ingest.site")
     assert (site_of("a.png", {}), site_of("b.png", {})) == ("north", "")
 
 

@@ -97,17 +97,17 @@ def test_a_label_without_words_is_named_with_its_file_and_line(tmp_path, make, l
 
 
 def test_of_two_labels_with_the_same_words_each_is_named_with_its_file(tmp_path):
-    from tasks.data.ingest.label_origin import places_of
+    from tasks.data.ingest.label_origin import label_locations
 
     root = tmp_path / "src"
     add(root, "a", ["oil leak"], 0)
     add(root, "b", ["oil_leak"], 1)
     settings = IngestSettings(source="voc", path=root, image_size=32, label_aliases={})
     ingest(settings, tmp_path / "dataset", seed=1, workers=1)
-    found = places_of(tmp_path / "dataset", ["oil leak", "oil_leak"])
+    found = label_locations(tmp_path / "dataset", ["oil leak", "oil_leak"])
     assert found == [f"{root / 'Annotations/a.xml'}, line 1", f"{root / 'Annotations/b.xml'}, line 1"]
     (root / "Annotations/a.xml").unlink()  # what has gone since leaves the image
-    assert places_of(tmp_path / "dataset", ["oil leak"]) == [f"the annotation of {root / 'JPEGImages/a.png'}"]
+    assert label_locations(tmp_path / "dataset", ["oil leak"]) == [f"the annotation of {root / 'JPEGImages/a.png'}"]
     assert load_dataset(tmp_path / "dataset").classes == ["oil leak", "oil_leak"]
 
 

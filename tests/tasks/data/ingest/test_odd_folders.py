@@ -20,7 +20,7 @@ from tests.tasks.data.source.test_odd_images import HEIC
 def rows_of(root, source="folder", **settings):
     chosen = IngestSettings.model_validate({"source": source, "path": root, **settings})
     collector = collect(open_source(chosen), chosen, 0, Decoding(32, chosen.limits), workers=1)
-    collector.settle()
+    collector.select_images()
     return {row["path"]: row for row in collector.rows}
 
 

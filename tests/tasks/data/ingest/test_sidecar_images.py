@@ -1,4 +1,4 @@
-"""Masks and second multiplicity beside photographs: found, asked about, left out, or kept in one split."""
+"""Masks and second copies beside photographs: found, asked about, left out, or kept in one split."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -161,7 +161,7 @@ def test_the_refusal_of_ambiguous_pairs_says_how_to_leave_masks_out(tmp_path):
     for number in range(4):
         put(root / f"{number}.png", encoded(make_image(number)))
     text = refusal(root, tmp_path / "out", source="voc")
-    assert "4 of them look like second multiplicity" in text
+    assert "4 of them look like second copies" in text
     assert """--set 'ingest.exclude=["*.png"]' leaves them out""" in text
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from models.errors import UserError
 from tasks.data.ingest.audit import guess_format
-from tasks.data.ingest.similar_labels import alike
+from tasks.data.ingest.similar_labels import similar_names
 from tests.support.format_rows import reasons, rows_of
 from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
@@ -188,12 +188,12 @@ def test_columns_of_other_words_for_yes_and_no(yes, no, tmp_path):
 
 
 def test_names_that_differ_in_how_they_are_written_are_told():
-    (labels, sites) = alike(["oil leak", "Oil-leak", "1", "01", "1.0", "rust"], ["Köln", "köln", "Bonn"])
+    (labels, sites) = similar_names(["oil leak", "Oil-leak", "1", "01", "1.0", "rust"], ["Köln", "köln", "Bonn"])
     assert "'Oil-leak', 'oil leak'" in labels
     assert "'01', '1', '1.0'" in labels
     assert "rust" not in labels
     assert "'Köln', 'köln'" in sites
-    assert alike(["a", "b", "10", "1"], ["A 1", "A 2", "A1"]) == []
+    assert similar_names(["a", "b", "10", "1"], ["A 1", "A 2", "A1"]) == []
 
 
 def test_thumbnails_and_conflicting_versions_beside_images_are_litter(tmp_path):

@@ -22,7 +22,7 @@ def test_exif_turns_the_image_upright(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     result = decoded(tmp_path, encoded(Image.fromarray(stored), "PNG", exif=exif), "a.png")
-    assert (result.width, result.height, result.reason, result.turned) == (20, 40, "exif", True)
+    assert (result.width, result.height, result.reason, result.sides_swapped) == (20, 40, "exif", True)
     assert result.image.shape == (40, 20, 3)
     assert (result.image[:20] == [255, 0, 0]).all()
     assert (result.image[20:] == [0, 0, 255]).all()
@@ -132,6 +132,6 @@ def test_a_large_jpeg_is_decoded_at_reduced_size(tmp_path, enough, shape):
     assert (result.image.shape[:2], result.width, result.height) == (shape, 640, 480)
     assert abs(resize(result.image, 32).astype(float) - resize(whole.astype(np.uint8), 32)).mean() < 2
     turned = decoded(tmp_path, encoded(smooth, "JPEG", exif=exif), enough=enough)
-    assert (turned.image.shape[:2], turned.width, turned.height, turned.turned) == (shape[::-1], 480, 640, True)
+    assert (turned.image.shape[:2], turned.width, turned.height, turned.sides_swapped) == (shape[::-1], 480, 640, True)
     with pytest.raises(DecodeError, match="truncated"):
         decoded(tmp_path, upright[: len(upright) // 2], enough=enough)

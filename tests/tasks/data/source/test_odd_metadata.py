@@ -54,7 +54,7 @@ def test_tags_of_another_type_leave_the_image_and_its_orientation(kind, wrong):
     found = decode_bytes(with_exif(kind, block), "", LIMITS)
     upright = decode_bytes(plain(kind), "", LIMITS).image
     assert (found.image == upright.transpose(1, 0, 2)[:, ::-1]).all()
-    assert (found.width, found.height, found.turned) == (17, 24, True)
+    assert (found.width, found.height, found.sides_swapped) == (17, 24, True)
     assert "exif" in f"{found.reason} {found.detail}"
 
 
@@ -63,7 +63,7 @@ def test_a_turned_tiff_has_the_size_of_the_upright_image():
     block[0x0112], block[0x0131] = 6, "a program"
     found = decode_bytes(encoded(make_image(1, 40, 30), "TIFF", exif=block), ".tif", LIMITS)
     assert (found.image == np.asarray(make_image(1, 40, 30)).transpose(1, 0, 2)[:, ::-1]).all()
-    assert (found.width, found.height, found.turned, found.reason) == (30, 40, True, "exif")
+    assert (found.width, found.height, found.sides_swapped, found.reason) == (30, 40, True, "exif")
 
 
 def tiff_with(*tags):

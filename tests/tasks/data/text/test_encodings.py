@@ -6,7 +6,7 @@ import pytest
 
 from models.errors import UserError
 from tasks.data.ingest.label_files import read_aliases, read_classes
-from tasks.data.source.rules import NameRule, namer
+from tasks.data.source.rules import NameRule, compile_rule
 from tasks.data.text.annotation_encoding import shared_encodings
 from tasks.data.text.read_text import Encodings, TextError, decode_text
 from tests.support.format_rows import reasons, rows_of
@@ -69,7 +69,7 @@ def test_two_readings_are_a_question_that_a_setting_answers(encoding, text, one,
     assert one in shown
     assert other in shown
     assert {one.split(":")[0], encoding} <= set(shown.split("ingest.encoding=")[1].split()[0].split("|"))
-    assert decode_text(text.encode(encoding), "x", Encodings(told=encoding))[0] == text
+    assert decode_text(text.encode(encoding), "x", Encodings(configured=encoding))[0] == text
 
 
 def test_no_text_in_any_encoding():
@@ -127,7 +127,7 @@ def test_an_unclear_set_of_xml_files_asks_once_and_the_setting_answers(tmp_path)
         IngestSettings(encoding="klingon")
     with pytest.raises(ValueError, match="no such encoding"):
         IngestSettings(encoding="base64")
-    assert shared_encodings(tmp_path.glob("*.xml"), "cp1250").told == "cp1250"
+    assert shared_encodings(tmp_path.glob("*.xml"), "cp1250").configured == "cp1250"
 
 
 def test_files_in_two_encodings_are_refused_by_name(tmp_path):
@@ -154,10 +154,10 @@ def test_the_same_rule_for_tables_lists_names_and_sites(tmp_path):
     assert read_aliases(tmp_path / "aliases.csv", "--aliases") == {"Turgriff": "Türgriff"}
     put(tmp_path / "sites.csv", "path,name\na.png,Köln\n".encode("cp1252"))
     rule = NameRule(rule="table", table=tmp_path / "sites.csv")
-    assert namer(rule, "ingest.site")("a.png", {}) == "Köln"
+    assert compile_rule(rule, "ingest.site")("a.png", {}) == "Köln"
     put(tmp_path / "sites.csv", "path,name\na.png,Třebíč\nb.png,č\n".encode("cp1250"))
     told = rule.model_copy(update={"encoding": "cp1250"})
-    assert namer(told, "ingest.site")("a.png", {}) == "Třebíč"
+    assert compile_rule(told, "ingest.site")("a.png", {}) == "Třebíč"
 
     put(tmp_path / "y/images/a.png", encoded(make_image(7)))
     put(tmp_path / "y/labels/a.txt", b"1 0.5 0.5 0.2 0.2\n")

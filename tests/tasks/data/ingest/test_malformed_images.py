@@ -1,45 +1,21 @@
-"""The odd image files, cases 1 to 15, and what makes and reads odd trees; test_odd_inputs.py runs all cases."""
+"""Damaged, unusual and wrongly named image files: each one is decoded or quarantined with the right reason."""
 
 import gzip
 import io
 import struct
 import warnings
 import zlib
-from types import SimpleNamespace
 
 import numpy as np
-import pyarrow.parquet as pq
 from PIL import Image, ImageCms, ImageFile
 
-from tasks.data.dataset import load_dataset
-from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.source.decode import DEFAULT_MAX_PIXELS
 from tests.support.format_rows import reasons, rows_of
+from tests.support.image_trees import OK, UPRIGHT, bad, fixed, ingested, solid, tree, with_orientation
 from tests.support.voc_trees import encoded, make_image, put, voc_xml
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
-
-#: EXIF orientation -> how the stored pixels become upright, as the EXIF standard words it.
-UPRIGHT = {
-    1: lambda a: a,
-    2: lambda a: a[:, ::-1],
-    3: lambda a: a[::-1, ::-1],
-    4: lambda a: a[::-1],
-    5: lambda a: a.transpose(1, 0, 2),
-    6: lambda a: a.transpose(1, 0, 2)[:, ::-1],  # row 0 is the right side: turn clockwise
-    7: lambda a: a.transpose(1, 0, 2)[::-1, ::-1],
-    8: lambda a: a.transpose(1, 0, 2)[::-1],
-}
-
-
-def solid(colour, size=(32, 32), mode="RGB"):
-    return Image.new(mode, size, colour)
-
-
-def turned(image, orientation, kind="PNG"):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    return encoded(image, kind, exif=exif)
+JPEG = encoded(make_image(0, 64, 64), "JPEG")
 
 
 def ycck(cyan, magenta, yellow, black):
@@ -78,62 +54,20 @@ def by_profile(data):
     return ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB")).getpixel((0, 0))
 
 
-def tree(root, files):
-    """Write ``{name: bytes or image}``; an image becomes a PNG."""
-    for name, content in files.items():
-        put(root / name, content if isinstance(content, bytes) else encoded(content))
-    return root
-
-
-def pairs(root, annotations, first=0):
-    """A image of 40 x 30 for each of ``{name: XML bytes}``."""
-    for number, (name, xml) in enumerate(annotations.items(), first):
-        tree(root, {f"{name}.png": make_image(number), f"{name}.xml": xml})
-    return root
-
-
-def ingested(root, out, source="folder", **settings):
-    """The data set of a tree: manifest rows by path, stored pixels [S, S, 3] and splits by path, the summary."""
-    chosen = {"image_size": 32, "max_bad_share": 1.0} | settings
-    summary = ingest(IngestSettings.model_validate({"source": source, "path": root} | chosen), out, seed=0)
-    samples = pq.read_table(out / "samples.parquet").to_pylist()
-    data = load_dataset(out)
-    return SimpleNamespace(
-        rows={row["path"]: SimpleNamespace(**row) for row in pq.read_table(out / "manifest.parquet").to_pylist()},
-        pixels={row["source"]: np.moveaxis(data.images[i], 0, 2).astype(int) for i, row in enumerate(samples)},
-        splits={row["source"]: row["split"] for row in samples},
-        labels={row["source"]: list(row["labels"]) for row in samples},
-        sites={row["source"]: row["site"] for row in samples},
-        summary=summary,
-    )
-
-
 def near(pixels, colour, within=6):
     """Whether every pixel has about this colour (JPEG is lossy)."""
     return bool((np.abs(pixels - np.array(colour)) <= within).all())
 
 
-OK = ("ok", "")
-JPEG = encoded(make_image(0, 64, 64), "JPEG")
-
-
-def bad(reason):
-    return ("quarantined", reason)
-
-
-def fixed(reason):
-    return ("fixed", reason)
-
-
-def case01_exif_orientation(tmp_path):
+def test_exif_orientation_is_applied(tmp_path):
     stored = np.asarray(make_image(1, 32, 32))
-    root = tree(tmp_path / "all", {f"crack/{o}.png": turned(Image.fromarray(stored), o) for o in UPRIGHT})
+    root = tree(tmp_path / "all", {f"crack/{o}.png": with_orientation(Image.fromarray(stored), o) for o in UPRIGHT})
     found = ingested(root, tmp_path / "out")
     for orientation, upright in UPRIGHT.items():
         path = f"crack/{orientation}.png"
         assert (found.pixels[path] == upright(stored)).all(), orientation
         assert (found.rows[path].status, found.rows[path].reason) == (OK if orientation == 1 else fixed("exif"))
-    root = tree(tmp_path / "voc", {"a.jpg": turned(make_image(2, 48, 32), 6, "JPEG")})
+    root = tree(tmp_path / "voc", {"a.jpg": with_orientation(make_image(2, 48, 32), 6, "JPEG")})
     put(root / "a.xml", voc_xml(["crack"], box=(41, 1, 47, 9), size=(48, 32)))  # fits the stored frame only
     rows = rows_of("voc", root)
     assert (rows["a.jpg"].width, rows["a.jpg"].height, rows["a.jpg"].reason) == (32, 48, "exif")
@@ -141,7 +75,7 @@ def case01_exif_orientation(tmp_path):
     assert "before it was turned upright" in rows["a.xml"].detail
 
 
-def case02_cmyk_and_ycck(tmp_path):
+def test_cmyk_and_ycck_become_rgb(tmp_path):
     inks = {"red": (0, 255, 255, 0), "blue": (255, 255, 0, 0)}
     root = tree(tmp_path / "in", {f"{n}/1.jpg": encoded(solid(c, mode="CMYK"), "JPEG") for n, c in inks.items()})
     tree(root, {f"{name}/2.jpg": ycck(*c) for name, c in inks.items()})
@@ -152,7 +86,7 @@ def case02_cmyk_and_ycck(tmp_path):
         assert near(pixels, RED if path.startswith("red") else BLUE), path
 
 
-def case03_sixteen_bit_grey(tmp_path):
+def test_sixteen_bit_grey_is_scaled_and_floats_are_refused(tmp_path):
     ramp = np.tile(np.arange(256, dtype=np.uint16) * 257, (256, 1))
     modes = ("1", "L", "LA", "P", "RGB", "RGBA")
     files = {f"crack/{mode}.png": make_image(1 + i).convert(mode) for i, mode in enumerate(modes)}
@@ -165,7 +99,7 @@ def case03_sixteen_bit_grey(tmp_path):
     assert found.summary["reasons"]["gray16"] == 1
 
 
-def case04_transparency(tmp_path):
+def test_transparency_shows_the_background(tmp_path):
     palette = solid(0, mode="P")
     palette.putpalette([*RED, *BLUE])
     files = {
@@ -184,7 +118,7 @@ def case04_transparency(tmp_path):
         assert near(own.pixels[path], (8, 160, 24) if fifth else (10, 200, 30), 1), path
 
 
-def case05_truncated(tmp_path):
+def test_truncated_images_are_quarantined(tmp_path):
     png = encoded(make_image(0, 64, 64))
     root = tree(tmp_path, {"a.jpg": JPEG[: len(JPEG) // 2], "b.png": png[: len(png) // 2], "c.jpg": JPEG[:-100]})
     with Image.open(root / "a.jpg") as image:
@@ -195,13 +129,13 @@ def case05_truncated(tmp_path):
     assert not ImageFile.LOAD_TRUNCATED_IMAGES
 
 
-def case06_empty_or_no_image(tmp_path):
+def test_empty_files_and_other_content_are_quarantined(tmp_path):
     root = tree(tmp_path, {"a.jpg": b"", "b.jpg": b"<!doctype html><title>404</title>", "c.jpg": gzip.compress(JPEG)})
     rows = rows_of("images", root)
     assert reasons(rows) == {"a.jpg": bad("empty"), "b.jpg": bad("not_an_image"), "c.jpg": bad("not_an_image")}
 
 
-def case07_wrong_extension(tmp_path):
+def test_content_decides_over_the_suffix(tmp_path):
     files = {"crack/a.jpg": encoded(make_image(1, 32, 32)), "crack/b.png": encoded(solid(RED), "JPEG")}
     found = ingested(tree(tmp_path / "in", files), tmp_path / "out")
     assert reasons(found.rows) == dict.fromkeys(files, OK)
@@ -210,7 +144,7 @@ def case07_wrong_extension(tmp_path):
     assert near(found.pixels["crack/b.png"], RED)
 
 
-def case08_unusual_extensions(tmp_path):
+def test_unusual_suffixes_are_read_once(tmp_path):
     names = {"a.JPG": "JPEG", "b.JPEG": "JPEG", "c.Bmp": "BMP", "d.jfif": "JPEG", "e.PNG": "PNG", "f.TIFF": "TIFF"}
     files = {f"crack/{name}": encoded(make_image(i), kind) for i, (name, kind) in enumerate(names.items())}
     found = ingested(tree(tmp_path / "in", files), tmp_path / "out")
@@ -218,7 +152,7 @@ def case08_unusual_extensions(tmp_path):
     assert (found.summary["images"], found.summary["files"]) == (6, 6)  # each once
 
 
-def case09_names_in_other_scripts(tmp_path):
+def test_names_in_other_scripts(tmp_path):
     site, name = "变电站 一", "红外 图"
     root = tree(tmp_path / "数据 集", {f"{site}/图 片/{name}.JPG": encoded(make_image(0), "JPEG")})
     put(root / site / "标注" / f"{name}.xml", voc_xml(["表计破损"]))
@@ -230,7 +164,7 @@ def case09_names_in_other_scripts(tmp_path):
     assert {row.status for row in found.rows.values()} == {"ok"}
 
 
-def case10_huge(tmp_path):
+def test_huge_images_are_refused_by_their_header(tmp_path):
     root = tree(tmp_path / "in", {"crack/a.png": bare_png(10_000, 10_000), "crack/b.png": bare_png(20_000, 10_000)})
     tree(root, {"crack/c.png": make_image(0, 100, 101), "crack/d.png": make_image(1, 100, 100)})
     with warnings.catch_warnings():
@@ -242,7 +176,7 @@ def case10_huge(tmp_path):
     assert Image.MAX_IMAGE_PIXELS == DEFAULT_MAX_PIXELS
 
 
-def case11_several_frames(tmp_path):
+def test_several_frames_are_quarantined(tmp_path):
     three = (solid(RED), solid(BLUE), solid((0, 255, 0)))
     moving = {f"crack/{kind}.{kind}": frames(kind, *three) for kind in ("gif", "tiff", "png", "webp")}
     others = {"crack/phone.jpg": frames("MPO", *three[:2]), "crack/still.gif": encoded(solid(BLUE), "GIF")}
@@ -252,7 +186,7 @@ def case11_several_frames(tmp_path):
     assert near(found.pixels["crack/phone.jpg"], RED)
 
 
-def case12_colour_profile(tmp_path):
+def test_colour_profiles_are_ignored(tmp_path):
     data = encoded(solid(RED), icc_profile=swapped_profile())
     assert by_profile(data) == BLUE  # it would show
     files = {"crack/a.png": data, "crack/b.png": encoded(solid((250, 9, 9)), icc_profile=b"no profile at all")}
@@ -261,7 +195,7 @@ def case12_colour_profile(tmp_path):
     assert near(found.pixels["crack/a.png"], RED, 0)
 
 
-def case13_same_image_twice(tmp_path):
+def test_duplicates_are_kept_once(tmp_path):
     root = tmp_path / "in"
     for i in range(12):
         label = "crack" if i % 2 else "oil"
@@ -282,7 +216,7 @@ def case13_same_image_twice(tmp_path):
     assert given.splits == {"train/oil/0.png": "train", "test/oil/1.png": "test"}
 
 
-def case14_system_files(tmp_path):
+def test_system_files_are_ignored(tmp_path):
     hidden = ("crack/Thumbs.db", "crack/.DS_Store", "crack/._a.jpg", ".git/b.png")
     root = tree(tmp_path / "in", {"crack/a.jpg": JPEG, "crack/a.json": b"{}"} | dict.fromkeys(hidden, b"\0\1"))
     found = ingested(root, tmp_path / "out", max_bad_share=0)  # ignored is not quarantined
@@ -290,7 +224,7 @@ def case14_system_files(tmp_path):
     assert reasons(found.rows) == expected | dict.fromkeys(hidden, ("ignored", "hidden"))
 
 
-def case15_sizes(tmp_path):
+def test_image_sizes_and_the_shortest_side(tmp_path):
     sizes = {"wide": (300, 17), "tall": (16, 200), "same": (32, 32), "low": (40, 15), "dot": (1, 1)}
     root = tree(tmp_path / "in", {f"crack/{n}.png": make_image(i, *size) for i, (n, size) in enumerate(sizes.items())})
     found = ingested(root, tmp_path / "out")

@@ -1,8 +1,7 @@
-"""The thirty odd inputs that users really have: each is made here, read the real way, and ends as it should."""
+"""Annotations and lists as users have them: each one is made here, ingested, and ends with the right status."""
 
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -11,12 +10,8 @@ from models.errors import UserError
 from tasks.data.partition import PartitionSettings, partition
 from tasks.evaluation.metrics import multilabel_metrics, site_rows
 from tests.support.format_rows import reasons, rows_of
+from tests.support.image_trees import OK, bad, fixed, ingested, pairs, tree
 from tests.support.voc_trees import encoded, make_image, put, voc_xml
-
-pytest.register_assert_rewrite("tests.support.odd_files")
-
-from tests.support import odd_files  # noqa: E402
-from tests.support.odd_files import OK, bad, fixed, ingested, pairs, tree  # noqa: E402
 
 READ = ("ok", "annotation")
 BOX = b" 0.5 0.5 0.2 0.2\n"
@@ -30,7 +25,7 @@ def refused(root, out, source, *words, **settings):
     assert not out.exists()
 
 
-def case16_encodings(tmp_path):
+def test_encodings_of_annotations(tmp_path):
     label = "绝缘子镕"  # the last one is in GBK, but not in GB2312
     gbk, far = label.encode("gbk"), voc_xml([label + "㐀"], encoding="gb18030")
     declared = voc_xml([label], encoding="utf-8").replace(label.encode(), gbk)
@@ -54,7 +49,7 @@ def case16_encodings(tmp_path):
     assert (rows["noise.png"].reason, rows["noise.xml"].reason) == ("bad_annotation", "bad_xml")
 
 
-def case17_entities(tmp_path):
+def test_xml_entities_are_refused(tmp_path):
     use = b"<annotation><object><name>&z;</name></object></annotation>"
     laughs = b'<!ENTITY y "yyyyyyyyyy">' + b"".join(
         b'<!ENTITY %c "%s">' % (name, b"&%c;" % before * 10)
@@ -69,7 +64,7 @@ def case17_entities(tmp_path):
         assert (rows[f"{name}.png"].reason, rows[f"{name}.png"].labels) == ("bad_annotation", None)
 
 
-def case18_cut_off_xml(tmp_path):
+def test_truncated_xml_is_quarantined(tmp_path):
     cut = b"<annotation>\n<object>\n<name>crack</name></obj"
     rows = rows_of("voc", pairs(tmp_path, {"empty": b"", "cut": cut, "half": voc_xml(["crack"])[:-20]}))
     assert {rows[f"{name}.xml"].reason for name in ("empty", "cut", "half")} == {"bad_xml"}
@@ -78,7 +73,7 @@ def case18_cut_off_xml(tmp_path):
     assert rows["empty.xml"].detail == "zero bytes"
 
 
-def case19_unusual_objects(tmp_path):
+def test_unusual_voc_objects(tmp_path):
     box = b"<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox>"
     odd = {
         "negative": voc_xml([]),
@@ -98,7 +93,7 @@ def case19_unusual_objects(tmp_path):
     assert (without.rows["negative.png"].status, without.rows["negative.png"].reason) == ("ignored", "negative")
 
 
-def case20_float_coordinates(tmp_path):
+def test_fractional_box_coordinates(tmp_path):
     odd = {"plain": ("1.5", "2.0", "3.25", "4e0"), "thin": ("1.2", "1.2", "1.8", "9.0"), "over": (1, 1, "40.4", 9)}
     rows = rows_of("voc", pairs(tmp_path, {name: voc_xml(["crack"], box=box) for name, box in odd.items()}))
     assert {rows[f"{name}.png"].status for name in odd} == {"ok"}
@@ -106,7 +101,7 @@ def case20_float_coordinates(tmp_path):
     assert [rows[f"{name}.xml"].reason for name in odd] == ["annotation", "annotation", "odd_box"]
 
 
-def case21_odd_boxes(tmp_path):
+def test_invalid_boxes_keep_the_label(tmp_path):
     odd = {"negative": (-1, 0, 5, 5), "outside": (30, 1, 41, 5), "inverted": (9, 1, 3, 5), "empty": (5, 5, 5, 9)}
     root = pairs(tmp_path / "in", {name: voc_xml(["crack"], box=box) for name, box in odd.items()})
     found = ingested(root, tmp_path / "out", "voc", max_bad_share=0)
@@ -115,7 +110,7 @@ def case21_odd_boxes(tmp_path):
     assert found.summary["reasons"]["odd_box"] == 4
 
 
-def case22_false_size(tmp_path):
+def test_a_wrong_declared_size_is_noted(tmp_path):
     sizes = {"zero": (0, 0), "false": (400, 300), "words": ("wide", "high")}
     root = pairs(tmp_path, {name: voc_xml(["crack"], size=size) for name, size in sizes.items()})
     pairs(root, {"none": re.sub(rb"<size>.*</size>", b"", voc_xml(["crack"]))}, first=10)
@@ -126,7 +121,7 @@ def case22_false_size(tmp_path):
     assert rows["false.xml"].detail == "declares 400 x 300, the image has 40 x 30"
 
 
-def case23_repeated(tmp_path):
+def test_repeated_labels_and_rows(tmp_path):
     rows = rows_of("voc", pairs(tmp_path / "voc", {"a": voc_xml(["oil", "crack", "oil"])}))
     assert rows["a.png"].labels == ["crack", "oil"]
     root = tree(tmp_path / "table", {f"{name}.png": make_image(i) for i, name in enumerate("abc")})
@@ -139,7 +134,7 @@ def case23_repeated(tmp_path):
     refused(root, tmp_path / "out", "table", "b.png: ambiguous_pair", "line 4, line 5", max_bad_share=0.02)
 
 
-def case24_unknown_labels(tmp_path):
+def test_unknown_labels_and_aliases(tmp_path):
     names = {"blank": "crack ", "alias": "cracck", "plain": "crack", "composed": "r\u00e9seau", "apart": "re\u0301seau"}
     root = pairs(tmp_path / "in", {name: voc_xml([label]) for name, label in names.items()})
     settings = {"classes": ["r\u00e9seau", "crack"], "label_aliases": {"cracck": "crack"}}
@@ -153,7 +148,7 @@ def case24_unknown_labels(tmp_path):
     refused(root, tmp_path / "out2", "voc", cased, twice, "'zzzz' in 1 image(s), no known label", **settings)
 
 
-def case25_orphans(tmp_path):
+def test_images_and_annotations_without_a_partner(tmp_path):
     root = pairs(tmp_path / "in", {"good": voc_xml(["crack"])})  # its filename and path are false
     tree(root, {"lonely.png": make_image(1), "orphan.xml": voc_xml(["oil"]), "twice.xml": voc_xml(["oil"])})
     tree(root, {"twice.png": make_image(2), "twice.bmp": encoded(make_image(3), "BMP")})
@@ -171,7 +166,7 @@ def case25_orphans(tmp_path):
     assert found.rows["lonely.png"].labels is None  # unlabelled
 
 
-def case26_yolo(tmp_path):
+def test_yolo_label_files(tmp_path):
     texts = {
         "box": b"1" + BOX,
         "polygon": b"0 0.1 0.1 0.5 0.1 0.5 0.5\n",
@@ -193,7 +188,7 @@ def case26_yolo(tmp_path):
     refused(root, tmp_path / "out", "yolo", "labels/range.txt", max_bad_share=0.02)
 
 
-def case27_coco(tmp_path):
+def test_coco_ids_and_missing_images(tmp_path):
     names = ("gap", "none", "dangling", "twice")
     root = tree(tmp_path / "in", {f"{name}.png": make_image(i) for i, name in enumerate(names)})
     files = {1: "gap.png", 2: "none.png", 3: "dangling.png", 4: "twice.png", 5: "twice.png", 6: "gone.png"}
@@ -220,7 +215,7 @@ def case27_coco(tmp_path):
     assert ingested(root, tmp_path / "out", "coco").summary["labels"] == {"crack": 2, "never": 0, "rust": 1}
 
 
-def case28_folders(tmp_path):
+def test_class_folders(tmp_path):
     root = tree(tmp_path / "in", {"crack/1.png": make_image(0), "oil/2.png": make_image(1)})
     (root / "rust").mkdir()
     for classes in (None, ["oil", "rust", "crack"]):
@@ -234,7 +229,7 @@ def case28_folders(tmp_path):
     assert found.labels == {"photos/crack/1.png": ["crack"], "photos/oil/2.png": ["oil"]}
 
 
-def case29_csv(tmp_path):
+def test_csv_encodings_and_separators(tmp_path):
     plain = "image,labels\na.png,裂纹;锈\nb.png,裂纹\n"
     texts = {
         "gbk": plain.encode("gbk"),
@@ -254,7 +249,7 @@ def case29_csv(tmp_path):
     refused(root, tmp_path / "out", "table", "lacks a column", "ingest.table.labels", "image, defects, station")
 
 
-def case30_clients_that_lack_something(tmp_path):
+def test_clients_without_some_labels(tmp_path):
     names = [f"north/train/{label}/{i}.png" for i in range(3) for label in ("crack", "oil")]
     names += ["south/train/crack/1.png", "west/test/oil/1.png", "north/test/crack/9.png"]
     root = tree(tmp_path / "in", {name: make_image(i) for i, name in enumerate(names)})
@@ -277,20 +272,3 @@ def case30_clients_that_lack_something(tmp_path):
     sites = site_rows(np.array(["a", "b", "a"]), scores, targets)
     assert (sites["a"]["classes_used"], sites["b"]["classes_used"]) == (2, 0)
     assert np.isnan(sites["b"]["macro_ap"])
-
-
-CASES = {
-    name.split("_")[0]: function
-    for module in (odd_files, sys.modules[__name__])
-    for name, function in vars(module).items()
-    if re.match(r"case\d\d_", name)
-}
-
-
-@pytest.mark.parametrize("case", sorted(CASES))
-def test_odd_input(tmp_path, case):
-    CASES[case](tmp_path)
-
-
-def test_every_case_is_there():
-    assert sorted(CASES) == [f"case{number:02d}" for number in range(1, 31)]
