@@ -21,8 +21,9 @@ from flows.federation.progress import Progress, Quiet  # noqa: E402
 from flows.run.data import source_change  # noqa: E402
 from flows.run.minimum_images import check_enough  # noqa: E402
 from flows.run.open import require_weights  # noqa: E402
+from flows.settings.files import load_settings  # noqa: E402
 from flows.settings.params_file import settings_text  # noqa: E402
-from flows.settings.schema import Settings, load_settings  # noqa: E402
+from flows.settings.schema import Settings  # noqa: E402
 from flows.stages import federate_stage, report_stage  # noqa: E402
 from models.errors import PREFIX, UserError  # noqa: E402
 from tasks.core.names import visible_lines  # noqa: E402

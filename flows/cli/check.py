@@ -54,7 +54,7 @@ def check(
         from flows.cli.progress import counting
         from flows.engine.environment import runs_root
         from flows.run.folders import claim, place_for
-        from flows.settings.schema import load_settings
+        from flows.settings.files import load_settings
         from tasks.core.locks import one_at_a_time
         from tasks.data.dataset import replacing
         from tasks.data.ingest.audit import audit

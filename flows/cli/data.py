@@ -14,7 +14,7 @@ Root = Annotated[Path, typer.Option("--root", help="Folder of dataset/ and clien
 
 
 def _settings(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:
-    from flows.settings.schema import load_settings
+    from flows.settings.files import load_settings
 
     return load_settings(Path(params) if params else None, presets or (), overrides or ())
 

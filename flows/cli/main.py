@@ -62,7 +62,7 @@ def common(
 
 def settings_of(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:
     """The effective settings of a command."""
-    from flows.settings.schema import load_settings
+    from flows.settings.files import load_settings
 
     return load_settings(Path(params) if params else None, presets or (), overrides or ())
 
@@ -164,8 +164,6 @@ def settings(
     Use --out rather than the shell's > to write to params.yaml: the shell empties it before it is read.
     """
     with user_errors(as_json):
-        import yaml
-
         if explain:
             from flows.settings.explain import explain as explain_settings
             from flows.settings.explain import rows
@@ -191,7 +189,9 @@ def settings(
         elif out:
             print(f"settings: {out}")
         else:
-            print(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), end="")
+            from tasks.core.yaml_text import dump_yaml
+
+            print(dump_yaml(values), end="")
 
 
 @app.command()
@@ -199,7 +199,7 @@ def methods(as_json: Json = False) -> None:
     """List methods, objectives, networks and presets, one line each."""
     with user_errors(as_json):
         from flows.methods import METHODS, load_method
-        from flows.settings.schema import about_preset, presets
+        from flows.settings.files import about_preset, presets
         from models.registry import NETWORKS
         from tasks.client.objectives import OBJECTIVES, load_objective
 

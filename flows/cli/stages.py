@@ -11,7 +11,7 @@ stage_app = typer.Typer(help="The stages of dvc.yaml, as `dvc repro` calls them.
 def federate() -> None:
     """Train the rounds that params.yaml asks for on data/; write data/federation."""
     from flows.cli.progress import Live
-    from flows.settings.schema import load_settings
+    from flows.settings.files import load_settings
     from flows.stages import federate_stage
 
     with user_errors():
@@ -24,7 +24,7 @@ def federate() -> None:
 @stage_app.command()
 def report() -> None:
     """Write the report of the run that data/federation came from to data/report."""
-    from flows.settings.schema import load_settings
+    from flows.settings.files import load_settings
     from flows.stages import report_stage
 
     with user_errors():

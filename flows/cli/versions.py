@@ -32,8 +32,8 @@ def add(
     """Put raw data under version control: data/raw/NAME by DVC, ingest.path in params.yaml. Again: a new version."""
     with user_errors(as_json):
         from flows.cli.progress import counting
+        from flows.settings.files import load_settings
         from flows.settings.params_file import write_settings
-        from flows.settings.schema import load_settings
         from tasks.versioning import raw_data
 
         wanted = raw_data.plan(Path.cwd(), path, name)
@@ -181,7 +181,7 @@ def _version_of_run(run: str) -> str:
     """By the run's tag in MLflow, where the run's own settings say that it is."""
     from flows.engine.environment import runs_root
     from flows.run.find import read_run
-    from flows.settings.schema import load_settings
+    from flows.settings.files import load_settings
     from tasks.tracking.mlflow_runs import find_data_version
 
     held = {path.parent.name: path.parent for path in runs_root().glob("*/settings.json")}

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from flows.settings.dotted import flat
-from flows.settings.schema import Settings, as_values, load_settings, read_yaml
+from flows.settings.files import load_settings, read_yaml
+from flows.settings.schema import Settings, as_values
 from models.files import write_text
+from tasks.core.yaml_text import dump_yaml
 from tasks.versioning import dvc
 
 
@@ -26,7 +26,7 @@ def write_settings(file: Path, settings: Settings, complete: bool = False) -> li
     """
     values = as_values(settings)
     if not file.exists():
-        write_text(file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+        write_text(file, dump_yaml(values))
         return []
     present, written = as_values(load_settings(file)), read_yaml(file)
     now, changes = flat(present), dvc.nested_changes(present, values)

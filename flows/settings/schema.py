@@ -2,17 +2,13 @@
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError, create_model, field_validator, model_validator
 
 from flows.methods import METHODS, load_method
 from flows.settings.consistency import check_agreement
-from flows.settings.dotted import merge, nested
-from flows.settings.renames import refuse_old_names, refuse_old_preset
+from flows.settings.renames import refuse_old_names
 from models.base_settings import Section
 from models.errors import UserError
 from models.registry import NETWORKS
@@ -21,7 +17,7 @@ from tasks.client.objectives import OBJECTIVES, load_objective
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.train_settings import TrainSettings
-from tasks.core.yaml_words import CONSTRUCTION_FAULTS, quotes_hint
+from tasks.core.yaml_words import quotes_hint
 from tasks.data.ingest.ingest import IngestSettings
 from tasks.data.partition import PartitionSettings
 from tasks.report.report import ReportSettings
@@ -103,120 +99,6 @@ class Settings(Section):
     def _sections_agree(self) -> "Settings":
         check_agreement(self)
         return self
-
-
-def presets() -> list[str]:
-    """Names of the shipped presets."""
-    folder = resources.files("flows.settings") / "presets"
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-
-
-def about_preset(name: str) -> str:
-    """The first sentence of a preset's head comment."""
-    text = (resources.files("flows.settings") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-    head = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("# "))
-    return head.split(". ")[0].split(":  ")[0].split("   fedscene")[0].strip()
-
-
-def load_preset(name: str) -> dict[str, Any]:
-    """A shipped preset, or a YAML file when ``name`` is a path.
-
-    Raises:
-        UserError: If there is neither.
-    """
-    refuse_old_preset(name)
-    if name in presets():
-        text = (resources.files("flows.settings") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-        return _mapping(text, f"preset {name}")
-    if Path(name).suffix in (".yaml", ".yml"):
-        return read_yaml(Path(name))
-    raise UserError("no such preset", where="--preset", expected=f"{', '.join(presets())}, or a YAML file", found=name)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A settings file.
-
-    Raises:
-        UserError: If it is missing, no YAML, or no mapping.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        hint = "fedscene settings --preset demo --out params.yaml writes one"
-        raise UserError("cannot read the settings file", where=path, found=error, hint=hint) from error
-    if not text.strip():  # `fedscene settings > params.yaml` empties the file before it is read
-        hint = "use fedscene settings --out FILE to write a settings file; restore this one from git if it was emptied"
-        raise UserError("the settings file is empty", where=path, hint=hint)
-    return _mapping(text, str(path))
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice, of which YAML would silently keep the last."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict:
-        """A mapping with every key once."""
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"key {twice[0]} stands twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-def _mapping(text: str, where: str) -> dict[str, Any]:
-    try:
-        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, *CONSTRUCTION_FAULTS) as error:
-        raise UserError("the settings are not valid YAML", where=where, found=error) from error
-    if value is None:  # nothing but comments
-        return {}
-    if not isinstance(value, dict):
-        raise UserError("settings must be a mapping of sections", where=where, found=type(value).__name__)
-    return value
-
-
-def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """``section.key=value`` texts as dotted name -> value, the value read as YAML.
-
-    Raises:
-        UserError: If one has no ``=`` or its value is not YAML.
-    """
-    out: dict[str, Any] = {}
-    for text in overrides:
-        key, sign, value = text.partition("=")
-        if not sign or not key.strip():
-            raise UserError("an override is written section.key=value", where="--set", found=text)
-        try:
-            out[key.strip()] = yaml.safe_load(value)
-        except (yaml.YAMLError, *CONSTRUCTION_FAULTS) as error:
-            hint = f"quote it twice, for the shell and for YAML: --set \"{key}='{value}'\"" if len(value) < 40 else None
-            raise UserError("the value is not valid YAML", where=f"--set {key}", found=value, hint=hint) from error
-    return out
-
-
-def load_settings(
-    params: Path | None = None, preset: Sequence[str] = (), overrides: Sequence[str] = (), where: str = ""
-) -> Settings:
-    """The effective settings: built-in defaults, then the file, then the presets in order, then the overrides.
-
-    Args:
-        params: A settings file. Without one and without presets, ``params.yaml`` here if it exists.
-        preset: Names of shipped presets or paths of YAML files.
-        overrides: ``section.key=value`` texts.
-        where: What to name in an error instead of the sources.
-
-    Raises:
-        UserError: If anything is unknown, of a wrong type, or does not fit together; it names the key.
-    """
-    if params is None and not preset and Path("params.yaml").exists():
-        params = Path("params.yaml")
-    sources = [(str(params), read_yaml(params))] if params else []
-    sources += [(f"preset {name}", load_preset(name)) for name in preset]
-    sources += [("--set", nested(parse_overrides(overrides)))] if overrides else []
-    values: dict[str, Any] = {}
-    for source, given in sources:
-        refuse_old_names(given, source)
-        values = merge(values, given)
-    return validate(values, where or ", ".join(source for source, _ in sources) or "defaults")
 
 
 def validate(values: Mapping[str, Any], where: str) -> Settings:

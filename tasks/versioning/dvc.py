@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 
 from models.errors import UserError
 from models.files import edit_text
+from tasks.core.yaml_text import parse_yaml
 from tasks.versioning.git import run_git
 from tasks.versioning.repository import check_repository
 from tasks.versioning.yaml_keys import set_key
@@ -177,8 +177,8 @@ def parse_lock(content: bytes, where: object) -> dict[str, Any]:
         UserError: If it is no lock file.
     """
     try:
-        return dict((yaml.safe_load(content.decode()) or {}).get("stages") or {})
-    except (yaml.YAMLError, AttributeError, ValueError) as error:
+        return dict((parse_yaml(content.decode(), unique_keys=False) or {}).get("stages") or {})
+    except (AttributeError, TypeError, ValueError) as error:
         raise UserError("dvc.lock cannot be read", where=where, found=error, hint="git checkout dvc.lock") from error
 
 

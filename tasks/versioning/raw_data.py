@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -11,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from models.errors import UserError
 from models.files import write_bytes
 from tasks.core.locks import one_at_a_time
 from tasks.core.names import is_portable, visible_name
+from tasks.core.yaml_text import parse_yaml
 from tasks.versioning.dvc import check_repository, run_dvc, write_params
 
 RAW = Path("data/raw")
@@ -198,7 +198,7 @@ def changed_outs(root: Path, targets: Sequence[str]) -> dict[str, str]:
     if not targets:
         return {}
     lines = run_dvc(root, ["status", "--json", *targets])
-    status = yaml.safe_load(next(line for line in reversed(lines) if line.startswith("{")))
+    status = json.loads(next(line for line in reversed(lines) if line.startswith("{")))
     changes = [entry for entries in status.values() for entry in entries if isinstance(entry, dict)]
     states = {path: state for entry in changes for path, state in entry.get("changed outs", {}).items()}
     # Of what is neither in the cache nor here DVC says "not in cache"
@@ -267,8 +267,8 @@ def _put_back(root: Path) -> list[str]:
 
 def _pointer(file: Path) -> dict[str, Any]:
     try:
-        return dict(yaml.safe_load(file.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, TypeError, ValueError) as error:
+        return dict(parse_yaml(file.read_text(encoding="utf-8"), unique_keys=False))
+    except (TypeError, ValueError) as error:
         raise UserError("The .dvc file cannot be read", where=file, found=error, hint=f"git checkout {file}") from error
 
 

@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from models.errors import UserError
 from models.files import remove
+from tasks.core.yaml_text import parse_yaml
 from tasks.versioning.dvc import DATA_STAGES, edited_params, nested_changes, run_dvc
 from tasks.versioning.git import run_git
 from tasks.versioning.raw_data import IGNORE, RAW, changed_outs
@@ -110,7 +109,7 @@ def _settings(root: Path, now: Record, then: Record) -> tuple[dict[str, Any], di
     """What ``params.yaml`` will hold, and the dotted keys that change for it."""
     if PARAMS not in now.files or PARAMS not in then.files:
         return {}, {}
-    present, wanted = (yaml.safe_load(record.files[PARAMS]) or {} for record in (now, then))
+    present, wanted = (parse_yaml(record.files[PARAMS], unique_keys=False) or {} for record in (now, then))
     wanted = _data_keys(wanted)
     changes = nested_changes(present, wanted)
     if changes and not any(_data_keys(present) == _data_keys(params) for params in committed_params(root)):

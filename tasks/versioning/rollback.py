@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 
 from models.errors import UserError
 from models.files import edit_text, remove, write_bytes, write_json
+from tasks.core.yaml_text import parse_yaml
 from tasks.versioning.dvc import parse_lock, run_dvc
 from tasks.versioning.git import git_files
 
@@ -145,7 +145,7 @@ def _settled(root: Path, journal: Journal) -> bool:
     if journal.whole or _content(root / LOCK) in (None, journal.kept.get(LOCK)):
         return False
     lines = run_dvc(root, ["status", "--json"])
-    return yaml.safe_load(next((line for line in reversed(lines) if line.startswith("{")), "{x: y}")) == {}
+    return json.loads(next((line for line in reversed(lines) if line.startswith("{")), "null")) == {}
 
 
 def _take_back(root: Path, journal: Journal) -> list[str]:
@@ -213,7 +213,7 @@ def _sums(lock: Content) -> dict[str, Any]:
 def _outputs(root: Path) -> tuple[list[str], list[str]]:
     """Paths of the stages' outputs that ``dvc.lock`` records: those in DVC's cache, and those that are not."""
     paths = list(_sums(_content(root / LOCK)))
-    stages = (yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8")) or {}).get("stages") or {}
+    stages = (parse_yaml((root / "dvc.yaml").read_bytes(), unique_keys=False) or {}).get("stages") or {}
     entries = [
         entry for stage in stages.values() for key in ("outs", "metrics", "plots") for entry in stage.get(key, [])
     ]

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from models.errors import UserError
+from tasks.core.yaml_text import YamlTextError, parse_yaml
 from tasks.versioning.dvc import check_repository, parse_lock, version_of
 from tasks.versioning.git import git_files, run_git
 from tasks.versioning.raw_data import IGNORE, RAW
@@ -148,14 +147,16 @@ def present_record(root: Path) -> Record:
 def recorded(root: Path) -> list[str]:
     """What DVC can be asked about by name: ``data/raw/*.dvc`` and the stages that ``dvc.lock`` has an entry of."""
     record = present_record(root)
-    known = (yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8")) or {}).get("stages") or {}
+    known = (parse_yaml((root / "dvc.yaml").read_bytes(), unique_keys=False) or {}).get("stages") or {}
     return [*record.pointers, *(stage for stage in record.stages if stage in known)]
 
 
 def committed_params(root: Path) -> list[dict[str, Any]]:
     """``params.yaml`` of the present commit and of every commit that touches what names data."""
     records = [*_read(root, _log(root, "-1")), *_history(root)]
-    return [dict(yaml.safe_load(record.files[PARAMS]) or {}) for record in records if PARAMS in record.files]
+    return [
+        dict(parse_yaml(record.files[PARAMS], unique_keys=False) or {}) for record in records if PARAMS in record.files
+    ]
 
 
 def _log(root: Path, *arguments: str) -> list[tuple[str, str, str]]:
@@ -188,13 +189,13 @@ def _is_pointer(path: str) -> bool:
 
 def _sum(path: str, content: bytes) -> str:
     try:
-        return str(yaml.safe_load(content)["outs"][0]["md5"])
-    except (yaml.YAMLError, KeyError, TypeError, IndexError) as error:
+        return str(parse_yaml(content, unique_keys=False)["outs"][0]["md5"])
+    except (YamlTextError, KeyError, TypeError, IndexError) as error:
         raise UserError("The .dvc file cannot be read", where=path, found=error, hint=f"git checkout {path}") from error
 
 
 def _images(files: Mapping[str, bytes]) -> int | None:
     try:
-        return int(yaml.safe_load(files[COUNTS])["images"])
-    except (yaml.YAMLError, KeyError, TypeError, ValueError):
+        return int(parse_yaml(files[COUNTS], unique_keys=False)["images"])
+    except (KeyError, TypeError, ValueError):
         return None  # not committed, or of another program; the list then has no number

@@ -7,11 +7,11 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-import yaml
-
+from flows.settings.files import load_settings, presets
 from flows.settings.params_file import write_settings
-from flows.settings.schema import Settings, load_settings, presets
+from flows.settings.schema import Settings
 from models.errors import UserError
+from tasks.core.yaml_text import dump_yaml
 from tasks.data.formats.files.tree import Entry
 from tasks.data.formats.yolo.names import find_names
 from tasks.data.ingest.label_files import read_aliases, read_classes
@@ -189,9 +189,7 @@ def _sound(use: str) -> tuple[str, ...]:
     if use == "params":
         demo = load_settings(None, ["demo"]).model_dump(mode="json")
         short = {key: demo[key] for key in ("seed", "ingest", "partition", "federation")}
-        return tuple(
-            yaml.safe_dump(some, sort_keys=False, allow_unicode=True) for some in (short, {"ingest": demo["ingest"]})
-        )
+        return tuple(dump_yaml(some) for some in (short, {"ingest": demo["ingest"]}))
     if use == "preset":
         folder = resources.files("flows.settings") / "presets"
         return tuple((folder / f"{name}.yaml").read_text(encoding="utf-8") for name in presets())

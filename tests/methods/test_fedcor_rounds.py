@@ -12,7 +12,7 @@ from flows.federation.federation import Federation
 from flows.federation.progress import Quiet
 from flows.methods import fedcor
 from flows.run.open import DataPaths
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.records import ModelRef, Update

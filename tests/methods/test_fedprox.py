@@ -5,7 +5,7 @@ import pytest
 from flows.federate import federate
 from flows.methods import fedavg, fedhybrid, fedprox, moon
 from flows.run.open import DataPaths
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from tasks.client.regularisers import RegulariserSpec
 from tasks.core.store import Store
 from tests.flows.federation.test_federation import SIZES, START, P, Recorder, bytes_of, federation, ref

@@ -3,7 +3,8 @@
 import pytest
 
 from flows.settings.dotted import flat
-from flows.settings.schema import as_values, load_settings
+from flows.settings.files import load_settings
+from flows.settings.schema import as_values
 
 WHO = {"model.name": "fmman", "objective.name": "fmman", "method.name": "fmman"}
 ROWS = {

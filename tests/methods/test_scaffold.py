@@ -8,7 +8,7 @@ from flows.engine.engines import make_engine
 from flows.federation.federation import Federation
 from flows.federation.progress import Quiet
 from flows.methods import load_method
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.client.objectives import Loss
 from tasks.client.regularisers import RegulariserContext

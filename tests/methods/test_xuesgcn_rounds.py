@@ -8,7 +8,7 @@ import pytest
 from flows.federate import federate
 from flows.methods import load_method, xuesgcn
 from flows.run.open import DataPaths
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.core.records import ModelRef
 from tasks.core.store import Store

@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from flows.cli.main import app
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])

@@ -5,7 +5,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from flows.settings.schema import as_values, load_settings
+from flows.settings.files import load_settings
+from flows.settings.schema import as_values
+from tasks.core.yaml_text import dump_yaml
 
 ROOT = Path(__file__).parents[2]
 QUICK = (
@@ -28,8 +30,6 @@ def git(root: Path, *arguments: str) -> str:
 
 def make_project(root: Path, *overrides: str) -> Path:
     """A committed git and DVC repository with the pipeline and quick settings."""
-    import yaml
-
     root.mkdir(parents=True, exist_ok=True)
     for name in ("dvc.yaml", "prefect.yaml", "prefect.toml", ".dvcignore", ".gitignore"):
         shutil.copy(ROOT / name, root / name)
@@ -38,7 +38,7 @@ def make_project(root: Path, *overrides: str) -> Path:
     (root / "data" / "raw").mkdir(parents=True)
     shutil.copy(ROOT / "data" / "raw" / "README.md", root / "data" / "raw")
     values = as_values(load_settings(None, ["tiny"], [*QUICK, *overrides]))
-    (root / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    (root / "params.yaml").write_text(dump_yaml(values))
     git(root, "init", "-q")
     subprocess.run(["dvc", "init", "-q"], cwd=root, check=True, env=environment(root))
     git(root, "add", "-A")

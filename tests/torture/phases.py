@@ -10,7 +10,8 @@ from typing import Any
 
 from events import Events
 
-from flows.settings.schema import Settings, load_settings
+from flows.settings.files import load_settings
+from flows.settings.schema import Settings
 
 ROUNDS = 2
 SETS = (

@@ -7,11 +7,10 @@ from functools import reduce
 from importlib import resources
 from typing import Any
 
-import yaml
-
 from flows.papers.fidelity.claims import Claim, compare, figure
 from flows.papers.fidelity.evaluate_claims import CONFIDENCE, Verdict
 from flows.papers.fidelity.formulas import PrintedAverage
+from tasks.core.yaml_text import parse_yaml
 from tasks.plotting.markdown import markdown_table
 
 COLUMNS = {"macro_ap": "macro-AP", "cf1": "macro-F1", "micro_ap": "micro-AP", "micro_f1": "micro-F1"}
@@ -21,7 +20,7 @@ def choices_table(defaults: Mapping[str, Any]) -> str:
     """What the paper leaves open and what we chose; ``defaults`` are all settings' defaults, nested."""
     text = (resources.files("flows.papers.fidelity") / "fmman.yaml").read_text(encoding="utf-8")
     rows = []
-    for entry in yaml.safe_load(text)["choices"]:
+    for entry in parse_yaml(text)["choices"]:
         values = [f"{key} = {_shown(_value_of(defaults, key))}" for key in entry["settings"]]
         rows.append([entry["question"], entry["paper"], entry["chosen"], ", ".join(values) or "not a setting"])
     return markdown_table(["open question", "what the paper says", "what we chose", "default"], rows)

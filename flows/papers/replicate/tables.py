@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from flows.settings.dotted import merge, nested
-from flows.settings.schema import Settings, load_preset, parse_overrides, read_yaml, validate
+from flows.settings.files import load_preset, parse_overrides, read_yaml
+from flows.settings.schema import Settings, validate
 from models.base_settings import Section
 from models.errors import UserError
 

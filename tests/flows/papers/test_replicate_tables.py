@@ -4,17 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from typer.main import get_command
 
 from flows.cli.main import app
 from flows.papers.fidelity.claims import FMMAN_CLAIMS
 from flows.papers.fidelity.run import TABLES as FIDELITY_TABLES
 from flows.papers.replicate.tables import data_folder, jobs, load_table, shipped
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from models.errors import UserError
 from models.label_aware.label_embeddings import embed_labels
 from models.settings import LabelSettings
+from tasks.core.yaml_text import dump_yaml
 from tasks.data.formats.synthetic.registry import synthetic_set
 from tests.project.test_docs import commands
 
@@ -44,7 +44,7 @@ TABLE = {
 
 
 def written(folder: Path, **changes) -> str:
-    (folder / "mine.yaml").write_text(yaml.safe_dump(TABLE | changes, sort_keys=False))
+    (folder / "mine.yaml").write_text(dump_yaml(TABLE | changes))
     return str(folder / "mine.yaml")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flows.run.data import find_data, prepare_data, require_data
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
 from tasks.data.statistics.plots import write_partition_figures

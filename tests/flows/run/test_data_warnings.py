@@ -40,7 +40,7 @@ def command(*arguments: str):
 def remarks() -> list[str]:
     from flows.run.data import prepare_data
     from flows.run.data_warnings import data_remarks
-    from flows.settings.schema import load_settings
+    from flows.settings.files import load_settings
 
     return data_remarks(prepare_data(load_settings(None, ["tiny"], SETS)))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from flows.run.data import prepare_data
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from models.errors import UserError
 from tests.support.image_trees import tree
 from tests.support.voc_trees import make_image

@@ -4,7 +4,7 @@ import pytest
 
 from flows.run.find import find_run
 from flows.run.open import DataPaths, open_run
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from models.errors import UserError
 from models.label_aware.label_embeddings import write_label_file
 

@@ -8,12 +8,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from flows import pipeline
 from flows.engine.engines import LocalEngine
-from flows.settings.schema import as_values, load_settings
+from flows.settings.files import load_settings
+from flows.settings.schema import as_values
 from models.errors import UserError
+from tasks.core.yaml_text import dump_yaml
 from tasks.versioning import dvc
 from tests.support.projects import git
 
@@ -21,7 +22,7 @@ PIPELINE = """\
 stages:
   ingest:
     cmd: >-
-      python -c "import yaml, os; path = yaml.safe_load(open('params.yaml'))['ingest']['path'];
+      python -c "import os, ruamel.yaml; path = ruamel.yaml.YAML().load(open('params.yaml'))['ingest']['path'];
       os.makedirs('data/dataset'); open('data/dataset/all', 'w').write(str(path));
       open('data/ingest.json', 'w').write(str(len(path or '')));
       assert path != '/nope', 'error'"
@@ -46,7 +47,7 @@ def made(tmp_path_factory):
     (root / "dvc.yaml").write_text(pipeline)
     (root / "sometimes").write_text("1")
     values = as_values(load_settings(None, ["tiny"], ["ingest.path=one"]))
-    (root / "params.yaml").write_text("# mine\n" + yaml.safe_dump(values, sort_keys=False))
+    (root / "params.yaml").write_text("# mine\n" + dump_yaml(values))
     dvc.repro(root, "partition", single=False)
     git(root, "add", "-A")
     git(root, "commit", "-qm", "made")

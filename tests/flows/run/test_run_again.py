@@ -12,7 +12,7 @@ from flows.federate import federate
 from flows.federation.progress import Quiet
 from flows.run.lock import locked
 from flows.run.open import DataPaths
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from models.errors import UserError
 
 SETS = (

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from flows.cli.main import app
 from flows.settings.dotted import flat
+from flows.settings.files import load_settings
 from flows.settings.params_file import write_settings
-from flows.settings.schema import Settings, as_values, load_settings
+from flows.settings.schema import Settings, as_values
+from tasks.core.yaml_text import parse_yaml
 from tasks.versioning.dvc import write_params
 
 ROOT = Path(__file__).parents[3]
@@ -31,11 +32,11 @@ def test_a_new_method_s_keys_are_added_by_the_command_that_contributing_names(tm
     whole = (ROOT / "params.yaml").read_text()
     file = tmp_path / "params.yaml"
     file.write_text(without(whole, "  fednova: {}\n", "  scaffold:\n    weighting: uniform\n"))
-    assert "fednova" not in yaml.safe_load(file.read_text())["method"]
+    assert "fednova" not in parse_yaml(file.read_text())["method"]
     done = run("settings", "--out", file, "--preset", "demo")
     assert done.exit_code == 0
     assert "method.fednova: added" in done.output and "method.scaffold: added" in done.output
-    assert yaml.safe_load(file.read_text()) == yaml.safe_load(whole)
+    assert parse_yaml(file.read_text()) == parse_yaml(whole)
     lines = file.read_text().splitlines()
     heading = lines.index("# The local loop, once per client and stage.")
     assert lines[heading + 1] == "train:"  # the heading of what follows is still above it
@@ -50,7 +51,7 @@ def test_a_short_file_is_completed_and_keeps_its_own_values(tmp_path):
     assert run("settings", "--params", file, "--out", file).exit_code == 0
     text = file.read_text()
     assert text.startswith("# my run\ntrain: {lr: 0.004") and "# found by trial" in text
-    written = yaml.safe_load(text)
+    written = parse_yaml(text)
     assert flat(as_values(Settings())).keys() == flat(written).keys() and written["train"]["lr"] == 0.004
 
 
@@ -58,7 +59,7 @@ def test_a_changed_value_alone_leaves_a_short_file_short(tmp_path):
     file = tmp_path / "params.yaml"
     file.write_text("seed: 3\n")
     assert write_settings(file, load_settings(file, (), ["train.lr=0.01"])) == ["train.lr: 0.0005 -> 0.01"]
-    assert yaml.safe_load(file.read_text()) == {"seed": 3, "train": {"lr": 0.01}}
+    assert parse_yaml(file.read_text()) == {"seed": 3, "train": {"lr": 0.01}}
 
 
 @pytest.mark.parametrize("last", ["b: 1", "b: 1  # remark", "b: {x: 1}", "b:\n  - 1\n  - 2", "b:\n    c: 1"])

@@ -8,8 +8,9 @@ import pytest
 from flows.run.find import read_run
 from flows.settings.dotted import flat, nested
 from flows.settings.explain import rows
+from flows.settings.files import load_preset, load_settings, presets
 from flows.settings.renames import KEYS, PRESETS, VALUES, current_names, refuse_old_names
-from flows.settings.schema import Settings, as_values, load_preset, load_settings, presets, validate
+from flows.settings.schema import Settings, as_values, validate
 from models.errors import UserError
 
 # What `fedscene settings --preset tiny --json` printed before any setting was renamed.

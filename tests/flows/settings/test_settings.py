@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from flows.settings.dotted import flat, merge, nested
 from flows.settings.explain import explain
-from flows.settings.schema import Settings, as_values, load_preset, load_settings, parse_overrides, presets
+from flows.settings.files import load_preset, load_settings, parse_overrides, presets
+from flows.settings.schema import Settings, as_values
 from models.errors import UserError
+from tasks.core.yaml_text import parse_yaml
 
 ROOT = Path(__file__).parents[3]
 
@@ -31,7 +32,7 @@ def test_params_yaml_is_the_demo():
 
 
 def test_params_yaml_names_every_leaf_so_that_dvc_can_track_it():
-    written = flat(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    written = flat(parse_yaml((ROOT / "params.yaml").read_text()))
     leaves = {key: value for key, value in flat(as_values(Settings())).items() if value != {} or "label" in key}
     assert leaves.keys() <= written.keys(), "fedscene settings --out params.yaml --preset demo"
 
@@ -120,6 +121,13 @@ def test_a_missing_preset_and_a_broken_file_are_named(tmp_path):
         load_preset(str(broken))
     with pytest.raises(UserError, match="cannot read"):
         load_settings(tmp_path / "absent.yaml")
+
+
+def test_a_key_that_appears_twice_is_refused_with_its_line(tmp_path):
+    file = tmp_path / "params.yaml"
+    file.write_text("train:\n  lr: 0.1\n  lr: 0.2\n")
+    with pytest.raises(UserError, match=r'not valid YAML[\s\S]*params\.yaml[\s\S]*"lr", line 3'):
+        load_settings(file)
 
 
 def test_settings_cannot_be_changed_after_validation():

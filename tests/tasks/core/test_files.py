@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.settings.files import load_settings
 from flows.settings.params_file import write_settings
-from flows.settings.schema import load_settings
 from models.errors import UserError
 from tasks.versioning import dvc
 from tests.support.fabricated import fabricated_run

@@ -19,7 +19,7 @@ TWO = """
 import sys, logging, time
 from pathlib import Path
 from flows.run.data import prepare_data
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 import tasks.data.ingest.ingest as module
 collect = module.collect
 def slow(*args, **more):
@@ -106,7 +106,7 @@ def test_a_run_that_another_process_works_on_is_waited_for_and_a_report_is_not(
 ):
     from flows.run.lock import locked
     from flows.run.open import DataPaths, open_run
-    from flows.settings.schema import load_settings
+    from flows.settings.files import load_settings
     from models.errors import UserError
 
     monkeypatch.chdir(tmp_path)

@@ -53,7 +53,7 @@ def test_bytes_behind_the_pixels_are_no_part_of_a_data_set(data):
 
 def test_a_new_run_does_not_begin_on_changed_pixels(data, monkeypatch):
     from flows.run.open import DataPaths, open_run
-    from flows.settings.schema import load_settings
+    from flows.settings.files import load_settings
 
     monkeypatch.setenv("FEDSCENE_RUNS", str(data / "runs"))
     flip(data / "dataset/images.npy", 5000)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, precision_score, recall_score
 
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.network import bce_of, build_network, scores
 from tasks.evaluation.evaluate import evaluate_model

@@ -93,7 +93,7 @@ def test_a_run_says_which_sites_take_no_part_and_what_its_scores_are_worth(west_
     from flows.federate import federate
     from flows.federation.progress import Quiet
     from flows.run.open import DataPaths
-    from flows.settings.schema import load_settings
+    from flows.settings.files import load_settings
 
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
     settings = load_settings(

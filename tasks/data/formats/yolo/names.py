@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from models.errors import UserError
-from tasks.core.yaml_words import CONSTRUCTION_FAULTS, quotes_hint
+from tasks.core.yaml_text import YamlTextError, parse_yaml, parse_yaml_as_text
+from tasks.core.yaml_words import quotes_hint
 from tasks.data.formats.files.tree import Entry
 from tasks.data.text.read_text import Encodings, TextError, decode_text, normalize
 
@@ -146,21 +147,17 @@ def _refuse_numbered(lines: Sequence[str], where: str) -> None:
 
 
 def _yaml(text: str) -> Any:
-    import yaml
-
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, *CONSTRUCTION_FAULTS) as error:
+        return parse_yaml(text, unique_keys=False)
+    except YamlTextError as error:
         raise _BadFileError(" ".join(str(error).split())[:200] or "nested without end") from error
 
 
 def _as_written(text: str) -> object:
     """The names before YAML makes numbers of them: a class 007 is not 7."""
-    import yaml
-
     try:
-        return yaml.load(text, Loader=yaml.BaseLoader)["names"]  # noqa: S506 - makes nothing but texts
-    except (yaml.YAMLError, *CONSTRUCTION_FAULTS):
+        return parse_yaml_as_text(text)["names"]
+    except (YamlTextError, KeyError, TypeError):
         return None
 
 

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.data.ingest.audit import guess_format
 from tasks.data.ingest.ingest import IngestSettings, ingest

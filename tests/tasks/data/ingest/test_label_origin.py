@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from flows.run.open import DataPaths, run_of
-from flows.settings.schema import load_settings
+from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
 from tasks.data.ingest.ingest import IngestSettings, ingest
