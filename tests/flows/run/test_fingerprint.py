@@ -5,13 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from flows.methods import METHODS
 from flows.run.data_code import ingest_code, ingest_modules, partition_code, partition_modules
 from flows.run.fingerprint import SKIPPED, code_digest, result_modules
 from models.registry import NETWORKS
 from tasks.core.source_digest import closure, normalised, path_of
+from tasks.core.yaml_text import parse_yaml
 from tasks.data.formats import FORMATS
 from tasks.data.formats.synthetic.registry import SETS
 from tasks.data.ingest.settings import IngestSettings
@@ -123,7 +123,7 @@ def test_a_reader_changes_its_own_data_alone(copy):
 
 
 def _deps(stage, source="synthetic"):
-    deps = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"][stage]["deps"]
+    deps = parse_yaml((ROOT / "dvc.yaml").read_text())["stages"][stage]["deps"]
     return [re.sub(r"\$\{ingest\.source\}", source, dep) for dep in deps]
 
 
