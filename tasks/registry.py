@@ -55,9 +55,9 @@ TASKS: dict[str, Policy] = {
         delays=(1.0, 5.0),
         tags=("gpu",),
     ),
-    "score-clients": Policy(
-        "tasks.evaluation.client_losses:score_clients",
-        "Score a model at every client, on its own images.",
+    "evaluate-clients": Policy(
+        "tasks.evaluation.client_losses:evaluate_client_losses",
+        "Evaluate a model at every client, on its own images.",
         retries=1,
         delays=(1.0,),
         tags=("gpu",),

@@ -241,10 +241,10 @@ def show_scores(records: Any, out: Any) -> None:
     """The last scored round beside what is reached without seeing images, and what the figures do not show."""
     from rich.table import Table
 
-    from tasks.core.round_summary import last_scored
+    from tasks.core.round_summary import last_evaluated
     from tasks.evaluation.verdict import HEADS, score_rows, warnings
 
-    record = last_scored(records)
+    record = last_evaluated(records)
     rows = score_rows(record.metrics)
     if rows:
         table = Table(title=f"Scores, round {record.round}", title_justify="left")

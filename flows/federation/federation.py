@@ -250,7 +250,7 @@ class Federation:
         """
         ids = sorted(self.clients)
         losses: dict[str, tuple[float, int]] = self.server_task(
-            "score-clients", ids, model, split, name=name, clients=len(ids)
+            "evaluate-clients", ids, model, split, name=name, clients=len(ids)
         )
         log = self.record.stages[-1]
         log.bytes_down = log.bytes_down_naive = len(ids) * model.bytes

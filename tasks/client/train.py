@@ -17,9 +17,9 @@ from tasks.client.objectives import Loss, Reference, Scene, load_objective
 from tasks.client.regularisers import Regulariser, RegulariserContext, RegulariserSpec, load_regulariser
 from tasks.core.network import (
     PERSONAL,
-    bce_of,
+    binary_cross_entropy,
     build_network,
-    scores,
+    predict_logits,
     set_training_mode,
     split_state,
     to_float,
@@ -169,7 +169,9 @@ def _networks(
         references.append(Reference(reference, multiplicity))
     start = job.start
     if job.start_from_best and references:
-        losses = [bce_of(scores(context, reference.model, images), targets) for reference in references]
+        losses = [
+            binary_cross_entropy(predict_logits(context, reference.model, images), targets) for reference in references
+        ]
         start = job.references[losses.index(min(losses))][0]
     model = build_network(context, store, start)
     if job.state is not None:

@@ -100,7 +100,7 @@ def to_float(images: "np.ndarray", device: str) -> "Tensor":
     return torch.from_numpy(np.ascontiguousarray(images)).to(device).float().div_(255.0)
 
 
-def scores(context: "RunContext", model: "nn.Module", images: "ImageRows", batch: int = 64) -> "np.ndarray":
+def predict_logits(context: "RunContext", model: "nn.Module", images: "ImageRows", batch: int = 64) -> "np.ndarray":
     """Logits of a model in eval mode, all label states unknown.
 
     Args:
@@ -124,7 +124,7 @@ def scores(context: "RunContext", model: "nn.Module", images: "ImageRows", batch
     return np.concatenate(parts) if parts else np.zeros((0, len(context.classes)), np.float32)
 
 
-def bce_of(logits: "np.ndarray", targets: "np.ndarray") -> float:
+def binary_cross_entropy(logits: "np.ndarray", targets: "np.ndarray") -> float:
     """Mean binary cross entropy over images and labels, logits and 0/1 targets [N, C]."""
     import numpy as np
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from tasks.core.former_names import current_metric_names
 from tasks.core.records import RoundRecord
 
 LARGEST = 2**63  # of a whole number; larger ones are no counts, and no float holds the largest
@@ -19,7 +20,7 @@ def read_record(value: Mapping[str, Any], number: int) -> RoundRecord:
         ValueError: If it is no such record; says in one line what is wrong.
     """
     try:
-        record = RoundRecord.of(dict(value))
+        record = RoundRecord.of(current_metric_names(value))
     except _NOT_A_RECORD as error:
         raise ValueError(f"{type(error).__name__}: {str(error)[:200]}") from error
     wrong = misfit(record, RoundRecord)

@@ -5,12 +5,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from models.errors import UserError
 from tasks.core.names import metric_part, metric_parts
 from tasks.core.record_types import read_record
 from tasks.core.records import RoundRecord, require_known
+from tasks.core.summary_statistics import distribution
 
 KEY_LIMIT = 250  # MLflow's limit on the length of a metric's name
 ROUND_MARKER = "round"
@@ -64,43 +63,18 @@ def best_round(records: Sequence[RoundRecord]) -> int:
     return min(finite)[1] if finite else records[-1].round
 
 
-def last_scored(records: Sequence[RoundRecord]) -> RoundRecord:
+def last_evaluated(records: Sequence[RoundRecord]) -> RoundRecord:
     """The last round that was evaluated; the last round if none was (``evaluation.every`` leaves rounds out)."""
     return next((record for record in reversed(records) if record.metrics), records[-1])
 
 
-def worst_decile(values: Sequence[float], low_is_worst: bool = False) -> float:
-    """The mean of the highest tenth of the values (or of the lowest), at least one of them; NaN when there is none.
-
-    Not-finite values are left out: a client whose term was not computed has no loss to compare.
-    """
-    finite = sorted((value for value in values if math.isfinite(value)), reverse=not low_is_worst)
-    if not finite:
-        return math.nan
-    return float(np.mean(finite[: math.ceil(len(finite) / 10)]))
-
-
-def spread(values: Sequence[float], low_is_worst: bool = False) -> dict[str, float]:
-    """Mean, standard deviation, worst tenth, least and greatest of the finite values (NaN without any); their count."""
-    finite = [value for value in values if math.isfinite(value)]
-    known = finite or [math.nan]
-    return {
-        "mean": float(np.mean(known)),
-        "std": float(np.std(known)),
-        "worst_decile": worst_decile(finite, low_is_worst),
-        "min": min(known),
-        "max": max(known),
-        "count": float(len(finite)),
-    }
-
-
 def client_quality(record: RoundRecord) -> dict[str, float]:
-    """Client -> macro-AP on its own test images, or of its personal model on the pooled ones where it has none.
+    """Map each client to macro-AP on its local test set, or of its personal model on the pooled one if it has none.
 
     Clients without either are left out: an AP is not defined without positives.
     """
     values = {
-        client: row.get("macro_ap", row.get("pooled_macro_ap", math.nan)) for client, row in record.per_client.items()
+        client: row.get("macro_ap", row.get("personal_macro_ap", math.nan)) for client, row in record.per_client.items()
     }
     return {client: value for client, value in values.items() if math.isfinite(value)}
 
@@ -153,7 +127,7 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
         ]
     for stage in sorted(record.updates):
         for term, losses in client_losses(record, stage).items():
-            found = spread(list(losses.values()))
+            found = distribution(list(losses.values()))
             prefix = f"client_loss/stage{stage}/{metric_part(term)}"
             pairs += [(f"{prefix}/{key}", found[key]) for key in ("mean", "std", "worst_decile")]
     sizes: dict[int, int] = {}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tasks.core.context import RunContext
 
 
-def score_clients(
+def evaluate_client_losses(
     context: "RunContext", clients: Sequence[str], model: ModelRef, split: str
 ) -> dict[str, tuple[float, int]]:
     """The loss of one model at each client.
@@ -25,7 +25,7 @@ def score_clients(
         Client id -> (mean binary cross entropy per label, number of images); the loss is NaN without images.
     """
     from tasks.client.feature_skew import client_images
-    from tasks.core.network import bce_of, build_network, scores
+    from tasks.core.network import binary_cross_entropy, build_network, predict_logits
 
     dataset, held = load_run_data(context)
     network = build_network(context, context.open_store(), model)
@@ -33,5 +33,8 @@ def score_clients(
     for client in sorted(clients):
         rows = held.rows(client, split, "labelled")
         images = client_images(dataset, held, client, rows)
-        losses[client] = (bce_of(scores(context, network, images), dataset.targets[rows]), len(rows))
+        losses[client] = (
+            binary_cross_entropy(predict_logits(context, network, images), dataset.targets[rows]),
+            len(rows),
+        )
     return losses

@@ -55,15 +55,15 @@ class Scored:
         return self.logits[rows]
 
     def _score(self, images: "LazyImages") -> np.ndarray:
-        from tasks.core.network import scores
+        from tasks.core.network import predict_logits
 
-        return scores(self.context, self.model, images)
+        return predict_logits(self.context, self.model, images)
 
     def _metrics(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-        from tasks.core.network import bce_of
+        from tasks.core.network import binary_cross_entropy
 
         metrics = multilabel_metrics(probabilities(logits), targets, self.context.evaluation)
-        return metrics | {"loss": bce_of(logits, targets)}
+        return metrics | {"loss": binary_cross_entropy(logits, targets)}
 
     def pooled(self) -> dict[str, dict[str, Any]]:
         """``metrics`` of the pooled test and (``val_``) validation images, ``per_class`` and ``per_site`` of test.

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from tasks.core.evaluation_settings import DEFAULTS, EvaluationSettings
-from tasks.core.round_summary import spread
+from tasks.core.former_names import PERSONAL
+from tasks.core.summary_statistics import distribution
 
 SPREAD = ("macro_ap", "micro_f1", "loss")  # whose distribution over the clients is a metric of the round
-OF_ALL = "pooled_"  # begins what a personal model reaches on the pooled test set
+OF_ALL = PERSONAL
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
@@ -152,7 +153,7 @@ def client_distribution(per_client: Mapping[str, Mapping[str, float]]) -> dict[s
     for metric in (prefix + name for prefix in ("", OF_ALL) for name in SPREAD):
         values = [row[metric] for row in per_client.values() if metric in row]
         if values:
-            found = spread(values, low_is_worst=not metric.endswith("loss"))
+            found = distribution(values, low_is_worst=not metric.endswith("loss"))
             out |= {f"client/{metric}/{key}": value for key, value in found.items()}
     return out
 

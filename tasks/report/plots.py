@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import best_round, client_quality, last_scored, spread
+from tasks.core.round_summary import best_round, client_quality, last_evaluated
+from tasks.core.summary_statistics import distribution
 from tasks.evaluation.chance import CHANCE
 from tasks.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, RED, SKY, new_figure, one_line
 
@@ -25,7 +26,7 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
     with new_figure(path, 3.9) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
         _lines(left, records, (("macro_ap", "macro AP", BLUE, "-"), ("micro_ap", "micro AP", SKY, "--")))
-        last = last_scored(records).metrics
+        last = last_evaluated(records).metrics
         _chance_lines(left, last, (("macro_ap", "macro AP", BLUE), ("micro_ap", "micro AP", SKY)))
         _chance_lines(right, last, (("cf1", "CF1", GREEN), ("micro_f1", "micro F1", ORANGE)))
         best = best_round(records)
@@ -93,7 +94,7 @@ def client_bars(record: RoundRecord, path: Path) -> None:
     """Macro-AP of every client that has one, the worst first, with the mean and the mean of the worst tenth."""
     quality = sorted(client_quality(record).items(), key=lambda item: (item[1], item[0]))
     values = [value for _, value in quality]
-    found = spread(values, low_is_worst=True)
+    found = distribution(values, low_is_worst=True)
     few = len(quality) <= 40  # more names cannot be read
     with new_figure(path, 4.6 if few else 3.9) as figure:
         axes = figure.subplots()

@@ -16,7 +16,7 @@ from models.base_settings import Section
 from models.errors import UserError
 from models.files import copy_file, write_text
 from tasks.core.records import RoundRecord, require_known
-from tasks.core.round_summary import best_round, best_score, client_quality, last_scored, load_records, totals
+from tasks.core.round_summary import best_round, best_score, client_quality, last_evaluated, load_records, totals
 from tasks.data.ingest.audit_report import AUDIT_FILES, REPORT
 from tasks.data.ingest.unusable_files import unusable_line
 from tasks.data.statistics.plots import FIGURES, TABLE, TITLES
@@ -105,7 +105,7 @@ def build_report(
     metrics = _metrics(records)
     write_text(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     _write_rounds(out / "rounds.csv", records)
-    scored = last_scored(records)
+    scored = last_evaluated(records)
     parts = [
         _head(run, records, scoring["threshold"]),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
@@ -143,7 +143,7 @@ def _draw(
     from tasks.report import plots
 
     drawn: dict[str, Path] = {}
-    scored = last_scored(records)
+    scored = last_evaluated(records)
 
     def draw(title: str, name: str, function: Callable[..., None], *arguments: Any) -> None:
         function(*arguments, folder / name)
@@ -182,7 +182,7 @@ def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:
     Everything else is in ``rounds.csv``; seconds are left out, as they differ every time.
     """
     best = best_round(records)
-    last = last_scored(records).metrics
+    last = last_evaluated(records).metrics
     flat: dict[str, float] = {key: last[key] for key in (*MAIN_METRICS, *CLIENT_METRICS) if key in last}
     flat["rounds"] = len(records)
     flat["best_round"] = best
@@ -204,7 +204,7 @@ def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
 
 
 def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: float) -> str:
-    scored, best = last_scored(records), best_round(records)
+    scored, best = last_evaluated(records), best_round(records)
     last, score = scored.metrics, next(best_score(record) for record in records if record.round == best)
     results = {
         f"macro AP, round {scored.round}": last.get("macro_ap", math.nan),

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import answered, best_round, main_losses, totals, worst_decile
+from tasks.core.round_summary import answered, best_round, main_losses, totals
+from tasks.core.summary_statistics import worst_decile
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -28,14 +28,14 @@ def sample_predictions(context: "RunContext", ref: ModelRef) -> ModelRef:
     import numpy as np
     import torch
 
-    from tasks.core.network import build_network, scores
+    from tasks.core.network import build_network, predict_logits
     from tasks.core.randomness import numpy_generator
 
     store, (dataset, _) = context.open_store(), load_run_data(context)
     rows = dataset.indices("test")
     rows = numpy_generator(context.seed, "report images").permutation(rows)[:MAX_IMAGES]
     images = np.ascontiguousarray(dataset.images[rows])
-    logits = scores(context, build_network(context, store, ref), images)
+    logits = predict_logits(context, build_network(context, store, ref), images)
     return store.put_state(
         FILE,
         {

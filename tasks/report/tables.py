@@ -100,7 +100,7 @@ def clients_section(record: RoundRecord) -> str:
     parts = [
         breakdown("Clients", {client: record.per_client[client] for client in shown}, record),
         f"{hidden} more clients are not shown; round.json has all." if hidden else "",
-        "A client's own test images; `pooled_`: its personal model on the pooled test set. worst_decile: the mean of "
+        "A client's own test images; `personal_`: its personal model on the pooled test set. worst_decile: the mean of "
         "the worst tenth of the clients; count: those that have a value.",
         markdown_table(["over the clients", *SPREAD_KEYS], rows),
     ]

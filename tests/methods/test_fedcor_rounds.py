@@ -54,7 +54,7 @@ class Recorder:
             return TASKS[task].load()(context, *args)
         if task == "find-held-out":
             return self.split
-        if task == "score-clients":
+        if task == "evaluate-clients":
             clients, model, split = args
             self.scored.append((model, split))
             return {client: self.loss(model, client) for client in clients}

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tasks.core.summary_statistics import mean_and_std
+
 CONFIDENCE = 0.90  # two-sided, so each one-sided error is 5 %
 
 
@@ -40,11 +42,10 @@ def judge(winner: Sequence[float], loser: Sequence[float], confidence: float = C
 
     pairs = [a - b for a, b in zip(winner, loser, strict=True) if math.isfinite(a) and math.isfinite(b)]
     count = len(pairs)
-    mean = math.fsum(pairs) / count if pairs else math.nan
-    if count < 2:
+    mean, std = mean_and_std(pairs)
+    if std is None:
         return Verdict(tuple(pairs), mean, math.nan, math.nan, "undecided")
-    deviation = math.sqrt(math.fsum((d - mean) ** 2 for d in pairs) / (count - 1))
-    reach = float(t.ppf(0.5 + confidence / 2, count - 1)) * deviation / math.sqrt(count)
+    reach = float(t.ppf(0.5 + confidence / 2, count - 1)) * std / math.sqrt(count)
     low, high = mean - reach, mean + reach
     mark = "holds" if low > 0 else "does not hold" if high < 0 else "undecided"
     return Verdict(tuple(pairs), mean, low, high, mark)

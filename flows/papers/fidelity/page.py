@@ -10,6 +10,7 @@ from typing import Any
 from flows.papers.fidelity.claims import Claim, compare, figure
 from flows.papers.fidelity.evaluate_claims import CONFIDENCE, Verdict
 from flows.papers.fidelity.formulas import PrintedAverage
+from tasks.core.summary_statistics import mean_and_std
 from tasks.core.yaml_text import parse_yaml
 from tasks.plotting.markdown import markdown_table
 
@@ -94,22 +95,19 @@ def _brief(verdict: Verdict) -> str:
 
 
 def results_table(table: Mapping[str, Any]) -> str:
-    """Mean and deviation over the seeds of every row, percent, at equal local epochs."""
+    """Mean and standard deviation over the seeds of every row, percent, at equal local epochs."""
     rows = []
     for row in table["rows"]:
-        cells = [_spread([100 * figure(run, key) for run in row["runs"]]) for key in COLUMNS]
+        cells = [_mean_and_std([100 * figure(run, key) for run in row["runs"]]) for key in COLUMNS]
         rows.append([row["name"], *cells, str(len(row["runs"])), row["failed"] or ""])
     return markdown_table(["row", *COLUMNS.values(), "seeds", "failed"], rows)
 
 
-def _spread(values: Sequence[float]) -> str:
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
+def _mean_and_std(values: Sequence[float]) -> str:
+    mean, std = mean_and_std(values)
+    if math.isnan(mean):
         return "n/a"
-    mean = sum(finite) / len(finite)
-    if len(finite) == 1:
-        return f"{mean:.2f}"
-    return f"{mean:.2f} +/- {math.sqrt(sum((v - mean) ** 2 for v in finite) / (len(finite) - 1)):.2f}"
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} +/- {std:.2f}"
 
 
 def average_text(found: Mapping[str, PrintedAverage]) -> str:

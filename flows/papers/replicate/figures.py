@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from flows.papers.replicate.report import point_of, spread
+from flows.papers.replicate.report import over_seeds, point_of
 from tasks.plotting.style import BLUE, GREEN, ORANGE, PURPLE, RED, SKY, new_figure, one_line
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
 
 
 def precision_recall(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Macro and micro precision and recall of every row at equal local epochs; thin lines: deviation over the seeds."""
+    """Macro and micro precision and recall of every row at equal local epochs; thin lines: std over the seeds."""
     places, names = np.arange(len(rows)), [one_line(row["name"]) for row in rows]
     with new_figure(path, 1.6 + 0.36 * len(rows)) as figure:
         for axes, kind in zip(figure.subplots(1, 2, sharey=True), ("macro", "micro"), strict=True):
             for offset, colour, name in ((-0.19, BLUE, "precision"), (0.19, ORANGE, "recall")):
-                found = [spread(row, "epochs", f"{kind}_{name}") for row in rows]
+                found = [over_seeds(row, "epochs", f"{kind}_{name}") for row in rows]
                 means = [100 * mean if math.isfinite(mean) else 0.0 for mean, _ in found]
-                errors = [100 * (deviation or 0.0) for _, deviation in found]
+                errors = [100 * (std or 0.0) for _, std in found]
                 lines = errors if any(errors) else None
                 axes.barh(places + offset, means, 0.36, xerr=lines, color=colour, label=name, error_kw={"linewidth": 1})
             axes.set(title=f"{kind.capitalize()} average", xlabel="percent", xlim=(0, 100))

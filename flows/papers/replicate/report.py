@@ -3,7 +3,6 @@
 import math
 import os
 import platform
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +15,9 @@ from models.errors import UserError
 from tasks.core.names import metric_parts
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import totals
+from tasks.core.summary_statistics import mean_and_std
 
-# Of every point, with mean and deviation over the seeds
+# Of every point, with mean and standard deviation over the seeds
 SHOWN = (*METRICS, "mean_f1", "macro_precision", "macro_recall", "micro_precision", "micro_recall")
 COSTS = ("bytes_down", "bytes_up", "seconds")
 # The table has its own words for these; where images lie on this machine tells a reader nothing, their digest does
@@ -155,16 +155,14 @@ def point_of(run: Mapping[str, Any], when: str) -> Mapping[str, Any]:
     return run["at"]["rounds"] if point is None else point
 
 
-def spread(row: Mapping[str, Any], when: str, name: str) -> tuple[float, float | None]:
-    """Mean of a metric or cost over a row's seeds, and the sample deviation where there are two or more.
+def over_seeds(row: Mapping[str, Any], when: str, name: str) -> tuple[float, float | None]:
+    """Return mean and sample standard deviation of a metric or cost over a row's seeds (``mean_and_std``).
 
-    NaN without a run, or where a run's value is not finite.
+    The mean is NaN without a run, or if any run's value is not finite.
     """
     points = [point_of(run, when) for run in row["runs"]]
     values = [point[name] if name in COSTS else point["metrics"].get(name, math.nan) for point in points]
-    if not values:
-        return math.nan, None
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+    return mean_and_std(values) if all(map(math.isfinite, values)) else (math.nan, None)
 
 
 def row_metrics(report: Mapping[str, Any]) -> dict[str, float]:
@@ -174,8 +172,8 @@ def row_metrics(report: Mapping[str, Any]) -> dict[str, float]:
     for row in report["rows"]:
         for when in ("rounds", "epochs"):
             for name in (*SHOWN, *COSTS):
-                mean, deviation = spread(row, when, name)
+                mean, std = over_seeds(row, when, name)
                 key = f"{parts[row['name']]}/{when}/{name}"
                 out |= {key: mean} if math.isfinite(mean) else {}
-                out |= {f"{key}_std": deviation} if deviation is not None and math.isfinite(deviation) else {}
+                out |= {f"{key}_std": std} if std is not None else {}
     return out

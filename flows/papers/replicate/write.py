@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.papers.replicate.report import COSTS, spread
+from flows.papers.replicate.report import COSTS, over_seeds
 from flows.papers.replicate.tables import METRICS
 from models.files import write_text
 from tasks.core.json_values import plain
@@ -95,11 +95,11 @@ def _about(report: Mapping[str, Any]) -> str:
 
 def _explained(report: Mapping[str, Any]) -> str:
     rounds, seeds = report["rounds"], len(report["seeds"])
-    spread_ = "mean +/- sample deviation over the seeds" if seeds > 1 else "one seed, so no deviation"
+    dispersion = "mean +/- sample standard deviation over the seeds" if seeds > 1 else "one seed"
     return (
-        f"Percent on the pooled test set, {spread_}. **{rounds} r**: equal rounds, {rounds} for every row. "
+        f"Percent on the pooled test set, {dispersion}. **{rounds} r**: equal rounds, {rounds} for every row. "
         f"**{2 * rounds} r**: equal local epochs, {2 * rounds} rounds for rows that train a client once a round, "
-        f"and still {rounds} for those that train it twice. **paper**: the printed figure, without a deviation."
+        f"and still {rounds} for those that train it twice. **paper**: the printed figure, without std."
     )
 
 
@@ -140,14 +140,14 @@ def _both(row: Mapping[str, Any], name: str, shown: Any) -> str:
 
 
 def _percent(row: Mapping[str, Any], when: str, name: str) -> str:
-    mean, deviation = spread(row, when, name)
+    mean, std = over_seeds(row, when, name)
     if not math.isfinite(mean):
         return NONE
-    return f"{100 * mean:.2f}" if deviation is None else f"{100 * mean:.2f} +/- {100 * deviation:.2f}"
+    return f"{100 * mean:.2f}" if std is None else f"{100 * mean:.2f} +/- {100 * std:.2f}"
 
 
 def _cost(row: Mapping[str, Any], when: str, name: str) -> str:
-    mean, _ = spread(row, when, name)
+    mean, _ = over_seeds(row, when, name)
     if not math.isfinite(mean):
         return NONE
     return f"{mean:.1f}" if name == "seconds" else f"{mean / 1e6:.1f}"

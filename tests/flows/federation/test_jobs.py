@@ -11,9 +11,9 @@ from tasks.client import regularisers
 from tasks.client.objectives import Loss
 from tasks.client.regularisers import RegulariserSpec
 from tasks.client.train import TrainJob, train_client
-from tasks.core.network import bce_of, build_network, scores, with_personal
+from tasks.core.network import binary_cross_entropy, build_network, predict_logits, with_personal
 from tasks.core.records import ModelRef
-from tasks.evaluation.client_losses import score_clients
+from tasks.evaluation.client_losses import evaluate_client_losses
 
 P = [ModelRef(f"p{k}", f"digest{k}", 100) for k in range(3)]
 CLASSIFIER = {"name": "resnet18", "backbone": {"width": 0.125}}
@@ -115,10 +115,13 @@ def test_clients_score_a_model_on_their_own_images(make_run, tiny_data):
     from tasks.client.train import client_data
 
     context, start = make_run(objective="bce", network=CLASSIFIER)
-    found = score_clients(context, tiny_data.ids, start, "train")
+    found = evaluate_client_losses(context, tiny_data.ids, start, "train")
     assert list(found) == sorted(tiny_data.ids)
     images, targets = client_data(context, tiny_data.ids[1])
     model = build_network(context, context.open_store(), start)
-    assert found[tiny_data.ids[1]] == (bce_of(scores(context, model, images), targets), len(targets))
-    none = score_clients(context, tiny_data.ids[:1], start, "val")[tiny_data.ids[0]]
+    assert found[tiny_data.ids[1]] == (
+        binary_cross_entropy(predict_logits(context, model, images), targets),
+        len(targets),
+    )
+    none = evaluate_client_losses(context, tiny_data.ids[:1], start, "val")[tiny_data.ids[0]]
     assert none[0] != none[0] and none[1] == 0  # this partition gives clients no validation images

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from flows.papers.replicate.report import measured, row_metrics, spread
+from flows.papers.replicate.report import measured, over_seeds, row_metrics
 from flows.papers.replicate.run import make_plan, replicate, state
 from flows.papers.replicate.tables import Job, load_table
 from flows.papers.replicate.write import page, write_table
@@ -164,16 +164,16 @@ def _run(*values):
     ]
 
 
-def test_spread_is_mean_and_sample_deviation():
+def test_mean_and_sample_standard_deviation_over_seeds():
     row = {"name": "A", "runs": _run((0.1, 0.4), (0.3, 0.4))}
     # (0.1 + 0.3) / 2 = 0.2; deviations -0.1 and 0.1, squares sum to 0.02, over n - 1 = 1
-    mean, deviation = spread(row, "rounds", "macro_ap")
-    assert math.isclose(mean, 0.2) and math.isclose(deviation, math.sqrt(0.02))
-    assert spread(row, "epochs", "macro_ap") == (0.4, 0.0)
-    assert spread({"runs": _run((0.5, 0.5))}, "rounds", "macro_ap") == (0.5, None)
+    mean, std = over_seeds(row, "rounds", "macro_ap")
+    assert math.isclose(mean, 0.2) and math.isclose(std, math.sqrt(0.02))
+    assert over_seeds(row, "epochs", "macro_ap") == (0.4, 0.0)
+    assert over_seeds({"runs": _run((0.5, 0.5))}, "rounds", "macro_ap") == (0.5, None)
     two_stage = {"runs": [{"at": {"rounds": {"metrics": {"macro_ap": 0.7}}, "epochs": None}}]}
-    assert spread(two_stage, "epochs", "macro_ap") == (0.7, None)
-    assert math.isnan(spread({"runs": []}, "rounds", "macro_ap")[0])
+    assert over_seeds(two_stage, "epochs", "macro_ap") == (0.7, None)
+    assert math.isnan(over_seeds({"runs": []}, "rounds", "macro_ap")[0])
 
 
 def test_costs_are_the_sums_of_all_rounds_up_to_the_point():
@@ -216,7 +216,7 @@ def test_rows_are_children_of_one_run_in_mlflow(there):
     child = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
     assert [entry.data.tags["fedscene.row"] for entry in child] == ["FMMAN"]
     wanted = row_metrics(report)
-    assert wanted["FMMAN/rounds/macro_ap"] == spread(report["rows"][1], "rounds", "macro_ap")[0]
+    assert wanted["FMMAN/rounds/macro_ap"] == over_seeds(report["rows"][1], "rounds", "macro_ap")[0]
     assert parent.info.status == "FINISHED" and parent.data.metrics == wanted
     assert {file.path for file in client.list_artifacts(parent.info.run_id, "report")} >= {"report/table.md"}
     mlflow_runs.log_table(plan.data_settings.tracking, root / "runs", parent.info.run_id, wanted | {"new": 1.0})

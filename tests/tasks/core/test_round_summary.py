@@ -8,37 +8,19 @@ from tasks.core.round_summary import (
     best_round,
     client_losses,
     client_quality,
-    last_scored,
+    last_evaluated,
     round_metrics,
-    spread,
-    worst_decile,
 )
 from tasks.tracking.settings import best_tags
 from tests.support.fabricated import fabricated_record
 
 
-def test_worst_decile_by_hand():
-    # 11 values: the worst tenth is ceil(1.1) = 2 of them, 11 and 10
-    assert worst_decile([float(value) for value in range(1, 12)]) == 10.5
-    assert worst_decile([3.0, math.nan]) == 3.0
-    assert math.isnan(worst_decile([]))
-    assert worst_decile([float(value) for value in range(1, 12)], low_is_worst=True) == 1.5
-
-
-def test_spread_by_hand():
-    found = spread([1.0, math.nan, 3.0])
-    assert found == {"mean": 2.0, "std": 1.0, "worst_decile": 3.0, "min": 1.0, "max": 3.0, "count": 2.0}
-    assert spread([1.0, 3.0], low_is_worst=True)["worst_decile"] == 1.0
-    nothing = spread([math.nan])
-    assert nothing.pop("count") == 0 and all(math.isnan(value) for value in nothing.values())
-
-
-def test_rounds_that_were_not_scored_are_passed_over():
+def test_rounds_without_evaluation_are_skipped():
     records = [fabricated_record(number) for number in (1, 2, 3, 4)]
     records[1].metrics["macro_ap"] = 0.99
     for record in (records[0], records[2], records[3]):
         record.metrics, record.per_class, record.per_site = {}, {}, {}
-    assert (best_round(records), last_scored(records).round) == (2, 2)
+    assert (best_round(records), last_evaluated(records).round) == (2, 2)
     metrics = round_metrics(records[2])
     assert not any(name.startswith(("macro", "class/", "site/", "client/")) for name in metrics)
     assert metrics["round"] == 3 and metrics["total/bytes_up"] > 0 and metrics["clients/answered"] == 9
@@ -46,8 +28,8 @@ def test_rounds_that_were_not_scored_are_passed_over():
     for record in records:
         tags |= best_tags(tags, record)
     assert tags["fedscene.best_round"] == "2"
-    unscored = [records[0], records[2]]
-    assert (best_round(unscored), last_scored(unscored).round) == (3, 3)
+    not_evaluated = [records[0], records[2]]
+    assert (best_round(not_evaluated), last_evaluated(not_evaluated).round) == (3, 3)
 
 
 def test_distributions_over_clients_reach_mlflow():
@@ -57,12 +39,12 @@ def test_distributions_over_clients_reach_mlflow():
     assert (metrics["client/macro_ap/mean"], metrics["client/macro_ap/worst_decile"]) == (0.4, 0.1)
 
 
-def test_a_clients_quality_is_that_on_its_own_images_where_it_has_any():
+def test_client_quality_is_measured_on_the_local_test_set_if_there_is_one():
     record = RoundRecord(1, ModelRef("m", "d", 1))
     record.per_client = {
-        "a": {"macro_ap": 0.5, "pooled_macro_ap": 0.9},
-        "b": {"pooled_macro_ap": 0.7},
-        "c": {"macro_ap": math.nan, "pooled_macro_ap": 0.9},
+        "a": {"macro_ap": 0.5, "personal_macro_ap": 0.9},
+        "b": {"personal_macro_ap": 0.7},
+        "c": {"macro_ap": math.nan, "personal_macro_ap": 0.9},
     }
     assert client_quality(record) == {"a": 0.5, "b": 0.7}
 

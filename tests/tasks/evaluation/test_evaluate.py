@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, average_precision_score, f1_score, p
 
 from flows.settings.files import load_settings
 from tasks.core.evaluation_settings import EvaluationSettings
-from tasks.core.network import bce_of, build_network, scores
+from tasks.core.network import binary_cross_entropy, build_network, predict_logits
 from tasks.evaluation.evaluate import evaluate_model
 from tasks.evaluation.metrics import (
     average_precision,
@@ -215,9 +215,9 @@ def test_without_a_single_positive_nothing_can_be_said(images):
 
 def test_bce_of_logits_by_hand_and_without_overflow():
     logits, targets = np.array([[0.0, 2.0]]), np.array([[1, 0]])
-    assert bce_of(logits, targets) == pytest.approx((math.log(2) + math.log1p(math.exp(2))) / 2)
-    assert bce_of(np.array([[800.0, -800.0]]), np.array([[0, 1]])) == pytest.approx(800.0)
-    assert math.isnan(bce_of(np.zeros((0, 2)), np.zeros((0, 2))))
+    assert binary_cross_entropy(logits, targets) == pytest.approx((math.log(2) + math.log1p(math.exp(2))) / 2)
+    assert binary_cross_entropy(np.array([[800.0, -800.0]]), np.array([[0, 1]])) == pytest.approx(800.0)
+    assert math.isnan(binary_cross_entropy(np.zeros((0, 2)), np.zeros((0, 2))))
 
 
 def test_a_model_is_scored_on_the_pooled_test_images(make_run, tiny_data):
@@ -232,12 +232,14 @@ def test_a_model_is_scored_on_the_pooled_test_images(make_run, tiny_data):
         with torch.no_grad():  # one image at a time: in eval mode batches must not matter
             logits = torch.cat([model(torch.from_numpy(dataset.images[[row]]) / 255) for row in rows]).double()
         targets = dataset.targets[rows]
-        expected = expected_metrics(logits.sigmoid().numpy(), targets) | {"loss": bce_of(logits.numpy(), targets)}
+        expected = expected_metrics(logits.sigmoid().numpy(), targets) | {
+            "loss": binary_cross_entropy(logits.numpy(), targets)
+        }
         got = {n: out["metrics"][prefix + n] for n in expected}
         assert got == pytest.approx(expected, rel=1e-4)
     for batch in (1, 3, 6):  # 7 images: none may be lost at the end of a batch
-        assert np.allclose(scores(context, model, dataset.images[rows], batch), logits, atol=1e-4)
-    assert scores(context, model, dataset.images[:0]).shape == (0, len(context.classes))
+        assert np.allclose(predict_logits(context, model, dataset.images[rows], batch), logits, atol=1e-4)
+    assert predict_logits(context, model, dataset.images[:0]).shape == (0, len(context.classes))
     assert len([name for name in out["metrics"] if "/" not in name]) == 2 * len(expected)
     assert list(out["per_class"]) == list(context.classes)
     assert sum(row["images"] for row in out["per_site"].values()) == len(dataset.indices("test"))

@@ -129,15 +129,15 @@ def test_personal_models_are_scored_on_the_pooled_images_and_averaged_by_size(sc
     assert out["metrics"]["val_macro_ap"] == pytest.approx(0.75 * scored[0] + 0.25 * scored[1], rel=1e-4)
     for client in (a, b):
         row, own = out["per_client"][client], clients.rows(client, "test")
-        assert row["pooled_macro_ap"] == pytest.approx(found[client]["macro_ap"], rel=1e-4)
+        assert row["personal_macro_ap"] == pytest.approx(found[client]["macro_ap"], rel=1e-4)
         mine = direct(models[client], dataset.images[own], dataset.targets[own])
         assert chosen(row, mine) == pytest.approx(mine, rel=1e-4)
     # the others have the global model
     third, own = clients.ids[2], clients.rows(clients.ids[2], "test")
     mine = direct(build_network(context, context.open_store(), start), dataset.images[own], dataset.targets[own])
     assert chosen(out["per_client"][third], mine) == pytest.approx(mine, rel=1e-4)
-    assert "pooled_loss" not in out["per_client"][third]
-    assert out["metrics"]["client/pooled_macro_ap/count"] == 2 and out["metrics"]["client/macro_ap/count"] == 4
+    assert "personal_loss" not in out["per_client"][third]
+    assert out["metrics"]["client/personal_macro_ap/count"] == 2 and out["metrics"]["client/macro_ap/count"] == 4
     alone = {c: evaluate_model(context, start, {c: personal_states[c]}) for c in (a, b)}
     for table in ("per_class", "per_site"):
         for name, cells in out[table].items():
@@ -154,7 +154,7 @@ def test_weights_are_training_images_unless_given(scene):
     out = evaluate_model(context, start, personal_states)
     assert out == evaluate_model(context, start, personal_states, sizes)
     assert out["per_client"].keys() == personal_states.keys(), "no test images of their own, but personal models"
-    assert all(name.startswith("pooled_") for row in out["per_client"].values() for name in row)
+    assert all(name.startswith("personal_") for row in out["per_client"].values() for name in row)
 
 
 def test_equal_overlays_change_nothing(scene):
