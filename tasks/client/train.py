@@ -169,9 +169,8 @@ def _networks(
         references.append(Reference(reference, multiplicity))
     start = job.start
     if job.start_from_best and references:
-        losses = [
-            binary_cross_entropy(predict_logits(context, reference.model, images), targets) for reference in references
-        ]
+        logits = [predict_logits(context, reference.model, images) for reference in references]
+        losses = [binary_cross_entropy(values, targets) for values in logits]
         start = job.references[losses.index(min(losses))][0]
     model = build_network(context, store, start)
     if job.state is not None:

@@ -1,4 +1,4 @@
-"""A model's loss at clients, on their own images: what a server asks that chooses clients by loss (FedCor)."""
+"""A model's loss at the clients, on their own images: input of client selection by loss (FedCor)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def evaluate_client_losses(
     context: "RunContext", clients: Sequence[str], model: ModelRef, split: str
 ) -> dict[str, tuple[float, int]]:
-    """The loss of one model at each client.
+    """Evaluate the loss of one model at each client.
 
     Args:
         context: The run.
-        clients: Who scores it.
+        clients: The clients that evaluate it.
         model: Its weights.
-        split: ``val`` or ``train``: which of its own labelled images a client uses.
+        split: ``val`` or ``train``, of the labelled images of each client.
 
     Returns:
         Client id -> (mean binary cross entropy per label, number of images); the loss is NaN without images.
@@ -33,8 +33,6 @@ def evaluate_client_losses(
     for client in sorted(clients):
         rows = held.rows(client, split, "labelled")
         images = client_images(dataset, held, client, rows)
-        losses[client] = (
-            binary_cross_entropy(predict_logits(context, network, images), dataset.targets[rows]),
-            len(rows),
-        )
+        logits = predict_logits(context, network, images)
+        losses[client] = (binary_cross_entropy(logits, dataset.targets[rows]), len(rows))
     return losses

@@ -111,7 +111,7 @@ def test_personal_tensors_are_laid_over_the_model_and_checked(make_run):
         with_personal(model, store, store.put_state("shape", {"model/readout.bias": bias[:2]}))
 
 
-def test_clients_score_a_model_on_their_own_images(make_run, tiny_data):
+def test_clients_evaluate_a_model_on_their_own_images(make_run, tiny_data):
     from tasks.client.train import client_data
 
     context, start = make_run(objective="bce", network=CLASSIFIER)
@@ -119,9 +119,7 @@ def test_clients_score_a_model_on_their_own_images(make_run, tiny_data):
     assert list(found) == sorted(tiny_data.ids)
     images, targets = client_data(context, tiny_data.ids[1])
     model = build_network(context, context.open_store(), start)
-    assert found[tiny_data.ids[1]] == (
-        binary_cross_entropy(predict_logits(context, model, images), targets),
-        len(targets),
-    )
+    loss = binary_cross_entropy(predict_logits(context, model, images), targets)
+    assert found[tiny_data.ids[1]] == (loss, len(targets))
     none = evaluate_client_losses(context, tiny_data.ids[:1], start, "val")[tiny_data.ids[0]]
     assert none[0] != none[0] and none[1] == 0  # this partition gives clients no validation images
