@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.blank_figures import BlankFigures
 from tests.support.rounds import LABEL_AWARE, TinyData, make_context, partitioned
 
 # Tests run beside each other: more threads than cores would wait for each other in every small operation.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(BlankFigures())
 
 
 @pytest.fixture(scope="session")

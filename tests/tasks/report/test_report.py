@@ -29,6 +29,7 @@ def _text_table(text: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("|")]
 
 
+@pytest.mark.figures
 def test_report_tells_everything(tmp_path):
     records = fabricated_run(tmp_path / "run", 4)
     result = build_report(tmp_path / "run", tmp_path / "out", predictions=_images(3))
@@ -190,6 +191,7 @@ def test_clients_in_the_report(tmp_path):
         assert says in (tmp_path / "out" / "report.md").read_text()
 
 
+@pytest.mark.figures
 def test_the_runs_threshold_is_the_reports(tmp_path):
     run = tmp_path / "run"
     record = fabricated_run(run, 1)[0]
@@ -213,6 +215,7 @@ def test_terminal_table_marks_the_best_round():
     assert list(table.columns[1].cells)[1] == "0.9900"
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("rounds", [1, 40])
 def test_plots_are_drawn_for_few_and_many(tmp_path, rounds):
     clients = [f"c{index}" for index in range(60)]

@@ -18,6 +18,7 @@ def _pixels(path) -> np.ndarray:
         return np.asarray(image.convert("RGB"))
 
 
+@pytest.mark.figures
 def test_a_small_image_is_enlarged_pixel_by_pixel(tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (3, 64, 64), dtype=np.uint8)
     contact_sheet(image[None], ["one"], "title", tmp_path / "a.png")
@@ -25,6 +26,7 @@ def test_a_small_image_is_enlarged_pixel_by_pixel(tmp_path):
     assert (_pixels(tmp_path / "a.png")[56 : 56 + 192, 24 : 24 + 192] == tile).all()
 
 
+@pytest.mark.figures
 def test_images_of_all_shapes_and_none(tmp_path):
     shapes = [(1, 1, 3), (5, 9), (300, 100, 3), (3, 4000, 3), (100, 100, 3)]
     images = [np.full(shape, 90, np.uint8) for shape in shapes] + [None]
@@ -38,6 +40,7 @@ def test_images_of_all_shapes_and_none(tmp_path):
     assert widths == [(192, 192), (105, 189), (192, 64), (1, 192), (192, 192)]
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize(("count", "tiles"), [(0, 0), (1, 1), (9, 9), (500, 120)])
 def test_a_sheet_is_bounded(tmp_path, count, tiles):
     contact_sheet(np.zeros((count, 3, 8, 8), np.uint8), ["x"] * count, "many", tmp_path / "a.png")
@@ -77,6 +80,7 @@ def test_every_label_shows_and_the_rarest_first():
     assert (every_label_first(targets, 40, np.random.default_rng(2)) != rows).any()
 
 
+@pytest.mark.figures
 def test_a_sites_sheet_follows_seed_and_site(tiny_data, tmp_path):
     dataset = load_dataset(tiny_data.dataset)
     first, second = sorted(set(dataset.sites.tolist()))[:2]

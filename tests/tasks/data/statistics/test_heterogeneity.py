@@ -24,6 +24,7 @@ CLASSES = ["a", "b", "c"]
 # Client x: a and b always together. Client y: never together, one image without any label, no c at x.
 TARGETS = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0], [1, 0, 1], [0, 1, 0], [1, 0, 0], [0, 0, 0]], np.uint8)
 OWNERS = np.array(["x"] * 4 + ["y"] * 4)
+MANY_LABELS, MANY_CLIENTS = (pytest.param(*size, marks=pytest.mark.slow) for size in ((150, 90), (1000, 16)))
 
 
 def _made_up(images: int, labels: int, clients: int, seed: int = 0):
@@ -96,6 +97,7 @@ def test_random_clients_are_as_far_as_chance_says():
     assert cooccurrence_distance(whole, whole, share) == (0.0, 0) and distance_by_chance(5, 5) == 0
 
 
+@pytest.mark.figures
 def test_single_label_data_have_no_cooccurrence(tmp_path):
     targets = np.eye(3, dtype=np.uint8)[[0, 1, 2, 0, 1, 2]]
     owners = np.array(list("ppppqq"))
@@ -116,7 +118,8 @@ def test_counts_do_not_depend_on_the_order_of_images_or_clients():
     assert (label_counts(targets[order], owners[order], ids[::-1])[::-1] == counts).all()
 
 
-@pytest.mark.parametrize(("clients", "labels"), [(1, 1), (1, 3), (6, 17), (61, 3), (150, 90), (1000, 16)])
+@pytest.mark.figures
+@pytest.mark.parametrize(("clients", "labels"), [(1, 1), (1, 3), (6, 17), (61, 3), MANY_LABELS, MANY_CLIENTS])
 def test_images_stay_of_a_readable_size(tmp_path, clients, labels):
     targets, owners, classes = _made_up(3 * clients + 30, labels, clients)
     write_partition_figures(targets, owners, sorted(set(owners.tolist())), classes, tmp_path)
@@ -127,6 +130,7 @@ def test_images_stay_of_a_readable_size(tmp_path, clients, labels):
     assert len(figures["clients"]) == clients  # the figures leave nothing out
 
 
+@pytest.mark.figures
 def test_images_follow_the_data(tmp_path):
     targets, owners, classes = _made_up(300, 5, 4)
     seen = []
@@ -147,6 +151,7 @@ def test_markdown_has_every_client_and_label_and_is_safe():
     assert r"| $x$ | \*b\* | +0.258 |" in text and "3 of 3 pairs" in text
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("name", ["$\\bad{$", "price in $ and $$", "a$b", r"\$"])
 def test_heatmap_reads_no_formula_in_names(tmp_path, name):
     label_client_heatmap(np.ones((2, 2)), np.ones(2), [name, "b"], ["x", name], tmp_path / "a.png")
@@ -154,6 +159,7 @@ def test_heatmap_reads_no_formula_in_names(tmp_path, name):
         assert image.width > 200
 
 
+@pytest.mark.figures
 def test_letters_without_a_font_are_named(tmp_path, caplog, recwarn):
     label_client_heatmap(np.ones((1, 1)), np.ones(1), ["\U000103a0"], ["破"], tmp_path / "a.png")
     assert "a.png: no font here has" in caplog.text and "\U000103a0" in caplog.text  # Old Persian, in no font listed
