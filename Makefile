@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PRESET ?= demo
 
 .DEFAULT_GOAL := help
-.PHONY: help run tiny test test-unit fuzz torture check format ui server clean
+.PHONY: help run tiny test test-unit test-integration test-slow fuzz torture check format ui server clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,11 +25,19 @@ run: $(STAMP) ## Train the demo: six sites, one classifier, no photograph shared
 tiny: $(STAMP) ## The same job in seconds, without DVC or Prefect
 	@$(BIN)/fedscene run --preset tiny
 
-test: $(STAMP) ## Run all tests
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-unit: $(STAMP) ## Run the tests that need no server and no other process
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m "not integration" $(ARGS)
+test: $(STAMP) ## Run all tests (some 6 minutes on two cores)
+	@$(PYTEST) $(ARGS)
+
+test-unit: $(STAMP) ## Run the tests that need no server, no other process and no whole run (some 90 seconds)
+	@$(PYTEST) -m "not integration and not slow" $(ARGS)
+
+test-integration: $(STAMP) ## Run the tests that need Prefect, DVC, MLflow or another process
+	@$(PYTEST) -m integration $(ARGS)
+
+test-slow: $(STAMP) ## Run the tests that compare whole runs or try many inputs
+	@$(PYTEST) -m slow $(ARGS)
 
 fuzz: $(STAMP) ## Feed damaged inputs to the readers (ARGS="--kind images --count 20000")
 	@PYTHONPATH="$(CURDIR)" $(BIN)/python tests/fuzz $(ARGS)
