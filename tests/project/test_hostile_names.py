@@ -18,6 +18,7 @@ from tasks.core.store import Store, state_digest
 from tasks.data.dataset import load_dataset
 from tasks.plotting.markdown import safe_cell
 
+pytestmark = [pytest.mark.integration, pytest.mark.figures]
 SITES = (
     "../../../escape", "/var/abs", "plant A/line 1", "plant A\\line 1", "plant A_line 1", "..", "CON", "con", "x" * 300,
     "a\x1b[31m\nb", "\u202egnp", "😀 *|[red]", "plain-1",
