@@ -1,13 +1,15 @@
 """The whole pipeline as one Prefect flow: ingest -> version -> partition -> federate -> report.
 
-The data stages go through DVC, one at a time; the federation runs in this process as a subflow, and its outputs
-are recorded afterwards, so that ``dvc repro`` finds nothing to do. The deployments of ``prefect.yaml`` run it.
+The data stages go through DVC, one at a time; the federation runs in this process as the subflow ``federate``, and
+its outputs are recorded afterwards, so that ``dvc repro`` has nothing to do. ``fedscene pipeline`` and the deployments
+of ``prefect.yaml`` run it.
 """
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from flows.engine.environment import prepare
 
@@ -15,9 +17,10 @@ prepare()
 
 from prefect import flow  # noqa: E402 - the environment comes first
 
-from flows.engine.engines import PrefectEngine, in_flow  # noqa: E402
-from flows.federate import Summary  # noqa: E402
+from flows.engine.engines import task_run_name  # noqa: E402
+from flows.engine.flows import call_flow, given_to_flow, user_errors_fail_the_flow  # noqa: E402
 from flows.federation.progress import Progress, Quiet  # noqa: E402
+from flows.rounds import Summary  # noqa: E402
 from flows.run.data import source_change  # noqa: E402
 from flows.run.minimum_images import check_enough  # noqa: E402
 from flows.run.open import require_weights  # noqa: E402
@@ -27,64 +30,136 @@ from flows.settings.schema import Settings  # noqa: E402
 from flows.stages import federate_stage, report_stage  # noqa: E402
 from models.errors import PREFIX, UserError  # noqa: E402
 from tasks.core.names import visible_lines  # noqa: E402
-from tasks.registry import refused_state  # noqa: E402
+from tasks.registry import prefect_task  # noqa: E402
 from tasks.versioning import dvc  # noqa: E402
 from tasks.versioning.raw_data import recover  # noqa: E402
 from tasks.versioning.rollback import undoable  # noqa: E402
 
 PARAMS = "params.yaml"
-Result = TypeVar("Result")
 
-
-class Printed(Quiet):
-    """Notes as lines of the worker's log."""
-
-    def note(self, text: str) -> None:
-        """Prints the line."""
-        print(text, flush=True)
+dvc_stage = prefect_task("dvc-stage")  # tasks.versioning.dvc:repro
+dvc_record = prefect_task("dvc-record")  # tasks.versioning.dvc:commit
 
 
 @flow(name="pipeline", persist_result=False)
-def pipeline(root: str = ".", overrides: list[str] | None = None) -> Any:
-    """Brings data, model and report up to date.
+@user_errors_fail_the_flow
+def pipeline(root: str = ".", overrides: list[str] | None = None) -> Summary:
+    """Bring data, model and report up to date.
+
+    DVC skips what is up to date, and the federation skips finished rounds.
 
     Args:
         root: The DVC repository.
-        overrides: ``section.key=value`` texts, written to ``params.yaml`` before anything runs; taken back if it fails.
+        overrides: ``section.key=value`` texts, written to ``params.yaml`` before anything runs; undone on failure.
     """
-    os.chdir(root)
-    here, progress = Path.cwd(), Printed()
-    try:
-        with_settings(
-            here,
-            lambda: load_settings(Path(PARAMS), (), overrides or ()),
-            progress.note,
-            lambda settings: run_pipeline_stages(here, settings, progress),
-        )
-    except UserError as error:
-        print(f"{PREFIX}{visible_lines(error)}", flush=True)
-        return refused_state(error)
-    return None
+    with pipeline_settings(root, overrides or ()) as start:
+        check_settings(start.root, start.settings)
+        ingest(start.root, start.settings, start.progress)  # DVC records the versions of raw data and data set
+        partition(start.root, start.progress)
+        summary = federate_stage(start.settings, start.progress)  # the subflow federate
+        report_stage(start.settings)
+        record(start.root, ["federate", "report"])
+    return summary
+
+
+def check_settings(root: Path, settings: Settings) -> None:
+    """Check what can be checked before the first stage.
+
+    Raises:
+        UserError: If this is not a DVC repository, the data would be too few, or a file of weights is missing.
+    """
+    dvc.check_repository(root)
+    check_enough(settings)
+    require_weights(settings)
+
+
+def ingest(root: Path, settings: Settings, progress: Progress) -> None:
+    """Bring the stages that ``ingest`` depends on and the data set up to date.
+
+    Raw data that were changed in place become a new version too. DVC watches ``data/raw`` only: a source elsewhere is
+    compared here, and ingested again if it has changed.
+    """
+    progress.stage(0, "ingest (dvc)", 0)
+    run_stage(root, "ingest", "ingest", single=False)
+    if change := source_change(settings.ingest, root / "data"):
+        progress.note(f"the source has changed since data/dataset was made: {change}; ingesting again")
+        run_stage(root, "ingest", "ingest again", force=True)
+
+
+def partition(root: Path, progress: Progress) -> None:
+    """Bring the clients' partition up to date."""
+    progress.stage(0, "partition (dvc)", 0)
+    run_stage(root, "partition", "partition")
+
+
+def run_stage(root: Path, stage: str, title: str, *, single: bool = True, force: bool = False) -> None:
+    """Run ``dvc repro`` of a stage as a task named ``title``."""
+    named = dvc_stage.with_options(task_run_name=task_run_name(title))
+    named.submit(root, stage, single=single, force=force).result()
+
+
+def record(root: Path, stages: list[str]) -> None:
+    """Record the outputs of stages that ran here in ``dvc.lock``, so that DVC need not run them."""
+    named = dvc_record.with_options(task_run_name=task_run_name(f"record {' and '.join(stages)}"))
+    named.submit(root, stages).result()
+
+
+@dataclass(frozen=True)
+class PipelineStart:
+    """What the flow ``pipeline`` starts from.
+
+    Attributes:
+        root: The DVC repository, which is the working directory.
+        settings: Effective settings; ``params.yaml`` holds them.
+        progress: Notified of stages and rounds.
+    """
+
+    root: Path
+    settings: Settings
+    progress: Progress
+
+
+class WorkerLog(Quiet):
+    """Prints notes as lines of the worker's log."""
+
+    def note(self, text: str) -> None:
+        """Print the line."""
+        print(text, flush=True)
 
 
 def run_pipeline(root: Path, settings: Settings, progress: Progress) -> Summary:
-    """The pipeline for the command line: the same stages in a flow of the same name, with someone to tell."""
-    return in_flow("pipeline", "from the command line", lambda: run_pipeline_stages(root, settings, progress))
+    """Run the flow for the command line, inside ``settings_in_params`` and with a progress display."""
+    return call_flow(pipeline, "from the command line", PipelineStart(root, settings, progress))
 
 
-def with_settings(
-    root: Path, load: Callable[[], Settings], note: Callable[[str], None], run: Callable[[Settings], Result]
-) -> Result:
-    """Runs with settings that ``params.yaml`` holds for the duration, and keeps if ``run`` ends well.
+@contextlib.contextmanager
+def pipeline_settings(root: str, overrides: Sequence[str]) -> Iterator[PipelineStart]:
+    """Yield what the command line gave to the flow; on a worker, load the settings and print notes and errors."""
+    given = given_to_flow()
+    if isinstance(given, PipelineStart):
+        yield given
+        return
+    os.chdir(root)
+    here, log = Path.cwd(), WorkerLog()
+    try:
+        with settings_in_params(here, lambda: load_settings(Path(PARAMS), (), overrides), log.note) as settings:
+            yield PipelineStart(here, settings, log)
+    except UserError as error:
+        log.note(f"{PREFIX}{visible_lines(error)}")
+        raise
+
+
+@contextlib.contextmanager
+def settings_in_params(root: Path, load: Callable[[], Settings], note: Callable[[str], None]) -> Iterator[Settings]:
+    """Write settings to ``params.yaml``, where they stay if the block ends well; an error undoes the change.
 
     Args:
         root: The DVC repository.
-        load: Gives the settings; called when what a killed run left has been taken back.
-        note: Called with a line for what was changed or taken back.
-        run: The work.
+        load: Returns the settings; called after what a killed run left has been undone.
+        note: Called with a line for what was changed or undone.
 
     Raises:
-        UserError: If this is no DVC repository, another such run is going on, or the work refuses.
+        UserError: If this is not a DVC repository, or another such run is active.
     """
     dvc.check_repository(root)
     for name in recover(root):
@@ -97,28 +172,4 @@ def with_settings(
             note(f"{PARAMS}: {line}")
         if lines:
             note(f"changed, as dvc.lock records what ran; a failure takes it back, else git checkout {PARAMS} does")
-        return run(settings)
-
-
-def run_pipeline_stages(root: Path, settings: Settings, progress: Progress) -> Summary:
-    """The stages in order; what DVC finds up to date is skipped by it, finished rounds by the federation.
-
-    Raises:
-        UserError: If this is no DVC repository, or a stage refuses.
-    """
-    dvc.check_repository(root)
-    check_enough(settings)
-    require_weights(settings)
-    engine = PrefectEngine()
-    for stage in ("ingest", "partition"):
-        progress.stage(0, f"{stage} (dvc)", 0)
-        # With what it depends on, so that raw data changed in place become a new version too.
-        engine.run("dvc-stage", stage, root, stage, stage != "ingest")
-        # DVC looks at data/raw only; images may lie elsewhere.
-        if stage == "ingest" and (change := source_change(settings.ingest, root / "data")):
-            progress.note(f"the source has changed since data/dataset was made: {change}; ingesting again")
-            engine.run("dvc-stage", "ingest again", root, stage, True, None, dvc.LOCK_WAIT_S, True)
-    summary = federate_stage(settings, progress)
-    report_stage(settings)
-    engine.run("dvc-record", "record federate and report", root, ["federate", "report"])
-    return summary
+        yield settings

@@ -7,8 +7,9 @@ import contextlib
 from pathlib import Path
 
 from flows.engine.environment import runs_root
-from flows.federate import Summary, federate
+from flows.federate import federate
 from flows.federation.progress import Progress
+from flows.rounds import Summary
 from flows.run.data import require_data, source_change
 from flows.run.find import checked_id, read_run
 from flows.run.lock import locked

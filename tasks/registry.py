@@ -109,7 +109,7 @@ TASKS: dict[str, Policy] = {
 }
 
 
-def worth_retrying(error: BaseException) -> bool:
+def is_retryable(error: BaseException) -> bool:
     """Whether trying again can help: never for what a user must mend, nor after Ctrl-C."""
     return isinstance(error, Exception) and not isinstance(error, UserError | TrainingStopped)
 
@@ -164,7 +164,7 @@ def prefect_task(name: str) -> "Task":
 
     def retry_condition(_task: Any, _run: Any, state: Any) -> bool:
         error = state.result(raise_on_failure=False)
-        return worth_retrying(error) if isinstance(error, BaseException) else True
+        return is_retryable(error) if isinstance(error, BaseException) else True
 
     options: dict[str, Any] = {}
     if policy.retries:

@@ -111,16 +111,16 @@ def pipeline(params: Params = None, preset: Presets = None, set_: Overrides = No
 
         import_prefect("pipeline")
         from flows.cli.progress import Live
-        from flows.pipeline import run_pipeline, with_settings
-
-        def work(settings: Any) -> Any:
-            with Live(console(True), settings.federation.rounds) as live:
-                return run_pipeline(Path.cwd(), settings, live)
+        from flows.pipeline import run_pipeline, settings_in_params
 
         def note(line: str) -> None:
             console(True).print(line, markup=False, soft_wrap=True)
 
-        summary = with_settings(Path.cwd(), lambda: settings_of(params, preset, set_), note, work)
+        with (
+            settings_in_params(Path.cwd(), lambda: settings_of(params, preset, set_), note) as settings,
+            Live(console(True), settings.federation.rounds) as live,
+        ):
+            summary = run_pipeline(Path.cwd(), settings, live)
         show_summary(summary, as_json)
 
 

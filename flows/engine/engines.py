@@ -4,16 +4,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from flows.engine.interrupt import stopping_on_interrupt
-from flows.engine.prefect_server import require_server
-from models.errors import UserError
-from tasks.client.train import stop_training
 from tasks.core.names import visible
-from tasks.registry import TASKS, prefect_task, refused_state, worth_retrying
+from tasks.registry import TASKS, is_retryable, prefect_task
 
-Result = TypeVar("Result")
 Call = tuple[str, tuple]  # title, arguments
 Done = Callable[[int], None]
 _TITLE = 200  # letters of a task run's name in Prefect
@@ -93,7 +88,7 @@ class LocalEngine:
             try:
                 return Outcome(function(*args))
             except Exception as error:  # every failure of a task is its outcome, as under Prefect
-                if delay is None or not worth_retrying(error):
+                if delay is None or not is_retryable(error):
                     return Outcome(error=error)
                 time.sleep(delay)
         raise AssertionError("unreachable")
@@ -122,57 +117,18 @@ class PrefectEngine:
 
     @staticmethod
     def _submit(task: str, title: str, args: tuple, timeout_s: float | None) -> Any:
-        shown = visible(title).replace("{", "(").replace("}", ")")  # Prefect reads braces as places for parameters
-        options: dict[str, Any] = {"task_run_name": shown if len(shown) <= _TITLE else f"{shown[: _TITLE - 1]}…"}
+        options: dict[str, Any] = {"task_run_name": task_run_name(title)}
         if timeout_s is not None:
             options["timeout_seconds"] = timeout_s
         return prefect_task(task).with_options(**options).submit(*args)
 
 
+def task_run_name(title: str) -> str:
+    """Return a title as Prefect takes it: visible, of limited length, and without braces, which hold parameters."""
+    shown = visible(title).replace("{", "(").replace("}", ")")
+    return shown if len(shown) <= _TITLE else f"{shown[: _TITLE - 1]}…"
+
+
 def make_engine(name: str, workers: int) -> Engine:
     """The engine that ``federation.engine`` names."""
     return PrefectEngine() if name == "prefect" else LocalEngine(workers)
-
-
-def in_flow(name: str, title: str, work: Callable[[], Result], workers: int = 1) -> Result:
-    """Runs ``work`` as a Prefect flow; inside a running flow it is a subflow.
-
-    The flow takes and returns nothing: parameters and results would go through Prefect's database as JSON.
-
-    Args:
-        name: Name of the flow.
-        title: Name of this run of it.
-        work: What to do.
-        workers: Tasks at the same time.
-
-    Raises:
-        UserError: What ``work`` refused; Prefect has the flow as failed with the same message.
-    """
-    require_server(name)
-    from prefect import flow
-    from prefect.task_runners import ThreadPoolTaskRunner
-
-    results: list[Result] = []
-    refused: list[UserError] = []
-
-    def call() -> Any:
-        try:
-            results.append(work())
-        except UserError as error:
-            refused.append(error)
-            return refused_state(error)
-        return None
-
-    runner: Any = ThreadPoolTaskRunner(max_workers=workers)
-    try:
-        with stopping_on_interrupt():
-            called = flow(name=name, flow_run_name=title, task_runner=runner, persist_result=False)(call)
-            state: Any = called(return_state=True)
-    except Exception as error:
-        if stop_training.is_set():  # Ctrl-C also ended the embedded server, and Prefect complains about that
-            raise KeyboardInterrupt from error
-        raise
-    if refused:
-        raise refused[0]
-    state.result()  # raises what else went wrong
-    return results[0]

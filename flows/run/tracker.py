@@ -1,13 +1,14 @@
-"""A run's way into MLflow. MLflow may go away at any time: that is said once, and never ends a training."""
+"""A run's connection to MLflow. MLflow may become unreachable at any time: one warning, and training continues."""
 
 import getpass
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 from flows.engine.engines import Engine
 from flows.engine.environment import runs_root
+from flows.federation.progress import Progress
 from flows.methods import load_method
 from flows.run.open import Run
 from flows.run.results import model_factory
@@ -20,47 +21,104 @@ from tasks.core.records import RoundRecord
 log = logging.getLogger(__name__)
 
 
-class Tracker:
-    """Logs rounds as they are finished, and what a crash or an outage left out as soon as MLflow answers again.
+class Tracker(Protocol):
+    """Logs a run. As a context manager it marks the run as failed when an error ends the block.
+
+    Attributes:
+        run_id: The run's id in MLflow, ``None`` without tracking.
+    """
+
+    run_id: str | None
+
+    def round_done(self, record: RoundRecord) -> None:
+        """Log a finished round."""
+        ...
+
+    def finish(self, records: Sequence[RoundRecord], report: Path) -> None:
+        """Log the report and the models of a finished run."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+
+
+class NullTracker:
+    """Logs nothing: ``tracking.enabled: false``."""
+
+    run_id: str | None = None
+
+    def round_done(self, record: RoundRecord) -> None:
+        """Do nothing."""
+
+    def finish(self, records: Sequence[RoundRecord], report: Path) -> None:
+        """Do nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Do nothing."""
+
+
+class MlflowTracker:
+    """Logs rounds as they finish; what a crash or an outage left out follows as soon as MLflow is reachable again.
 
     Args:
         settings: The run's settings.
         run: The run.
         engine: Where rounds are logged from.
-        mlflow_run: The run's id in MLflow; ``None``: nothing is logged.
+        run_id: The run's id in MLflow.
+        progress: Notified when models and report are logged.
     """
 
-    def __init__(self, settings: Settings, run: Run, engine: Engine, mlflow_run: str | None) -> None:
-        self.settings, self.run, self.engine, self.mlflow_run = settings, run, engine, mlflow_run
-        self.behind = True  # earlier rounds may be missing: a process may have been killed before it logged them
-        self.away = False
+    def __init__(self, settings: Settings, run: Run, engine: Engine, run_id: str, progress: Progress) -> None:
+        self.settings, self.run, self.engine, self.progress = settings, run, engine, progress
+        self.run_id: str | None = run_id
+        self._target = settings.tracking, runs_root(), run_id
+        self._incomplete = True  # a process may have been killed before it logged earlier rounds
+        self._unreachable = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Mark the MLflow run as failed after an error; the user must see that error, not one of MLflow."""
+        from tasks.tracking import mlflow_runs
+
+        if kind is not None:
+            self._send(mlflow_runs.finish_run, "FAILED")
 
     def round_done(self, record: RoundRecord) -> None:
-        """Logs a finished round, and all before it that are missing."""
-        if self.behind:
-            self.behind = not self._try("log_missing", self.run.root, self.settings.federation.rounds)
+        """Log a finished round, and all before it that are missing."""
+        from tasks.tracking import mlflow_runs
+
+        if self._incomplete:
+            self._incomplete = not self._send(mlflow_runs.log_missing, self.run.root, self.settings.federation.rounds)
             return
         title, folder = f"round {record.round}: track", self.run.root / folder_of(record.round)
 
-        def log_it(*where: Any) -> None:
-            self.engine.run("track-round", title, *where, record, folder)
+        def as_a_task(*target: Any) -> None:
+            self.engine.run("track-round", title, *target, record, folder)
 
-        self.behind = not self._try(log_it)
+        self._incomplete = not self._send(as_a_task)
 
-    def finish(self, records: list[RoundRecord], report: Path) -> None:
-        """Logs what is missing, the report, and the last and the best network as MLflow models; closes the run.
+    def finish(self, records: Sequence[RoundRecord], report: Path) -> None:
+        """Log what is missing, the report, and the last and the best network as MLflow models; close the run.
 
-        If MLflow is away, what is missing is named with the way to log it later.
+        If MLflow is unreachable, a warning names what is missing and how to log it later.
         """
         from tasks.core.round_summary import best_round
+        from tasks.tracking import mlflow_runs
 
+        self.progress.stage(0, "models and report to MLflow", 0)
         best, last = best_round(records), records[-1].round
         models = {
             name: (number, model_factory(self.run.context, records[number - 1].model))
             for name, number in (("best", best), ("last", last))
         }
-        logged = self._try("log_missing", self.run.root, last)
-        if not (logged and self._try("finish_run", "FINISHED", [report], models)):
+        logged = self._send(mlflow_runs.log_missing, self.run.root, last)
+        if not (logged and self._send(mlflow_runs.finish_run, "FINISHED", [report], models)):
             log.warning(
                 "MLflow lacks %s of run %s, whose own folder is complete. Once MLflow can be used, run the same "
                 "command again: it logs what is missing, without training",
@@ -68,57 +126,74 @@ class Tracker:
                 self.run.id,
             )
 
-    def failed(self) -> None:
-        """Marks the MLflow run as failed; the error that ended the run is what the user must see."""
-        self._try("finish_run", "FAILED")
-
-    def _try(self, function: str | Callable[..., Any], *arguments: Any) -> bool:
-        """Calls a function, or one of ``tasks.tracking.mlflow_runs``; returns whether MLflow accepted it.
+    def _send(self, function: Callable[..., Any], *arguments: Any) -> bool:
+        """Call ``function`` with this run in MLflow and return whether MLflow accepted it.
 
         Only the first refusal is logged.
         """
-        from tasks.tracking import mlflow_runs
-        from tasks.tracking import settings as tracking_settings
+        from tasks.tracking.availability import check_available
 
-        if self.mlflow_run is None:
-            return True
-        where = self.settings.tracking, runs_root()
+        settings, root, _ = self._target
         try:
-            tracking_settings.check(*where)  # MLflow itself would try one that is away for minutes
-            call = getattr(mlflow_runs, function) if isinstance(function, str) else function
-            call(*where, self.mlflow_run, *arguments)
+            check_available(settings, root)  # MLflow itself would retry an unreachable server for minutes
+            function(*self._target, *arguments)
         except UserError as error:
-            if not self.away:
-                log.warning("the run goes on without MLflow: %s", error)
-            self.away = True
+            if not self._unreachable:
+                log.warning("the run continues without MLflow: %s", error)
+            self._unreachable = True
             return False
-        if self.away:
-            log.warning("MLflow takes what it is sent again")
-        self.away = False
+        if self._unreachable:
+            log.warning("MLflow is reachable again")
+        self._unreachable = False
         return True
 
 
-def open_tracker(settings: Settings, run: Run, tags: dict[str, str], engine: Engine, complete: bool) -> Tracker:
-    """The run in MLflow: found by our id on resume, else made.
+def require_tracking(settings: Settings) -> None:
+    """Check that MLflow can be used, before any work starts.
+
+    Raises:
+        UserError: If tracking is enabled and its store cannot be used.
+    """
+    from tasks.tracking.availability import check_available
+
+    if settings.tracking.enabled:
+        check_available(settings.tracking, runs_root())
+
+
+def open_tracker(
+    settings: Settings, run: Run, tags: dict[str, str], engine: Engine, complete: bool, progress: Progress
+) -> Tracker:
+    """Open the run in MLflow: the one with our run id on resume, else a new one.
 
     Args:
         settings: The run's settings.
         run: The run.
         tags: More tags.
         engine: Where rounds are logged from.
-        complete: Nothing is left to train or score, so a run that MLflow has as finished stays as it is.
+        complete: Nothing is left to train or evaluate, so a run that MLflow has as finished stays as it is.
+        progress: Notified when models and report are logged.
 
     Raises:
-        UserError: If MLflow cannot be used; nothing has been trained yet, so that can be mended first.
+        UserError: If MLflow cannot be used; nothing has been trained yet.
     """
     if not settings.tracking.enabled:
-        return Tracker(settings, run, engine, None)
-    from tasks.tracking import mlflow_runs
+        return NullTracker()
+    from tasks.tracking.mlflow_runs import open_run
+
+    params = {key: value for key, value in flat(as_values(settings)).items() if not key.startswith("tracking.")}
+    rounds = settings.federation.rounds
+    tags = _run_tags(settings, run) | tags
+    run_id = open_run(settings.tracking, runs_root(), run.id, params, tags, rounds, complete)
+    return MlflowTracker(settings, run, engine, run_id, progress)
+
+
+def _run_tags(settings: Settings, run: Run) -> dict[str, str]:
+    """What identifies a run: its id, data, code, method and user."""
     from tasks.versioning import dvc
 
     here = Path.cwd()
     commit, dirty = dvc.git_commit(here), dvc.git_dirty(here)
-    own = {
+    return {
         "fedscene.run_id": run.id,
         "fedscene.data_version": _data_version(run, here),
         "fedscene.data_digest": run.data_digest,
@@ -133,14 +208,10 @@ def open_tracker(settings: Settings, run: Run, tags: dict[str, str], engine: Eng
         "mlflow.note.content": f"{load_method(settings.method.name).TITLE}. Network {settings.model.name}, "
         f"{len(run.clients)} clients, seed {settings.seed}. Report and plots: Artifacts, report/.",
     }
-    params = {key: value for key, value in flat(as_values(settings)).items() if not key.startswith("tracking.")}
-    rounds = settings.federation.rounds
-    found = mlflow_runs.open_run(settings.tracking, runs_root(), run.id, params, own | tags, rounds, complete)
-    return Tracker(settings, run, engine, found)
 
 
 def _data_version(run: Run, here: Path) -> str:
-    """DVC's version of the data when the run reads what DVC's stages made, else the digest of the partition."""
+    """DVC's version of the data if the run reads the outputs of DVC's stages, else the digest of the partition."""
     from tasks.versioning import dvc
 
     versioned = Path(run.context.dataset).resolve() == (here / "data/dataset").resolve()
@@ -148,7 +219,7 @@ def _data_version(run: Run, here: Path) -> str:
 
 
 def _user() -> str:
-    """Who runs this; containers may have a user without a name."""
+    """The user's name; containers may have a user without one."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -32,7 +32,7 @@ from tasks.report.tables import (
     scores_section,
     sites_section,
 )
-from tasks.tracking.settings import without_password
+from tasks.tracking.uri import without_password
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,11 +5,19 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tasks.tracking import settings as own
 from tasks.tracking.database import reconnect
+from tasks.tracking.errors import LATER, quiet_mlflow, store_error
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
+
+# Set only where the user has not: no telemetry, 2 minutes instead of many for a server that hangs, no bars
+CLIENT_DEFAULTS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
 
 
 def client_of(uri: str) -> "MlflowClient":
@@ -18,17 +26,17 @@ def client_of(uri: str) -> "MlflowClient":
     Raises:
         FileNotFoundError: If it names an SQLite file that is not there.
     """
-    for name, value in own.CLIENT_DEFAULTS.items():
+    for name, value in CLIENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     from mlflow.tracking import MlflowClient
 
-    own.quiet_mlflow()
+    quiet_mlflow()
     reconnect(uri)
     return MlflowClient(uri)
 
 
 @contextlib.contextmanager
-def user_errors(uri: str, hint: str | None = own.LATER) -> Iterator[None]:
+def user_errors(uri: str, hint: str | None = LATER) -> Iterator[None]:
     """Turns what MLflow and the database under it refuse into a ``UserError``."""
     from alembic.util.exc import CommandError
     from mlflow.exceptions import MlflowException
@@ -37,4 +45,4 @@ def user_errors(uri: str, hint: str | None = own.LATER) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, CommandError, ImportError, OSError) as error:
-        raise own.store_error(uri, error, hint) from error
+        raise store_error(uri, error, hint) from error

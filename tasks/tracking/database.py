@@ -17,12 +17,12 @@ from urllib.parse import quote
 from filelock import FileLock, Timeout
 
 from models.errors import UserError
-from tasks.tracking.settings import quiet_mlflow, store_error
+from tasks.tracking.errors import quiet_mlflow, store_error
+from tasks.tracking.uri import SQLITE
 
 log = logging.getLogger(__name__)
 
 MIGRATION_S = 180.0  # making the tables of a new database takes 3-6 s; other processes wait for it
-SQLITE = "sqlite:///"
 _MAKING = ".making-"  # part of the name of the folder in which a database is made
 _opened: dict[str, tuple[int, int]] = {}  # address -> (device, inode) of the file that MLflow's connections are to
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.tracking import settings as own
+from tasks.tracking.tags import MODEL_ERROR_TAG, MODEL_TAG, TAG_LENGTH
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,7 @@ def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[i
     failed: dict[int, str] = {}
     done: dict[str, str] = {}
     for name, (number, factory) in models.items():
-        error_tag = f"{own.MODEL_ERROR_TAG}.{name}"
+        error_tag = f"{MODEL_ERROR_TAG}.{name}"
         why = failed.get(number) or tags.get(error_tag, "")
         if number not in ready and not why.startswith(f"round {number}: "):
             try:
@@ -49,7 +49,7 @@ def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[i
                 why = ""
             except _NoExport as error:
                 log.warning("MLflow: the network of round %d cannot be exported: %s", number, error)
-                why = failed[number] = f"round {number}: {error}"[: own.TAG_LENGTH]
+                why = failed[number] = f"round {number}: {error}"[:TAG_LENGTH]
         if number not in ready:
             if tags.get(error_tag) != why:
                 client.set_tag(run_id, error_tag, why)
@@ -59,8 +59,8 @@ def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[i
             _link(client, run_id, model.model_id, number)
             linked.add(model.model_id)
         done[name] = str(model.model_uri)
-        if tags.get(f"{own.MODEL_TAG}.{name}") != done[name]:
-            client.set_tag(run_id, f"{own.MODEL_TAG}.{name}", done[name])
+        if tags.get(f"{MODEL_TAG}.{name}") != done[name]:
+            client.set_tag(run_id, f"{MODEL_TAG}.{name}", done[name])
         if error_tag in tags:
             client.delete_tag(run_id, error_tag)
     return done

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import ROUND_MARKER
-from tasks.tracking import settings as own
+from tasks.tracking.tags import LAST_TAG, LOGGED_TAG, numbers_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -22,9 +22,9 @@ def logged_rounds(client: "MlflowClient", run: "Run") -> set[int]:
     Earlier versions wrote the last one's number only, and left rounds out before it; there MLflow's own steps say it.
     """
     tags = run.data.tags
-    if own.LOGGED_TAG in tags:
-        return own.numbers_of(tags[own.LOGGED_TAG])
-    last = int(tags.get(own.LAST_TAG, 0))
+    if LOGGED_TAG in tags:
+        return numbers_of(tags[LOGGED_TAG])
+    last = int(tags.get(LAST_TAG, 0))
     return {step for step in steps_of(client, run.info.run_id, ROUND_MARKER) if step <= last} if last else set()
 
 

@@ -15,11 +15,25 @@ from typing import TYPE_CHECKING, Any
 from models.errors import UserError
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import ROUND_MARKER, load_records, round_metrics
-from tasks.tracking import settings as own
 from tasks.tracking.client import client_of, user_errors
 from tasks.tracking.database import database_of
+from tasks.tracking.errors import OTHERWISE
 from tasks.tracking.logged_rounds import delete_weights, holds, logged_rounds, steps_of
-from tasks.tracking.settings import TrackingSettings, resolve_uri
+from tasks.tracking.settings import TrackingSettings
+from tasks.tracking.tags import (
+    BEST_TAG,
+    DATA_TAG,
+    EXPERIMENT_TAGS,
+    LAST_TAG,
+    LOGGED_TAG,
+    REPORT_TAG,
+    ROUNDS_TAG,
+    RUN_TAG,
+    best_tags,
+    plan_params,
+    ranges,
+)
+from tasks.tracking.uri import artifact_location, resolve_uri
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -59,15 +73,15 @@ def open_run(
     Raises:
         UserError: If the store fails, or the experiment was deleted.
     """
-    our_id = tags[own.RUN_TAG]
+    our_id = tags[RUN_TAG]
     assert "'" not in our_id, "it becomes part of a query"
     uri = resolve_uri(settings, runs_root)
-    with user_errors(uri, own.OTHERWISE), database_of(uri):
+    with user_errors(uri, OTHERWISE), database_of(uri):
         client = client_of(uri)
-        experiment = _experiment(client, settings.experiment, own.artifact_location(uri, runs_root))
+        experiment = _experiment(client, settings.experiment, artifact_location(uri, runs_root))
         found, shorter = _find(client, experiment, our_id, rounds)
         if found is None:
-            first = {own.RUN_TAG: our_id} | ({own.ROUNDS_TAG: str(rounds)} if shorter else {})
+            first = {RUN_TAG: our_id} | ({ROUNDS_TAG: str(rounds)} if shorter else {})
             name = f"{run_name}-{rounds}-rounds" if shorter else run_name
             found = client.create_run(experiment, run_name=name, tags=first)
         elif complete and found.info.status == "FINISHED":
@@ -80,17 +94,17 @@ def open_run(
 
 def _find(client: "MlflowClient", experiment: str, our_id: str, rounds: int | None) -> "tuple[Run | None, bool]":
     """Our run's run in MLflow; the second value says that it is, or would be, the one of fewer rounds."""
-    runs = client.search_runs([experiment], f"tags.`{own.RUN_TAG}` = '{our_id}'", max_results=1000)
-    whole = next((run for run in runs if own.ROUNDS_TAG not in run.data.tags), None)
+    runs = client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{our_id}'", max_results=1000)
+    whole = next((run for run in runs if ROUNDS_TAG not in run.data.tags), None)
     if whole is None or rounds is None or max(logged_rounds(client, whole), default=0) <= rounds:
         return whole, False
-    return next((run for run in runs if run.data.tags.get(own.ROUNDS_TAG) == str(rounds)), None), True
+    return next((run for run in runs if run.data.tags.get(ROUNDS_TAG) == str(rounds)), None), True
 
 
 def _log_params(client: "MlflowClient", run: "Run", params: Mapping[str, Any], tags: Mapping[str, str]) -> None:
     from mlflow.entities import Param, RunTag
 
-    values, tags = own.plan_params(params, run.data.params, tags)
+    values, tags = plan_params(params, run.data.params, tags)
     changed = [RunTag(key, value) for key, value in tags.items() if run.data.tags.get(key) != value]
     if changed:
         client.log_batch(run.info.run_id, tags=changed)
@@ -138,17 +152,17 @@ def _log_round(
     run_id, tags = run.info.run_id, run.data.tags
     all_logged = sorted(logged_rounds(client, run) | {record.round})
     _log_metrics(client, run_id, record, int((round_dir / "round.json").stat().st_mtime * 1000))
-    new = {own.LAST_TAG: str(all_logged[-1]), **own.best_tags(tags, record)}
-    kept = {int(new[own.BEST_TAG]), *all_logged[-settings.keep_rounds :]}
+    new = {LAST_TAG: str(all_logged[-1]), **best_tags(tags, record)}
+    kept = {int(new[BEST_TAG]), *all_logged[-settings.keep_rounds :]}
     weights = ["model.safetensors", *sorted(path.name for path in round_dir.glob("prototype-*.safetensors"))]
     for name in ["round.json", *(weights if settings.log_models and record.round in kept else [])]:
         client.log_artifact(run_id, str(round_dir / name), f"rounds/{record.round:04d}")
     # Only these can have fallen out of what is kept; the tag is written last, so a kill before it repeats this
-    fallen = {*all_logged[: -settings.keep_rounds][-1:], record.round, int(tags.get(own.BEST_TAG, 0))}
+    fallen = {*all_logged[: -settings.keep_rounds][-1:], record.round, int(tags.get(BEST_TAG, 0))}
     for number in sorted(fallen - kept):
         if number >= 1 and not delete_weights(client, run, uri, f"rounds/{number:04d}"):
             new["fedscene.not_pruned"] = "the artifact store cannot delete; remove old rounds there"
-    new[own.LOGGED_TAG] = own.ranges(all_logged)
+    new[LOGGED_TAG] = ranges(all_logged)
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in new.items()])
 
 
@@ -234,12 +248,12 @@ def _log_artifacts(client: "MlflowClient", run: "Run", artifacts: Sequence[Path]
                 name = file.relative_to(path if path.is_dir() else path.parent).as_posix()
                 total.update(f"{name}|".encode())
                 total.update(file.read_bytes())
-    if run.data.tags.get(own.REPORT_TAG) == total.hexdigest():
+    if run.data.tags.get(REPORT_TAG) == total.hexdigest():
         return
     for path in artifacts:
         put = client.log_artifacts if path.is_dir() else client.log_artifact
         put(run.info.run_id, str(path), "report")
-    client.set_tag(run.info.run_id, own.REPORT_TAG, total.hexdigest())
+    client.set_tag(run.info.run_id, REPORT_TAG, total.hexdigest())
 
 
 def log_table(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, metrics: Mapping[str, float]) -> None:
@@ -258,14 +272,14 @@ def find_data_version(settings: TrackingSettings, runs_root: Path, run_id: str) 
     """The version of the data that a run (MLflow's id or ours) was trained on; a UserError if no run has one."""
     uri = resolve_uri(settings, runs_root)
     with user_errors(uri, hint=None):
-        client, query = client_of(uri), f"tags.`{own.RUN_TAG}` = '{run_id}'"
+        client, query = client_of(uri), f"tags.`{RUN_TAG}` = '{run_id}'"
         experiment = client.get_experiment_by_name(settings.experiment) if "'" not in run_id else None  # no id of ours
         found = client.search_runs([experiment.experiment_id], query, max_results=1) if experiment else []
         tags = (found[0] if found else client.get_run(run_id)).data.tags
-    if own.DATA_TAG not in tags:
+    if DATA_TAG not in tags:
         where, hint = f"run {run_id}", "it was started outside a DVC repository"
-        raise UserError("The run names no data version", where=where, expected=f"a tag {own.DATA_TAG}", hint=hint)
-    return str(tags[own.DATA_TAG])
+        raise UserError("The run names no data version", where=where, expected=f"a tag {DATA_TAG}", hint=hint)
+    return str(tags[DATA_TAG])
 
 
 def _experiment(client: "MlflowClient", name: str, location: str | None) -> str:
@@ -274,7 +288,7 @@ def _experiment(client: "MlflowClient", name: str, location: str | None) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            return str(client.create_experiment(name, artifact_location=location, tags=own.EXPERIMENT_TAGS))
+            return str(client.create_experiment(name, artifact_location=location, tags=EXPERIMENT_TAGS))
         except MlflowException:
             if (found := client.get_experiment_by_name(name)) is None:  # else another client was faster
                 raise

@@ -3,7 +3,9 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from flows.settings.files import load_settings
 from flows.settings.schema import as_values
@@ -67,3 +69,21 @@ def command(root: Path, *arguments: str, check: bool = True, **more: str) -> sub
     if check and done.returncode:
         raise AssertionError(f"{arguments} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     return done
+
+
+class LocalTask:
+    """A Prefect task that calls a function in this process, without a server."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.title = function, ""
+
+    def with_options(self, task_run_name: str) -> "LocalTask":
+        self.title = task_run_name
+        return self
+
+    def submit(self, *args: Any, **kwargs: Any) -> "LocalTask":
+        self.value = self.function(*args, **kwargs)
+        return self
+
+    def result(self) -> Any:
+        return self.value

@@ -229,13 +229,14 @@ def _open_parent(plan: Plan) -> str | None:
     if not settings.tracking.enabled:
         return None
     from tasks.tracking import mlflow_runs
-    from tasks.tracking import settings as tracking_settings
+    from tasks.tracking.availability import check_available
+    from tasks.tracking.tags import RUN_TAG
 
-    tracking_settings.check(settings.tracking, runs_root())
+    check_available(settings.tracking, runs_root())
     about = plan.table.model_dump(mode="json")
     own = f"{plan.table.name}-{plan.scale}-{digest_of(about, as_values(settings))[:10]}"
     tags = {
-        tracking_settings.RUN_TAG: own,
+        RUN_TAG: own,
         "fedscene.table": plan.table.name,
         "fedscene.scale": plan.scale,
         "mlflow.source.name": "fedscene",

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from flows.engine.engines import in_flow
 from flows.engine.environment import prepare
+from flows.engine.flows import call_flow
 from models.errors import UserError
 
 DEAD = "http://127.0.0.1:9"
@@ -71,6 +71,7 @@ def test_without_a_proxy_or_with_all_spared_nothing_is_set(proxies):
 @pytest.fixture
 def refusal(tmp_path, proxies):
     """``refusal(more=setting, ...)``: what a flow with a Prefect home of its own refuses, and how fast."""
+    from prefect import Flow
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
     def run(name: str = "federate", url: str | None = None) -> UserError:
@@ -78,7 +79,7 @@ def refusal(tmp_path, proxies):
         restored = set() if url else {PREFECT_API_URL}
         began = time.monotonic()
         with temporary_settings(updates=updates, restore_defaults=restored), pytest.raises(UserError) as raised:
-            in_flow(name, "a run", lambda: None)
+            call_flow(Flow(lambda: None, name=name), "a run")
         assert time.monotonic() - began < 30
         assert len(str(raised.value).splitlines()) <= 5 and raised.value.hint
         way = "params.yaml, then dvc repro" if name == "pipeline" else "--set federation.engine=local"

@@ -205,7 +205,7 @@ def test_rows_are_children_of_one_run_in_mlflow(there):
     from mlflow.tracking import MlflowClient
 
     from tasks.tracking import mlflow_runs
-    from tasks.tracking.settings import resolve_uri
+    from tasks.tracking.uri import resolve_uri
 
     root, _, _ = there
     name = written(root, rows=ROWS)

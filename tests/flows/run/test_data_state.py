@@ -13,6 +13,7 @@ from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
 from tasks.data.statistics.plots import write_partition_figures
+from tests.support.projects import LocalTask
 
 SMALL = ("ingest.image_size=32", "partition.scheme=iid", "partition.clients=2", "partition.min_size=2")
 
@@ -254,24 +255,27 @@ def test_the_pipeline_ingests_again_when_dvc_sees_no_change(here, monkeypatch):
     ingest_stage(settings(), Path("data"))
     calls, notes = [], []
 
-    class Engine:
-        def run(self, task, title, *arguments):
-            calls.append((title, arguments))
-            if title == "ingest again":
-                ingest_stage(settings(), Path("data"))
+    def dvc_stage(root, stage, single, force):
+        calls.append(f"{stage} again" if force else stage)
+        if force:
+            ingest_stage(settings(), Path("data"))
 
-    monkeypatch.setattr(pipeline, "PrefectEngine", Engine)
+    monkeypatch.setattr(pipeline, "dvc_stage", LocalTask(dvc_stage))
+    monkeypatch.setattr(pipeline, "dvc_record", LocalTask(lambda _, stages: calls.append(f"record {stages}")))
     monkeypatch.setattr(pipeline.dvc, "check_repository", lambda _: None)
-    monkeypatch.setattr(pipeline, "federate_stage", lambda *_: None)
-    monkeypatch.setattr(pipeline, "report_stage", lambda *_: None)
+    monkeypatch.setattr(pipeline, "federate_stage", lambda *_: calls.append("federate"))
+    monkeypatch.setattr(pipeline, "report_stage", lambda *_: calls.append("report"))
     progress = SimpleNamespace(note=notes.append, stage=lambda *_: None)
-    pipeline.run_pipeline_stages(here, settings(), progress)
-    assert [title for title, _ in calls] == ["ingest", "partition", "record federate and report"] and not notes
+    start = pipeline.PipelineStart(here, settings(), progress)
+    monkeypatch.setattr(pipeline, "given_to_flow", lambda: start)
+    pipeline.pipeline.fn()
+    assert calls == ["ingest", "partition", "federate", "report", "record ['federate', 'report']"]
+    assert not notes
     calls.clear()
     delete_five(here)
-    pipeline.run_pipeline_stages(here, settings(), progress)
-    assert [title for title, _ in calls][:3] == ["ingest", "ingest again", "partition"]
-    assert "5 removed" in notes[0] and calls[1][1][-1] is True
+    pipeline.pipeline.fn()
+    assert calls[:3] == ["ingest", "ingest again", "partition"]
+    assert "5 removed" in notes[0]
 
 
 def test_what_a_kill_left_undone_after_the_data_set_was_in_place_is_done(here, prepared):

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from flows import pipeline
-from flows.engine.engines import LocalEngine
 from flows.settings.files import load_settings
 from flows.settings.schema import as_values
 from models.errors import UserError
 from tasks.core.yaml_text import dump_yaml
 from tasks.versioning import dvc
-from tests.support.projects import git
+from tests.support.projects import LocalTask, git
 
 PIPELINE = """\
 stages:
@@ -64,33 +63,28 @@ class Stages:
 
     def __init__(self, root: Path, monkeypatch, capsys) -> None:
         self.root, self.monkeypatch, self.capsys = root, monkeypatch, capsys
-        self.repro = dvc.repro
-        monkeypatch.setattr(pipeline, "PrefectEngine", lambda: LocalEngine(1))
         for name in ("federate_stage", "report_stage"):
             monkeypatch.setattr(pipeline, name, lambda *_: None)
-        monkeypatch.setattr(dvc, "commit", lambda *_: None)
+        monkeypatch.setattr(pipeline, "dvc_record", LocalTask(lambda *_: None))
 
     def __call__(self, *overrides: str, stages: bool = True) -> list[str]:
         """Runs it, or only what is around the stages; returns the lines that it printed."""
-        self.monkeypatch.setattr(dvc, "repro", self.repro if stages else lambda *_: None)
-        try:
-            pipeline.pipeline.fn(str(self.root), list(overrides))
-        except UserError as error:
-            print(error)
+        self.monkeypatch.setattr(pipeline, "dvc_stage", LocalTask(dvc.repro if stages else lambda *_, **__: None))
+        pipeline.pipeline.fn(str(self.root), list(overrides))
         return self.capsys.readouterr().out.splitlines()
 
     def kill(self, *overrides: str) -> None:
         """Runs it in a process of its own that is killed when ``ingest`` has removed its output."""
         child = os.fork()
         if not child:
-            self.monkeypatch.setattr(dvc, "repro", _die)
+            self.monkeypatch.setattr(pipeline, "dvc_stage", LocalTask(_die))
             with contextlib.suppress(BaseException):
                 pipeline.pipeline.fn(str(self.root), list(overrides))
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
-def _die(*_) -> None:
+def _die(*_, **__) -> None:
     shutil.rmtree("data/dataset")
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -115,13 +115,13 @@ def test_an_end_that_was_skipped_is_scored_as_if_it_had_been_the_end(tmp_path, p
 
 
 def test_a_round_killed_before_it_was_tracked_is_tracked_by_the_next_start(tmp_path, play, plain, monkeypatch):
-    from flows.run.tracker import Tracker
+    from flows.run.tracker import MlflowTracker
 
     def end(*_):
         raise SystemExit("killed")
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(Tracker, "round_done", end)
+        patch.setattr(MlflowTracker, "round_done", end)
         play(tmp_path / "a", "evaluation.every=1")
     assert (tmp_path / "a/r/rounds/0001/round.json").exists()
     (tmp_path / "a/r/left.safetensors.1-2.tmp").touch()

@@ -163,7 +163,7 @@ def test_deleting_takes_no_name_for_a_pattern(tmp_path, place):
 
 
 def test_params_of_names_from_outside_stay_apart():
-    from tasks.tracking.settings import plan_params
+    from tasks.tracking.tags import plan_params
 
     aliases = {"a/b": "x", "a_b": "y", "A_b": "z", "r" * 300: "w"}
     values, _ = plan_params({f"ingest.label_aliases.{found}": meant for found, meant in aliases.items()}, {}, {})

@@ -11,7 +11,7 @@ from tasks.core.round_summary import (
     last_evaluated,
     round_metrics,
 )
-from tasks.tracking.settings import best_tags
+from tasks.tracking.tags import best_tags
 from tests.support.fabricated import fabricated_record
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from models.errors import UserError
 from tasks.tracking import mlflow_runs
-from tasks.tracking.settings import TrackingSettings, check, resolve_uri
+from tasks.tracking.availability import check_available
+from tasks.tracking.settings import TrackingSettings
+from tasks.tracking.uri import resolve_uri
 
 TAGS = {"fedscene.run_id": "r"}
 pytestmark = pytest.mark.integration
@@ -147,10 +149,10 @@ def test_two_runs_that_begin_at_once_make_one_database(made, tmp_path, monkeypat
 def test_a_database_that_another_process_holds_is_refused_within_the_timeout(made, tmp_path):
     shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
     settings = TrackingSettings(timeout=0.2)
-    check(settings, tmp_path)
+    check_available(settings, tmp_path)
     with sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None) as database:
         database.execute("BEGIN EXCLUSIVE")
         with pytest.raises(UserError, match="locked"):
-            check(settings, tmp_path)
+            check_available(settings, tmp_path)
         database.execute("ROLLBACK")
-    check(settings, tmp_path)
+    check_available(settings, tmp_path)

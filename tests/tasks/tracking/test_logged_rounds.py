@@ -8,7 +8,9 @@ import pytest
 
 from models.errors import UserError
 from tasks.tracking import mlflow_runs
-from tasks.tracking.settings import TrackingSettings, best_tags, resolve_uri
+from tasks.tracking.settings import TrackingSettings
+from tasks.tracking.tags import best_tags
+from tasks.tracking.uri import resolve_uri
 from tests.support.fabricated import fabricated_record, fabricated_run
 
 SETTINGS = TrackingSettings(keep_rounds=2)

@@ -12,8 +12,9 @@ import pytest
 from models.errors import UserError
 from tasks.core.round_summary import best_round
 from tasks.tracking import mlflow_runs
-from tasks.tracking import settings as tracking_settings
-from tasks.tracking.settings import TrackingSettings, resolve_uri
+from tasks.tracking.client import CLIENT_DEFAULTS
+from tasks.tracking.settings import TrackingSettings
+from tasks.tracking.uri import resolve_uri
 from tests.support.fabricated import fabricated_run
 
 SETTINGS = TrackingSettings(keep_rounds=2)
@@ -110,7 +111,7 @@ def test_a_missing_database_driver_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.integration
 def test_a_server_that_hangs_is_given_up(tmp_path, monkeypatch):
-    assert int(tracking_settings.CLIENT_DEFAULTS["MLFLOW_HTTP_REQUEST_TIMEOUT"]) <= 30
+    assert int(CLIENT_DEFAULTS["MLFLOW_HTTP_REQUEST_TIMEOUT"]) <= 30
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with socket.create_server(("127.0.0.1", 0)) as silent:

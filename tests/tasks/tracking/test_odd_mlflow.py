@@ -8,7 +8,8 @@ import pytest
 
 from models.errors import UserError
 from tasks.tracking import mlflow_runs
-from tasks.tracking.settings import TrackingSettings, resolve_uri
+from tasks.tracking.settings import TrackingSettings
+from tasks.tracking.uri import resolve_uri
 from tests.support.fabricated import fabricated_run
 
 SETTINGS = TrackingSettings(keep_rounds=2)

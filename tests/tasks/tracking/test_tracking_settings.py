@@ -10,8 +10,10 @@ import pytest
 
 from models.errors import UserError
 from tasks.core.round_summary import best_round
-from tasks.tracking import settings as tracking_settings
-from tasks.tracking.settings import TrackingSettings, best_tags, plan_params, resolve_uri
+from tasks.tracking.availability import PORTS, check_available
+from tasks.tracking.settings import TrackingSettings
+from tasks.tracking.tags import best_tags, plan_params
+from tasks.tracking.uri import resolve_uri
 from tests.support.fabricated import fabricated_record
 
 SETTINGS = TrackingSettings()
@@ -39,7 +41,7 @@ def test_params_are_cut_and_changes_become_a_tag():
 
 def test_passwords_in_addresses_are_not_shown(tmp_path):
     with pytest.raises(UserError) as caught:
-        tracking_settings.check(TrackingSettings(uri="http://me:secret@127.0.0.1:9", timeout=1), tmp_path)
+        check_available(TrackingSettings(uri="http://me:secret@127.0.0.1:9", timeout=1), tmp_path)
     assert "secret" not in str(caught.value) and "http://***@127.0.0.1:9" in str(caught.value)
 
 
@@ -65,9 +67,9 @@ def test_uri_is_absolute_and_folders_are_refused(tmp_path, monkeypatch):
 )
 def test_addresses_of_no_use_are_refused(tmp_path, monkeypatch, uri, words):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(tracking_settings.PORTS, "postgresql", 9)  # nobody listens there
+    monkeypatch.setitem(PORTS, "postgresql", 9)  # nobody listens there
     with pytest.raises(UserError, match=words) as caught:
-        tracking_settings.check(TrackingSettings(uri=uri, timeout=1), tmp_path)
+        check_available(TrackingSettings(uri=uri, timeout=1), tmp_path)
     assert "secret" not in str(caught.value) and "ret@" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -91,10 +93,10 @@ def test_check_asks_the_server(tmp_path, code, good):
     settings = TrackingSettings(uri=f"http://127.0.0.1:{server.server_port}", timeout=3)
     try:
         if good:
-            tracking_settings.check(settings, tmp_path)
+            check_available(settings, tmp_path)
         else:
             with pytest.raises(UserError, match="does not answer"):
-                tracking_settings.check(settings, tmp_path)
+                check_available(settings, tmp_path)
     finally:
         server.shutdown()
         server.server_close()
@@ -105,7 +107,7 @@ def test_a_login_in_the_address_is_sent_as_a_header(tmp_path):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         uri = f"http://me:p%40ss@127.0.0.1:{server.server_port}/mlflow/"
-        tracking_settings.check(TrackingSettings(uri=uri, timeout=3), tmp_path)
+        check_available(TrackingSettings(uri=uri, timeout=3), tmp_path)
     finally:
         server.shutdown()
         server.server_close()
@@ -114,8 +116,8 @@ def test_a_login_in_the_address_is_sent_as_a_header(tmp_path):
 
 def test_check_names_a_dead_server_and_a_wrong_file(tmp_path):
     with pytest.raises(UserError, match=r"http://127.0.0.1:9.*\n(.*\n)*.*tracking.enabled"):
-        tracking_settings.check(TrackingSettings(uri="http://127.0.0.1:9", timeout=1), tmp_path)
-    tracking_settings.check(SETTINGS, tmp_path / "new")
+        check_available(TrackingSettings(uri="http://127.0.0.1:9", timeout=1), tmp_path)
+    check_available(SETTINGS, tmp_path / "new")
     (tmp_path / "mlflow.db").write_text("I am a letter, not a database")
     with pytest.raises(UserError, match="not an SQLite file"):
-        tracking_settings.check(SETTINGS, tmp_path)
+        check_available(SETTINGS, tmp_path)

@@ -1,0 +1,234 @@
+"""The rounds of a federation: train and aggregate (the method), evaluate, save, track; then the report.
+
+A finished round is never repeated: the same settings and data give the same run folder, and its ``rounds/NNNN`` show
+where to continue.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from flows.engine.engines import Engine, make_engine
+from flows.federation.federation import Federation
+from flows.federation.progress import Progress
+from flows.methods import load_method
+from flows.run.open import Run
+from flows.run.results import export
+from flows.run.tracker import Tracker, open_tracker
+from flows.settings.schema import Settings
+from models.errors import UserError
+from tasks.core.context import RunContext
+from tasks.core.finished_rounds import finished_rounds, folder_of, prune, rescore_round
+from tasks.core.records import ModelRef, RoundRecord
+from tasks.core.store import Store
+from tasks.data.ingest.unusable_files import unusable
+
+
+@dataclass(frozen=True)
+class FederationJob:
+    """All that the rounds of one run need.
+
+    Attributes:
+        settings: Effective settings.
+        run: The open run.
+        progress: Notified of stages and rounds.
+        out: Folder for the small outputs that DVC records; ``None`` leaves them out.
+        tags: More tags for MLflow.
+    """
+
+    settings: Settings
+    run: Run
+    progress: Progress
+    out: Path | None
+    tags: dict[str, str]
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Where tasks run."""
+        return make_engine(self.settings.federation.engine, self.settings.federation.workers)
+
+    @property
+    def rounds(self) -> int:
+        """Number of the last round."""
+        return self.settings.federation.rounds
+
+    @property
+    def store(self) -> Store:
+        """The run's folder."""
+        return Store(self.run.root)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The result of a federation.
+
+    Attributes:
+        run_id: The run's id, the name of its folder.
+        digest: sha256 over the final global model's tensors in name order.
+        rounds: Finished rounds.
+        metrics: The last round's metrics on the pooled test set.
+        mlflow_run_id: The run in MLflow, ``None`` without tracking.
+        report: Path of the report.
+        root: The run's folder.
+        records: Every round.
+        data: Unused parts of the source: ``tasks.data.ingest.unusable_files.unusable``, and the data set's folder.
+    """
+
+    run_id: str
+    digest: str
+    rounds: int
+    metrics: dict[str, float]
+    mlflow_run_id: str | None
+    report: str
+    root: str
+    records: list[RoundRecord] = field(repr=False)
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, without the rounds' records."""
+        return {key: value for key, value in asdict(self).items() if key != "records"}
+
+
+def run_federation(job: FederationJob) -> Summary:
+    """Train the rounds that are missing, then write the report. This is the body of the Prefect flow ``federate``."""
+    finished = take_finished_rounds(job)
+    with start_tracking(job, finished) as tracker:
+        records = train_rounds(job, finished, tracker)
+        report = write_report(job, records[-1])
+    tracker.finish(records, report)
+    if job.out is not None:
+        export(job.run, job.settings, records, report, job.out)
+    return summarise(job, records, report, tracker)
+
+
+def take_finished_rounds(job: FederationJob) -> list[RoundRecord]:
+    """Return the rounds that earlier processes finished, up to the last one that is asked for."""
+    records = finished_rounds(job.store, job.rounds)
+    if job.store.exists(folder_of(job.rounds + 1)):
+        job.progress.note(
+            f"more rounds are finished; results, report and MLflow are those of {len(records)}, as asked for"
+        )
+    return records
+
+
+def start_tracking(job: FederationJob, finished: list[RoundRecord]) -> Tracker:
+    """Open the run in MLflow, or nothing with ``tracking.enabled: false``."""
+    complete = len(finished) == job.rounds and bool(finished[-1].metrics)
+    return open_tracker(job.settings, job.run, job.tags, job.engine, complete, job.progress)
+
+
+def train_rounds(job: FederationJob, finished: list[RoundRecord], tracker: Tracker) -> list[RoundRecord]:
+    """Return all rounds: the finished ones, and those that are trained, saved and tracked here."""
+    method = load_method(job.settings.method.name)
+    records = [*finished[:-1], *(evaluate_last_round(job, record) for record in finished[-1:])]
+    for record in records:
+        job.progress.round_done(record, found=True)
+    last = records[-1] if records else None
+    model = last.model if last else job.engine.run("initialise-model", "initial global model", job.run.context)
+    states, server_state = (last.client_states, last.server_state) if last else ({}, None)
+    for number in range(len(records) + 1, job.rounds + 1):
+        fed = Federation(
+            job.run.context,
+            job.settings.federation,
+            job.settings.method.chosen,
+            job.run.clients,
+            job.engine,
+            number,
+            states,
+            job.progress,
+            server_state,
+        )
+        record = one_round(fed, method.run_round, model, job.run.root, job.rounds)
+        prune(job.store, record)
+        tracker.round_done(record)
+        job.progress.round_done(record)
+        records.append(record)
+        model, states, server_state = record.model, record.client_states, record.server_state
+    if not job.store.exists(folder_of(records[-1].round + 1)):
+        prune(job.store, records[-1])  # a process may have been killed before it did
+    return records
+
+
+def one_round(
+    fed: Federation,
+    run_round: Callable[[Federation, ModelRef], ModelRef],
+    start: ModelRef,
+    root: Path,
+    rounds: int = 0,
+) -> RoundRecord:
+    """Run one round of a method: its stages, the evaluation of the result, and the finished folder.
+
+    Args:
+        fed: The round.
+        run_round: The method.
+        start: The global model before it.
+        root: The run's folder.
+        rounds: Number of the last round, which is evaluated whatever ``evaluation.every`` says.
+    """
+    fed.record.model = run_round(fed, start)
+    fed.record.server_state = fed.server_state
+    fed.record.personal_states = dict(fed.personal_states)
+    if fed.number % fed.context.evaluation.every == 0 or fed.number == rounds:
+        fed.progress.stage(fed.number, "evaluate", 0)
+        evaluate(fed.engine, fed.context, fed.record, fed.clients)
+    saved: RoundRecord = fed.engine.run("save-round", f"round {fed.number}: save", str(root), fed.record)
+    return saved
+
+
+def evaluate(engine: Engine, context: RunContext, record: RoundRecord, clients: Mapping[str, int]) -> None:
+    """Evaluate a round's global model, or the clients' personal ones, and store the result in its record."""
+    title = f"round {record.round}: evaluate global model"
+    result = engine.run("evaluate", title, context, record.model, record.personal_states, clients)
+    record.metrics, record.per_class = result["metrics"], result.get("per_class", {})
+    record.per_site, record.per_client = result.get("per_site", {}), result.get("per_client", {})
+
+
+def evaluate_last_round(job: FederationJob, record: RoundRecord) -> RoundRecord:
+    """Evaluate the last finished round if it is the end that is asked for and was not evaluated when it was trained.
+
+    Raises:
+        UserError: If the clients' personal models of that round are gone.
+    """
+    if record.round != job.rounds or record.metrics:
+        return record
+    job.progress.stage(record.round, "evaluate", 0)
+    store = job.run.context.open_store()
+    gone = [ref.uri for ref in record.personal_states.values() if not store.holds(ref)]
+    if gone:
+        every = job.settings.evaluation.every
+        raise UserError(
+            f"round {record.round} was not evaluated when it was trained, and its clients' personal models are gone",
+            where="federation.rounds",
+            expected=f"a round that was evaluated (evaluation.every is {every}), or the last one",
+            found=record.round,
+            hint="choose such a round, or another --run-id to train it again",
+        )
+    evaluate(job.engine, job.run.context, record, job.run.clients)
+    return rescore_round(str(job.run.root), record)
+
+
+def write_report(job: FederationJob, last: RoundRecord) -> Path:
+    """Write the run's report and return its folder."""
+    out = job.run.root / "report"
+    job.progress.stage(0, "report", 0)
+    job.engine.run("sample-predictions", "score images for the report", job.run.context, last.model)
+    job.engine.run("report", "report", job.run.root, out, job.settings.report)
+    return out
+
+
+def summarise(job: FederationJob, records: list[RoundRecord], report: Path, tracker: Tracker) -> Summary:
+    """Return what the caller shows of a finished federation."""
+    last, dataset = records[-1], job.run.context.dataset
+    return Summary(
+        run_id=job.run.id,
+        digest=last.model.digest,
+        rounds=last.round,
+        metrics=last.metrics,
+        mlflow_run_id=tracker.run_id,
+        report=str(report / "report.md"),
+        root=str(job.run.root),
+        records=records,
+        data={"dataset": dataset, **unusable(Path(dataset))},
+    )
