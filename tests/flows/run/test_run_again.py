@@ -140,7 +140,7 @@ def test_a_database_deleted_on_the_way_ends_no_run_and_the_next_start_logs_all(t
         summary = play(tmp_path / "a", progress=Delete())
     said = [record.getMessage() for record in caplog.records if record.name == "flows.run.tracker"]
     assert summary.rounds == 3 and len(said) == 2, said
-    assert "goes on without MLflow" in said[0] and "same command again" in said[1]
+    assert "continues without MLflow" in said[0] and "same command again" in said[1]
     assert all(len(text.splitlines()) < 8 for text in said)
     again = play(tmp_path / "a")
     assert again.digest == summary.digest
