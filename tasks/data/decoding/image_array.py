@@ -1,4 +1,4 @@
-"""``images.npy``: the pixels of the images that stay, out of the decoded parts."""
+"""``images.npy``: the pixels of the kept images, copied from the decoded chunks."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from tasks.data.decoding.parallel import chunk_pixels, damaged_chunk, pixels_dig
 
 
 def write_images(rows: list[dict[str, Any]], parts: Path, path: Path, size: int) -> None:
-    """Write the pixels of these rows, in their order, part by part, so that memory stays constant.
+    """Write the pixels of these rows, in their order, chunk by chunk, so that memory stays constant.
 
     Args:
         rows: Manifest rows with ``slot``, (part, row in it).

@@ -1,4 +1,4 @@
-"""Near duplicates: images that look alike (bursts of one camera, saved again smaller), by 64-bit perceptual hashes.
+"""Near duplicates (bursts of one camera, resized copies), found by 64-bit perceptual hashes.
 
 Two hashes within d bits agree wholly in at least one of d + 1 bands of their bits (pigeonhole), so only hashes that
 share a band are compared: exact, and far from comparing all pairs as long as d is small.
@@ -14,7 +14,7 @@ _MAX_LINKS = 1_000_000  # held at once before they are reduced
 
 
 def perceptual_hash(image: np.ndarray) -> str:
-    """The hash of an image [H, W, 3] uint8 (imagehash.phash: signs of its 8 x 8 lowest frequencies), 16 hex digits."""
+    """Return the hash of an image [H, W, 3] uint8 as 16 hex digits (``imagehash.phash``)."""
     import imagehash
     from PIL import Image
 
@@ -22,7 +22,7 @@ def perceptual_hash(image: np.ndarray) -> str:
 
 
 def near_pairs(hashes: Sequence[str], distance: int) -> list[tuple[int, int]]:
-    """Links between hashes that differ in at most ``distance`` bits.
+    """Return links between hashes that differ in at most ``distance`` bits.
 
     Not every such pair is listed, but enough that the linked groups are those of all pairs; so the list is no longer
     than the hashes, however many look alike.
@@ -47,7 +47,7 @@ def near_pairs(hashes: Sequence[str], distance: int) -> list[tuple[int, int]]:
 
 
 def _groups(values: np.ndarray, distance: int) -> np.ndarray:
-    """The group's number, 0 upwards, of each of n different hashes."""
+    """Return the group number, 0 upwards, of each of n different hashes."""
     groups = np.arange(len(values))
     links: list[np.ndarray] = []
     held = 0
@@ -60,7 +60,7 @@ def _groups(values: np.ndarray, distance: int) -> np.ndarray:
 
 
 def _joined(groups: np.ndarray, links: list[np.ndarray]) -> np.ndarray:
-    """The groups after those of linked members are made one."""
+    """Return the groups after merging those that are linked."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -74,7 +74,7 @@ def _joined(groups: np.ndarray, links: list[np.ndarray]) -> np.ndarray:
 
 
 def _close(values: np.ndarray, distance: int) -> Iterator[np.ndarray]:
-    """Positions of pairs within the distance, [2, k] at a time, a pair once for each band that it shares."""
+    """Yield positions of pairs within the distance, [2, k] at a time, a pair once for each band that it shares."""
     edges = np.linspace(0, BITS, distance + 2).round().astype(int)
     for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         band = (values >> np.uint64(low)) & np.uint64(2 ** (high - low) - 1)

@@ -35,7 +35,7 @@ _MIN_IMAGES_FOR_POOL = 4 * CHUNK  # starting them takes as long as some hundred 
 
 @dataclass(frozen=True)
 class DecodeResult:
-    """What decoding one image gave.
+    """The result of decoding one image.
 
     Attributes:
         status: ``ok``, ``fixed`` or ``quarantined``.
@@ -83,7 +83,7 @@ class Decoding:
     cache: Path | None = None
 
     def cache_key(self, images: list[ImageSource]) -> str:
-        """The name of the part that these images make."""
+        """Return the name of the chunk that these images form."""
         code = decoding_code(frozenset(type(image).__module__ for image in images))
         digest = hashlib.sha256(f"{code}|{self.size}|{self.limits}|{self.perceptual}".encode())
         for image in images:
@@ -102,7 +102,7 @@ def decoding_code(modules: frozenset[str]) -> str:
 def decoded(
     samples: Iterable[RawSample], how: Decoding, workers: int | None = None
 ) -> Iterator[tuple[RawSample, DecodeResult | None]]:
-    """The samples in their order, each with what its image gave; ``None`` for those without a image.
+    """Yield the samples in their order, each with its decode result; ``None`` for those without an image.
 
     Args:
         samples: What a reader yields.
@@ -127,7 +127,7 @@ def decoded(
 
 
 def decode_chunk(images: list[ImageSource], how: Decoding) -> list[DecodeResult]:
-    """Decode some images, or read what an earlier call put down; runs in a process of its own."""
+    """Decode some images, or read the cached results of an earlier call; runs in a worker process."""
     if how.cache is None:
         return [_decode_image(image, how)[0] for image in images]
     name = how.cache_key(images)
@@ -154,7 +154,7 @@ def decode_chunk(images: list[ImageSource], how: Decoding) -> list[DecodeResult]
 
 
 def chunk_pixels(folder: Path, name: str) -> np.ndarray:
-    """The pixels of a part, uint8 [k, 3, S, S].
+    """Return the pixels of a chunk, uint8 [k, 3, S, S].
 
     Raises:
         UserError: They are missing or cannot be read.
@@ -167,12 +167,12 @@ def chunk_pixels(folder: Path, name: str) -> np.ndarray:
 
 
 def pixels_digest(small: np.ndarray) -> str:
-    """``DecodeResult.pixels`` of a resized image, uint8 [S, S, 3]."""
+    """Return ``DecodeResult.pixels`` of a resized image, uint8 [S, S, 3]."""
     return hashlib.sha256(np.ascontiguousarray(small).data).hexdigest()
 
 
 def damaged_chunk(folder: Path, name: str, found: object) -> UserError:
-    """The error of pixels that are not those that were decoded."""
+    """Build the error for pixels that are not those that were decoded."""
     return UserError(
         "a decoded part is damaged",
         where=folder / f"{name}.npy",
@@ -182,17 +182,17 @@ def damaged_chunk(folder: Path, name: str, found: object) -> UserError:
 
 
 class DamagedChunkError(Exception):
-    """A part that is not what was put down, and why."""
+    """A cached chunk that differs from what was written, and why."""
 
 
 def with_checksum(values: list[dict[str, object]]) -> str:
-    """The record of a part: one line with the digest of the other, so that any change of it shows."""
+    """Serialise the results of a chunk; the first line is the digest of the second, so that any change shows."""
     text = json.dumps(values)
     return f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
 
 
 def read_cached(folder: Path, name: str, count: int) -> list[DecodeResult]:
-    """What an earlier call put down, compared with its digests.
+    """Return the results that an earlier call has written, checked against their digests.
 
     Raises:
         DamagedChunkError: The record or the pixels are not what was written.
@@ -223,7 +223,7 @@ def read_cached(folder: Path, name: str, count: int) -> list[DecodeResult]:
 
 
 def _decode_image(image: ImageSource, how: Decoding) -> tuple[DecodeResult, np.ndarray | None]:
-    """The finding, and the resized pixels [S, S, 3] when the image can be used."""
+    """Return the result, and the resized pixels [S, S, 3] if the image can be used."""
     try:
         found = image.load(how.limits)
     except DecodeError as error:

@@ -8,7 +8,7 @@ from multiprocessing.connection import wait
 
 
 def process_pool(workers: int) -> ProcessPoolExecutor:
-    """Processes of one thread each; they end with the process that started them, however that ends.
+    """Start processes of one thread each; they end with the process that started them, however that ends.
 
     They are spawned: this process may hold threads and locks (Prefect, torch), which a fork would copy.
     """
@@ -21,7 +21,7 @@ def _start() -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed parent cannot tell its workers, which would wait for images for ever."""
+    """Exit when the parent ends: a killed parent cannot stop its workers, which would wait for ever."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])

@@ -1,4 +1,4 @@
-"""The audit: what a source holds, what is wrong with it, and whether an ingest would take it. Nothing is changed.
+"""The audit: reports what a source holds and what is wrong with it, and whether an ingest would accept it.
 
 The same readers, the same decoding and the same judgement as an ingest; only no pixels are kept.
 """
@@ -31,7 +31,7 @@ _MAX_NEAR = 8  # lines about files that nearly are of a format
 
 
 def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[str, str]:
-    """The format of a folder or file, and one line that says why.
+    """Guess the format of a folder or file; return it and one line with the reason.
 
     The readers are asked in the order of ``FORMATS``. A folder in which none sees its format is read as images
     without labels, so that every file is listed all the same.
@@ -74,7 +74,7 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
 
 
 def _also(path: Path, names: Sequence[str], taken: str) -> str:
-    """A remark on annotations of another format that is read, which are not used; "" without any."""
+    """Return a note on annotations of another format that are read but not used; "" if there are none."""
     others = [name for name in _ANNOTATED if name != taken and load_format(name).KIND in ("either", "folder")]
     found = [
         (name, load_format(name).recognise(path, names)) for name in others if taken in _ANNOTATED and path.is_dir()
@@ -83,7 +83,7 @@ def _also(path: Path, names: Sequence[str], taken: str) -> str:
 
 
 def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
-    """A remark on annotations that no reader understands, "" when there are none.
+    """Return a note on annotations that no reader understands, "" if there are none.
 
     Raises:
         UserError: They are those of most images.
@@ -104,13 +104,13 @@ def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
 
 
 def _nearly(near: Sequence[str]) -> str:
-    """What nearly names labels, for the line that says why nothing does."""
+    """Format the near misses, for the line that says why no format was found."""
     return "; what nearly does:" + "".join(f"\n    {line}" for line in near[:_MAX_NEAR]) if near else ""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What reading a source gave.
+    """The result of checking a source.
 
     Attributes:
         source: What was read.
@@ -128,7 +128,7 @@ class Audit:
 def audit(
     settings: IngestSettings, seed: int, why: str = "", progress: Progress | None = None, workers: int | None = None
 ) -> Audit:
-    """Read a whole source and judge it; a bad file never ends it early.
+    """Read and check a whole source; a bad file never ends it early.
 
     Args:
         settings: What and how, as for an ingest.
@@ -150,7 +150,7 @@ def audit(
 def evaluate(
     source: Source, settings: IngestSettings, collector: Collector, kept: Sequence[Row], why: str = ""
 ) -> Audit:
-    """The findings about what an ingest has collected, right after ``Collector.select_images`` and before any split.
+    """Compute the findings about a collected source, after ``Collector.select_images`` and before any split.
 
     Args:
         source: The opened source.
@@ -195,7 +195,7 @@ def evaluate(
 
 
 def _problem(source: Source, settings: IngestSettings, collector: Collector, kept: list[Row]) -> UserError | None:
-    """Why an ingest would refuse the source; ``None`` when it would not."""
+    """Return the error with which an ingest would refuse the source; ``None`` if it would not."""
     try:
         refuse_unusable(collector, kept, settings, source)
     except UserError as error:
@@ -204,12 +204,12 @@ def _problem(source: Source, settings: IngestSettings, collector: Collector, kep
 
 
 def _is_image(row: Row) -> bool:
-    """Whether it is sound, of a source without labels."""
+    """Check whether a row is a sound image of a source without labels."""
     return row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed")
 
 
 def _sizes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Smallest, median and largest width and height of the images that have a size, in pixels, with their files."""
+    """Return smallest, median and largest width and height in pixels, with the files that have them."""
     seen = [row for row in rows if row["width"]]
     found: dict[str, dict[str, Any]] = {}
     for side in ("width", "height") if seen else ():
@@ -222,7 +222,7 @@ def _sizes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
 
 
 def repeated(rows: Sequence[Row], kept: Sequence[Row], settings: IngestSettings) -> list[dict[str, Any]]:
-    """Groups of images that are the same or nearly: equal bytes among all, equal pixels and likeness among the kept.
+    """Return groups of duplicates: equal bytes among all images, equal or similar pixels among the kept ones.
 
     Returns:
         ``kind`` (``bytes``, ``pixels`` or ``near``), ``paths``, the ``sites`` and source's ``splits`` that hold them,
@@ -253,7 +253,7 @@ def repeated(rows: Sequence[Row], kept: Sequence[Row], settings: IngestSettings)
 
 
 def _equal(rows: Sequence[Row], name: str) -> list[list[Row]]:
-    """Two or more rows with the same value, in order of appearance."""
+    """Return groups of two or more rows with the same value, in order of appearance."""
     by_value: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if row[name]:

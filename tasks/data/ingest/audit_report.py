@@ -1,4 +1,4 @@
-"""What an audit found, for people: tables for the terminal and for Markdown, and a sheet of what is not used."""
+"""The report of an audit: tables for the terminal and for Markdown, and a contact sheet of unused images."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ _KINDS = {"bytes": "same bytes", "pixels": "same pixels", "near": "look alike"}
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table of the report: its title, its heads, and its rows of text, the most telling first."""
+    """A table of the report: title, column headings, and rows of text, the most relevant first."""
 
     title: str
     heads: tuple[str, ...]
@@ -59,7 +59,7 @@ def write_audit(audit: Audit, folder: Path) -> list[Path]:
 
 
 def summary_line(findings: dict[str, Any]) -> str:
-    """What can be used, in one line."""
+    """Return in one line what can be used."""
     parts = [
         _count(findings["images"], "usable image"),
         _count(len(findings["sites"]), "site"),
@@ -72,7 +72,7 @@ def summary_line(findings: dict[str, Any]) -> str:
 
 
 def labels_without_images(labels: Mapping[str, int]) -> str:
-    """A line on the labels that no usable image has, "" when there are none."""
+    """Return a line on the labels that no usable image has, "" if there are none."""
     empty = [name for name, count in labels.items() if not count]
     if not empty or len(empty) == len(labels):
         return ""
@@ -81,14 +81,14 @@ def labels_without_images(labels: Mapping[str, int]) -> str:
 
 
 def verdict(findings: dict[str, Any]) -> str:
-    """What an ingest would do with it; the reason is ``problem``."""
+    """Return what an ingest would do with the source; the reason is ``problem``."""
     if not findings["usable"]:
         return "An ingest would refuse it:"
     return "An ingest would take it." if findings["images"] else "Sound images, but to train they need labels."
 
 
 def report_tables(audit: Audit) -> list[ReportTable]:
-    """The tables that have something to say."""
+    """Return the tables that have rows."""
     found = audit.findings
     tables = [
         _reasons(audit.rows, found["counts"]["reason"]),
@@ -154,7 +154,7 @@ def _files(title: str, rows: Iterable[Row]) -> ReportTable:
 
 
 def _in_turn(rows: Iterable[Row]) -> Iterator[Row]:
-    """One of each reason, then the next of each, so that a frequent reason does not hide a rare one."""
+    """Yield one row of each reason, then the next of each, so that a frequent reason does not hide a rare one."""
     by_reason: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_reason[row["reason"]].append(row)
@@ -188,7 +188,7 @@ def _quoted(text: str) -> str:
 
 
 def _write_contact_sheet(audit: Audit, path: Path) -> Path | None:
-    """The sheet of the quarantined images that decode; ``None``, and no file, when there are none."""
+    """Write the quarantined images that can be decoded; return ``None``, and no file, if there are none."""
     path.unlink(missing_ok=True)
     root = audit.source.root if audit.source.root.is_dir() else audit.source.root.parent
     images: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""What an ingest gathers while samples stream by: manifest rows, label repairs, duplicates."""
+"""Collects samples as they stream by: manifest rows, label repairs, duplicates."""
 
 import difflib
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from tasks.data.text.read_text import normalize
 
 
 class Collector:
-    """Takes the samples one by one and knows at the end what is in the data set, and why the rest is not.
+    """Collects the samples one by one; at the end it knows which images stay, and why the others do not.
 
     Args:
         classes: Declared labels, ``None`` when those that are found count.
@@ -128,7 +128,7 @@ class Collector:
 
 
 def group_names(rows: list[dict[str, Any]], near: Sequence[tuple[int, int]] = ()) -> list[str]:
-    """The group of each image that stays: images of one group are never divided between splits.
+    """Return the group of each image that stays; a group is never divided between splits.
 
     Images belong together when they have the same pixels (saved again with other bytes), the same ``group``, or are
     near duplicates; and so does everything that hangs together by such links.
@@ -160,7 +160,7 @@ def group_names(rows: list[dict[str, Any]], near: Sequence[tuple[int, int]] = ()
 
 
 def describe_unknown_labels(unknown: dict[str, list[str]], classes: list[str]) -> list[str]:
-    """One line per unknown label, most frequent first: how often, the nearest known label, the first files."""
+    """Return a line per unknown label, most frequent first, with the nearest known label and the first files."""
     folded = {name.casefold(): name for name in reversed(classes)}
     lines = []
     for label, paths in sorted(unknown.items(), key=lambda item: (-len(item[1]), item[0])):
@@ -172,7 +172,7 @@ def describe_unknown_labels(unknown: dict[str, list[str]], classes: list[str]) -
 
 
 def _check_boxes(row: dict[str, Any], boxes: Boxes, result: DecodeResult) -> None:
-    """Note odd boxes, and a declared size that is not the image's."""
+    """Note invalid boxes, and a declared size that is not the image's."""
     actual = (result.width, result.height)
     swapped = result.sides_swapped and boxes.declared == actual[::-1] != actual
     warnings = []

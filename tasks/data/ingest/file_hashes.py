@@ -1,4 +1,4 @@
-"""The hashes of files, remembered by size and times, so that what has not been touched is not read again."""
+"""Hashes of files, cached by size and times, so that an unchanged file is not read again."""
 
 import hashlib
 import json
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 UNREADABLE = "unreadable"  # in place of a sha256
-_MIN_AGE_NS = 2_000_000_000  # a file written later than so long before a look may change again with the same times
+MIN_AGE_NS = 2_000_000_000  # a file written later than so long before a look may change again with the same times
 _MAX_THREADS = 4
 
 
 @dataclass(frozen=True)
 class Status:
-    """What the file system says of a file: where it is, and what changes when it is written."""
+    """The file system's record of a file: where it is, and what changes when it is written."""
 
     path: Path
     size: int
@@ -27,7 +27,7 @@ class Status:
 
 
 def file_status(path: Path) -> Status | None:
-    """The status, ``None`` when there is no such file; a dangling link has one."""
+    """Return the status, ``None`` if there is no such file; a dangling link has one."""
     try:
         found = path.stat()
     except OSError:
@@ -36,7 +36,7 @@ def file_status(path: Path) -> Status | None:
 
 
 class HashCache:
-    """The hashes of files by size and times, in one JSON file for a source.
+    """The hashes of a source's files by size and times, in one JSON file.
 
     Args:
         folder: Where such files lie, ``None`` to remember nothing.
@@ -56,20 +56,20 @@ class HashCache:
                 self._known = {}
 
     def get(self, status: Status) -> str | None:
-        """The file's hash, if it is known and the file has not been touched since."""
+        """Return the file's hash if it is known and the file has not changed since."""
         match self._known.get(str(status.path)):
             case [int() as size, int() as modified, int() as changed, str() as digest]:
                 return digest if (size, (modified, changed)) == (status.size, status.times) else None
         return None
 
     def put(self, status: Status, digest: str) -> None:
-        """Remembers a hash of the file as it was when it was looked at."""
-        if max(status.times) < self._began - _MIN_AGE_NS and self.get(status) != digest:
+        """Cache the hash of a file that had this status when it was read."""
+        if max(status.times) < self._began - MIN_AGE_NS and self.get(status) != digest:
             self._known[str(status.path)] = [status.size, *status.times, digest]
             self._new = True
 
     def save(self) -> None:
-        """Writes what is new; without a folder to write to, nothing."""
+        """Write new entries; do nothing without a folder to write to."""
         if self._file is None or not self._new or not self._file.parent.parent.is_dir():
             return
         beside = self._file.with_suffix(f".{os.getpid()}.tmp")
@@ -82,7 +82,7 @@ class HashCache:
 
 
 def hash_files(files: Mapping[str, Status], hashes: HashCache) -> dict[str, str]:
-    """Name -> sha256, or ``UNREADABLE``; what is known is not read."""
+    """Return name -> sha256, or ``UNREADABLE``; files with a cached hash are not read."""
 
     def digest(status: Status) -> str:
         if (known := hashes.get(status)) is not None:

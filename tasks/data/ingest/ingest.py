@@ -1,4 +1,4 @@
-"""Ingest: from whatever a source holds to one clean data set, with a manifest of every input file."""
+"""Ingest: from a source to one clean data set, with a manifest of every input file."""
 
 import os
 import shutil
@@ -58,7 +58,7 @@ def ingest(
     workers: int | None = None,
     memory: Path | None = None,
 ) -> dict[str, Any]:
-    """Read the source and write a data set; images stream through, memory does not grow with their size.
+    """Read the source and write a data set; images are streamed, so memory does not grow with their number.
 
     The result takes the place of ``out`` in one step at the end. When the source is refused, an earlier data set
     stays, and the manifest of what was found is left at ``<out>.rejected-manifest.parquet``. Decoded parts lie in
@@ -87,7 +87,7 @@ def ingest(
 
 
 def _made_meanwhile(out: Path, settings: IngestSettings, seed: int, memory: Path | None) -> dict[str, Any] | None:
-    """The summary of a data set that another process has just made from this source with these settings, if it did."""
+    """Return the summary if another process has just made this data set from the same source and settings."""
     if not (out / SUMMARY).is_file():
         return None
     summary: dict[str, Any] = read_json(out / SUMMARY, "fedscene data ingest")
@@ -178,7 +178,7 @@ def _split(
 
 
 def _strata(rows: list[dict[str, Any]], classes: list[str], folder: Path) -> np.ndarray:
-    """What each split shall have its share of, uint8 [n, C + sites]: every label, and every site."""
+    """Return what is stratified over, uint8 [n, C + sites]: every label, and every site."""
     _, site = np.unique([row["site"] for row in rows], return_inverse=True)
     columns = np.zeros((len(rows), site.max() + 1), dtype=np.uint8)
     columns[np.arange(len(rows)), site] = 1
@@ -186,7 +186,7 @@ def _strata(rows: list[dict[str, Any]], classes: list[str], folder: Path) -> np.
 
 
 def _divided(kept: list[dict[str, Any]]) -> int:
-    """How many groups lie in more than one split: a leak, possible only when the source itself gives the splits."""
+    """Count the groups in more than one split: a leak, possible only if the source itself gives the splits."""
     splits: dict[str, set[str]] = defaultdict(set)
     for row in kept:
         splits[row["group"]].add(row["split"])

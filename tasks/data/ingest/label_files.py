@@ -1,4 +1,4 @@
-"""Label lists and alias tables in files of their own, for the command line; settings hold them in the end."""
+"""Label lists and alias tables in files, for the command line; in the end they become settings."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -24,7 +24,7 @@ _KEYS = ("names", "classes")
 
 
 def read_classes(path: Path, where: str, encoding: str | None = None) -> list[str]:
-    """The labels in their order.
+    """Read the labels in their order.
 
     A JSON or YAML file holds a list, a mapping of indices 0, 1, ... to labels, or one of these under ``names`` or
     ``classes``. Any other file holds one label on each line; blank lines are passed over.
@@ -54,7 +54,7 @@ def read_classes(path: Path, where: str, encoding: str | None = None) -> list[st
 
 
 def _different(labels: list[tuple[str, str]], path: Path, where: str) -> list[str]:
-    """The labels, each with its place in the file, when no one stands twice."""
+    """Return the labels, given with their places in the file, after checking that none appears twice."""
     first: dict[str, str] = {}
     for label, place in labels:
         if label in first:
@@ -68,7 +68,7 @@ def _different(labels: list[tuple[str, str]], path: Path, where: str) -> list[st
 def read_aliases(
     path: Path, where: str, encoding: str | None = None, classes: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Label as found -> declared label.
+    """Read label as found -> declared label.
 
     A JSON or YAML file holds a mapping; any other file is a CSV of two columns, under a heading such as
     ``found,meant``, ``alias,class`` or ``from,to``, or none.
@@ -108,7 +108,7 @@ def read_aliases(
 
 
 def _is_heading(first: list[str], rows: list[list[str]], classes: Collection[str] | None) -> bool:
-    """Whether the first row names the columns: by its words, or because it alone points to no declared label."""
+    """Check whether the first row is a heading: by its words, or because it points to no declared label."""
     plain = [re.sub(r"[\W_]+", "", cell.casefold()) for cell in first[:2]]
     if len(plain) == 2 and plain[0] in _FOUND and plain[1] in _MEANT and plain[0] != plain[1]:
         return True
@@ -118,7 +118,7 @@ def _is_heading(first: list[str], rows: list[list[str]], classes: Collection[str
 
 
 def _structured(text: str, path: Path, where: str) -> Any:
-    """JSON or YAML 1.2, where ``no`` is a word; a key that stands twice is refused."""
+    """Parse JSON or YAML 1.2, where ``no`` is a word; a repeated key is refused."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

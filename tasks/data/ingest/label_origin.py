@@ -1,4 +1,4 @@
-"""Where a label of a data set is from: the file and line that name it, for messages about its name."""
+"""Finds the file and line that name a label, for messages about it."""
 
 import html
 import json
@@ -19,7 +19,7 @@ _HINT = "fedscene data ingest"
 
 
 def label_locations(root: Path, labels: Sequence[str]) -> list[str]:
-    """For each label the file, and the line in it, that names it; what is known where that cannot be found.
+    """Return for each label the file and line that name it, or what is known if that cannot be found.
 
     Args:
         root: The data set's folder.
@@ -59,7 +59,7 @@ def _place(root: Path, label: str, images: list[str], settings: dict[str, Any]) 
 
 
 def _files(root: Path, folder: Path, images: Sequence[str]) -> Iterator[Path]:
-    """The files that named labels when the data set was made, those of the image first."""
+    """Yield the files that named labels when the data set was made, those of the image first."""
     rows = read_table(root / MANIFEST, ("path", "reason"), _HINT)
     names = [path for path, reason in zip(rows["path"], rows["reason"], strict=True) if reason in _NAMING]
     stems = {PurePosixPath(image).stem for image in images}
@@ -70,7 +70,7 @@ def _files(root: Path, folder: Path, images: Sequence[str]) -> Iterator[Path]:
 
 
 def _line_of(file: Path, spellings: Sequence[str]) -> str:
-    """``line 7`` or ``row 7`` of the first place that names one of them as a whole; ``""``: none does."""
+    """Return ``line 7`` or ``row 7`` of the first place that holds one of the spellings as a whole; else ""."""
     if file.suffix.lower() == ".parquet":
         return _row_of(file, spellings)
     try:

@@ -1,4 +1,4 @@
-"""The manifest: one row for every input file, with a status and a reason out of a closed list.
+"""The manifest: one row for every input file, with a status and a reason from a closed list.
 
 ``REASONS`` is that list. Each code belongs to one status, so counting codes is counting what happened. When a file
 had several faults or repairs, the row's ``reason`` is the first that was met and ``detail`` names the rest.
@@ -85,7 +85,7 @@ FILE = "manifest.parquet"
 
 
 def reason_counts(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """How many rows each reason has, most frequent first; plain ``ok`` is counted as ``"ok"``."""
+    """Count the rows of each reason, most frequent first; plain ``ok`` is counted as ``"ok"``."""
     counts = Counter(row["reason"] or "ok" for row in rows)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 

@@ -1,4 +1,4 @@
-"""Reading a source: opening it, collecting every file of it, and refusing what is too bad to use."""
+"""Opens a source, collects every file of it, and refuses a source with too many unusable files."""
 
 import os
 from collections import Counter
@@ -41,7 +41,7 @@ class Source:
     where: str
 
     def read(self, settings: IngestSettings, seed: int) -> Iterator[RawSample]:
-        """The source's files, images undecoded."""
+        """Yield the source's files, images undecoded."""
         return self.reader.read(self.root, settings.format_options, settings, seed)
 
 
@@ -106,7 +106,7 @@ def collect(
 def select_images(
     source: Source, settings: IngestSettings, collector: Collector
 ) -> tuple[Source, list[dict[str, Any]]]:
-    """Decide what only all rows together show: the images that stay, and the source without classes of masks alone."""
+    """Select the images that stay, and drop classes that only masks have from the source."""
     kept = collector.select_images()
     masks = {label for row in collector.rows if row["reason"] == "mask" for label in row["labels"] or ()}
     masks -= {label for row in collector.rows if row["reason"] != "mask" for label in row["labels"] or ()}
@@ -116,7 +116,7 @@ def select_images(
 
 
 def _remedy(bad: list[dict[str, Any]], settings: IngestSettings, collector: Collector) -> str:
-    """What to do about inputs that cannot be used; if most are images that no list names, there is a setting."""
+    """Suggest what to do about unusable inputs; if most are images that no list names, there is a setting."""
     unlisted = sum(row["reason"] == "no_annotation" and row["detail"].startswith(NOT_LISTED) for row in bad)
     if 2 * unlisted <= len(bad):
         return _way_out(bad, collector)
@@ -172,14 +172,14 @@ def refuse_unusable(collector: Collector, kept: list[dict[str, Any]], settings: 
 
 
 def _without_labels(rows: list[dict[str, Any]], kept: list[dict[str, Any]]) -> str:
-    """How many images have no object, and what became of the others."""
+    """Say how many images have no object, and what became of the others."""
     reasons = Counter(row["reason"] for row in rows if row["width"] and row["slot"] is None and row["reason"])
     shown = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
     return f"{len(kept)} images without any object" + (f"; not used: {shown}" if shown else "")
 
 
 def _others(rows: list[dict[str, Any]]) -> str:
-    """How many files there are that are no images, with their suffixes, most frequent first."""
+    """Count the files that are no images, with their suffixes, most frequent first."""
     reasons = Counter(row["reason"] for row in rows)
     suffixes = Counter(
         PurePosixPath(row["path"]).suffix.lower() or "without a suffix" for row in rows if row["reason"] == "other"
@@ -190,7 +190,7 @@ def _others(rows: list[dict[str, Any]]) -> str:
 
 
 def _way_out(bad: list[dict[str, Any]], collector: Collector) -> str:
-    """What to do about the inputs that cannot be used."""
+    """Suggest what to do about the inputs that cannot be used."""
     general = "mend or remove the files, or raise ingest.max_bad_share"
     paths = {row["path"] for row in bad}
     twice = [pair for pair in collector.companions if pair.row["path"] in paths]

@@ -1,4 +1,4 @@
-"""Settings of an ingest: the common ones, and one block for each format."""
+"""Settings of an ingest: the common ones, and one section for each format."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -94,7 +94,7 @@ class IngestSettings(SourceSettings, _Formats):
 
 
 def find_alias_problem(aliases: dict[str, str], classes: list[str]) -> str | None:
-    """What is wrong with an alias table beside declared labels, or ``None``."""
+    """Return what is wrong with an alias table given the declared labels, or ``None``."""
     lost = sorted(f"{found} -> {meant}" for found, meant in aliases.items() if meant not in classes)
     if lost:
         shown = ", ".join(lost[:8]) + (f" and {len(lost) - 8} more" if len(lost) > 8 else "")

@@ -1,4 +1,4 @@
-"""Images that stand beside a photograph under its name: masks, and the same photograph saved again.
+"""Images beside a photograph of the same name: masks, and the same photograph saved again.
 
 ``a.png`` beside ``a.jpg``, ``a_mask.png``, ``masks/a.png``, ``ground_truth/crack/a_mask.png``: by its name such a file
 is a candidate, and only then its colours count. A mask has few where its photograph has many. Trained as photographs,
@@ -67,7 +67,7 @@ _REFUSED_IMAGES = frozenset({"flat", "bad_mode"})  # what masks of 16 or 32 bits
 
 @dataclass(frozen=True)
 class Pair:
-    """A image and the photograph that it stands beside.
+    """An image and the photograph that it belongs to.
 
     Attributes:
         row: The image.
@@ -81,7 +81,7 @@ class Pair:
 
 
 def find_companions(rows: Sequence[Row]) -> list[Pair]:
-    """Every image that stands beside a photograph.
+    """Find every image that accompanies a photograph.
 
     Args:
         rows: Manifest rows with ``path``, ``width``, ``reason`` and ``few_colours``.
@@ -110,14 +110,14 @@ def find_companions(rows: Sequence[Row]) -> list[Pair]:
 
 
 def row_links(pairs: Sequence[Pair], kept: Sequence[Row]) -> list[tuple[int, int]]:
-    """The pairs among the rows that stay, as pairs of their numbers."""
+    """Return the pairs among the rows that stay, as pairs of their positions."""
     number = {row["path"]: place for place, row in enumerate(kept)}
     both = [(number.get(pair.photograph["path"]), number.get(pair.row["path"])) for pair in pairs]
     return [(one, other) for one, other in both if one is not None and other is not None]
 
 
 def refuse_masks(pairs: Sequence[Pair], rows: Sequence[Row], where: str) -> None:
-    """Ask what shall become of masks that would be trained on.
+    """Refuse masks that would be trained on, and name the settings that decide.
 
     Raises:
         UserError: There are some.
@@ -136,7 +136,7 @@ def refuse_masks(pairs: Sequence[Pair], rows: Sequence[Row], where: str) -> None
 
 
 def masks_hint(masks: Sequence[Pair], rows: Sequence[Row]) -> str:
-    """The setting that leaves the masks out, and those that decide otherwise."""
+    """Return the setting that leaves the masks out, and those that decide otherwise."""
     patterns = exact_patterns([pair.row["path"] for pair in masks], [row["path"] for row in rows if row["width"]])
     listed = shlex.quote(f"ingest.exclude={json.dumps(patterns, ensure_ascii=False)}")
     out = f"--set {listed}" if patterns else "--set ingest.companions=drop" if masks[0].mask else "ingest.exclude"
@@ -146,7 +146,7 @@ def masks_hint(masks: Sequence[Pair], rows: Sequence[Row]) -> str:
 
 
 def exact_patterns(masks: Sequence[str], images: Sequence[str]) -> list[str]:
-    """Up to four patterns that fit all the masks and no other image; none where there are no such.
+    """Return up to four patterns that match all the masks and no other image; none if that is impossible.
 
     Args:
         masks: Their paths.
@@ -166,7 +166,7 @@ def exact_patterns(masks: Sequence[str], images: Sequence[str]) -> list[str]:
 
 
 def _patterns(path: str) -> Iterator[str]:
-    """Patterns that fit a mask, the most telling ones first."""
+    """Yield patterns that match a mask, the most specific ones first."""
     *folders, name = path.split("/")
     stem, suffix = os.path.splitext(name)  # noqa: PTH122
     for found in reversed(list(_WORDS.finditer(stem))):
@@ -185,7 +185,7 @@ def _patterns(path: str) -> Iterator[str]:
 
 
 def _classify(row: Row, photograph: Row) -> Pair | None:
-    """The two as a pair, the mask being the one with few colours; ``None`` when they are only called alike."""
+    """Return the two as a pair, the mask being the one with few colours; ``None`` if only the names agree."""
     beside = _folder_and_stem(row["path"]) == _folder_and_stem(photograph["path"])
     for one, other in ((row, photograph), (photograph, row)):
         few = one["few_colours"] or ("exact" if one["reason"] in _REFUSED_IMAGES else "")
@@ -200,7 +200,7 @@ def _classify(row: Row, photograph: Row) -> Pair | None:
 
 
 def _same_stem(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
-    """Images of one folder and one stem with another suffix: each with the first of them that has most colours."""
+    """Yield images of one folder and stem with different suffixes, each with the one that has most colours."""
     by_stem: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         by_stem[_folder_and_stem(row["path"])].append(row)
@@ -211,7 +211,7 @@ def _same_stem(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
 
 
 def _mask_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
-    """Images whose name or folder says that they are masks, each with the photograph that they are of."""
+    """Yield images whose name or folder marks them as masks, each with the photograph that it belongs to."""
     named = [row for row in rows if _is_mask_name(row["path"])]
     if not named:
         return
@@ -236,7 +236,7 @@ def _mask_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
 
 
 def _longer_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
-    """Images of few colours called as a photograph and more (``a_m.png``), if nearly all called so have few."""
+    """Yield images of few colours named like a photograph plus a suffix (``a_m.png``), if nearly all such have few."""
     by_stem = {_folder_and_stem(row["path"]): row for row in rows}
     found: dict[tuple[str, str], list[tuple[Row, Row]]] = defaultdict(list)
     for (folder, stem), row in by_stem.items():
@@ -259,7 +259,7 @@ def _suffix(path: str) -> str:
 
 
 def _folder_and_stem(path: str) -> tuple[str, str]:
-    """The folder, and the stem without a false second suffix (``a.jpg.png``), to compare."""
+    """Return the folder, and the stem without a second image suffix (``a.jpg.png``), for comparison."""
     folder, _, name = unicodedata.normalize("NFC", path).casefold().rpartition("/")
     stem, _ = os.path.splitext(name)  # noqa: PTH122
     return folder, os.path.splitext(stem)[0] if _suffix(stem) in SUFFIXES else stem  # noqa: PTH122
@@ -267,18 +267,18 @@ def _folder_and_stem(path: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=65536)
 def _words(text: str) -> tuple[str, ...]:
-    """The words of a name in lower case, also where only a capital letter parts them (``SegmentationClass``)."""
+    """Return the words of a name in lower case, split also at capitals (``SegmentationClass``)."""
     parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", unicodedata.normalize("NFC", text))
     return tuple(found.group().lower() for found in _WORDS.finditer(parted))
 
 
 def _is_mask_name(path: str) -> bool:
-    """Whether a word of a path, without its suffix, is one for masks."""
+    """Check whether a word of a path, without its suffix, is one for masks."""
     return not _MASK.isdisjoint(_words(os.path.splitext(path)[0]))  # noqa: PTH122
 
 
 def _match_key(path: str) -> tuple[str, ...]:
-    """What a photograph and its masks have in common: the words of the path but those of masks, photographs, splits."""
+    """Return what a photograph and its masks share: the words of the path without those for masks, photos, splits."""
     mask = _is_mask_name(path)
     passed = _PHOTO | _MASK | _MASK_QUALIFIERS if mask else _PHOTO
     *folders, name = path.split("/")

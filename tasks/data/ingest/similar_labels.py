@@ -1,4 +1,4 @@
-"""Labels and sites that differ only in how they are written: most likely one, written in several ways."""
+"""Labels and sites that differ only in spelling details: probably the same one."""
 
 import re
 from collections import defaultdict
@@ -9,7 +9,7 @@ _NUMBER = re.compile(r"0*(\d+)(?:\.0+)?")
 
 
 def similar_names(labels: Iterable[str], sites: Iterable[str]) -> list[str]:
-    """Lines on labels and sites that differ in case, blanks, dashes, or in how a number is written only."""
+    """Return lines on labels and sites that differ only in case, blanks, dashes, or how a number is written."""
     lines = []
     for what, names, hint in (
         ("labels", labels, "ingest.label_aliases joins them"),

@@ -1,4 +1,4 @@
-"""Which files a source consists of and what is in them: to know later whether a data set is still that of its source.
+"""The files of a source and their contents, to tell later whether a data set still matches its source.
 
 ``source.parquet`` of a data set holds a name and a content for every file that the source had: the sha256, or what
 stands for it. Nothing in it depends on the machine. Files whose size and times are those of an earlier look are not
@@ -31,7 +31,7 @@ _FOLDER, _MISSING, _BYTES = "folder", "missing", " bytes"  # in place of a sha25
 
 @dataclass(frozen=True)
 class SourceListing:
-    """A source as it lies there now; nothing was opened.
+    """A source as it is now; no file was opened.
 
     Attributes:
         where: Its absolute path, "" for one that is drawn.
@@ -47,17 +47,17 @@ class SourceListing:
 
     @property
     def synthetic(self) -> bool:
-        """Whether a program makes the images, so that settings, seed and code say all."""
+        """Whether a program renders the images, so that settings, seed and code determine them."""
         return not self.where
 
     @property
     def unavailable(self) -> bool:
-        """Whether there is nothing: a disk that is not plugged in, an empty mount point."""
+        """Whether there is nothing: a disk that is not mounted, an empty mount point."""
         return bool(self.where) and not self.files
 
 
 def list_source(settings: IngestSettings) -> SourceListing:
-    """Lists the source that the settings name; an unreadable or missing one has no files."""
+    """List the source that the settings name; an unreadable or missing one has no files."""
     reader = load_format(settings.source)
     if reader.KIND == "none":
         return SourceListing("")
@@ -79,14 +79,14 @@ def list_source(settings: IngestSettings) -> SourceListing:
 
 
 def source_path(settings: IngestSettings) -> Path | None:
-    """The source's absolute path; ``None`` when none is named."""
+    """Return the source's absolute path; ``None`` if none is set."""
     if settings.path is None:
         return None
     return Path(os.path.abspath(settings.path.expanduser()))  # noqa: PTH100  keeps links
 
 
 def _extras(settings: IngestSettings, reader: Format, root: Path) -> dict[str, Status | str]:
-    """Files outside the tree that settings name, and the class folders, of which some may be empty."""
+    """Return files outside the tree that settings name, and the class folders, some of which may be empty."""
     options = settings.format_options
     found: dict[str, Status | str] = {}
     sections = {"ingest.site": settings.site, "ingest.group": settings.group, f"ingest.{settings.source}": options}
@@ -104,7 +104,7 @@ def _paths(section: Section) -> Iterable[tuple[str, Path]]:
 
 
 def contents_after_read(listing: SourceListing, rows: Iterable[Mapping[str, Any]], hashes: HashCache) -> dict[str, str]:
-    """Name -> content, right after a reader has gone through the source.
+    """Return name -> content, right after a reader has gone through the source.
 
     Args:
         listing: The source before it was read.
@@ -137,7 +137,7 @@ def contents_after_read(listing: SourceListing, rows: Iterable[Mapping[str, Any]
 
 
 def current_contents(listing: SourceListing, recorded: Mapping[str, str], hashes: HashCache) -> dict[str, str]:
-    """Name -> content as it is now, in the terms of an earlier record; only unknown files are read."""
+    """Return name -> content as it is now, in the terms of an earlier record; only unknown files are read."""
     stems = None if listing.whole else _stems(recorded)
     chosen = {name: status for name, status in listing.files.items() if stems is None or _stem(name) in stems}
     unread = {name for name in chosen if recorded.get(name, "").endswith(_BYTES)}
@@ -157,7 +157,7 @@ def _stems(names: Iterable[str]) -> set[str]:
 
 
 def contents_digest(contents: Mapping[str, str]) -> str:
-    """sha256 over names and contents."""
+    """Return the sha256 over names and contents."""
     return hashlib.sha256(json.dumps(sorted(contents.items())).encode()).hexdigest()
 
 
@@ -171,7 +171,7 @@ def write_contents(contents: Mapping[str, str], path: Path) -> None:
 
 
 def describe_change(dataset: Path, listing: SourceListing, hashes: HashCache) -> str:
-    """What is different from when a data set was made, in one line; "" when nothing is.
+    """Say in one line what has changed since a data set was made; "" if nothing has.
 
     Args:
         dataset: The data set's folder.
@@ -196,7 +196,7 @@ def describe_change(dataset: Path, listing: SourceListing, hashes: HashCache) ->
 
 
 def difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """``10 moved (a/1.jpg -> b/1.jpg, ...), 5 removed (a/7.jpg, ...)``; "" when nothing differs."""
+    """Describe the difference: ``10 moved (a/1.jpg -> b/1.jpg, ...), 5 removed (a/7.jpg, ...)``, or ""."""
     there = {name for name, text in old.items() if text != _MISSING}
     now = {name for name, text in new.items() if text != _MISSING}
     removed, added = sorted(there - now), sorted(now - there)

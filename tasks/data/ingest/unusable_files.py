@@ -1,4 +1,4 @@
-"""Which files of a source a data set does without, for everybody who sees the data set and not its ingest."""
+"""Counts the files of a source that a data set could not use."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from tasks.data.ingest.manifest import FILE as MANIFEST
 
 
 def unusable(dataset: Path) -> dict[str, Any]:
-    """``files`` read in all, ``unusable``: reason -> how many were quarantined, and where the ``list`` of them is.
+    """Return ``files`` (all), ``unusable`` (reason -> number quarantined), and where the ``list`` of them is.
 
     Raises:
         UserError: The data set's summary is missing or damaged.
@@ -21,7 +21,7 @@ def unusable(dataset: Path) -> dict[str, Any]:
 
 
 def unusable_line(found: Mapping[str, Any], where: bool = True) -> str:
-    """``130 of 400 input files cannot be used: 90 not_an_image, 40 truncated; ...``, "" when all can be used."""
+    """Return ``130 of 400 input files cannot be used: 90 not_an_image, ...``, "" if all can be used."""
     reasons = found.get("unusable") or {}
     if not reasons:
         return ""

@@ -1,4 +1,4 @@
-"""From an image file to upright 8-bit RGB pixels: the one way for training, evaluation and prediction.
+"""Decodes an image file to upright 8-bit RGB pixels, the same way for training, evaluation and prediction.
 
 The content decides, never the name. Embedded colour profiles are ignored, everywhere. That a JPEG decodes does not
 prove that it is undamaged; only the hash taken here shows later damage.
@@ -72,7 +72,7 @@ class Limits:
 
     @property
     def max_bytes(self) -> int:
-        """Longest file that is read into memory: the most pixels uncompressed, 16 bits a channel, and some head."""
+        """Longest file that is read into memory: the most pixels uncompressed, 16 bits per channel, plus headers."""
         return 8 * self.max_pixels + 2**20
 
     def check(self, width: int, height: int, sha256: str) -> None:
@@ -128,7 +128,7 @@ class _UnreadError(DecodeError):
 
 
 def decode(path: Path, limits: Limits = Limits()) -> Decoded:
-    """Read an image file completely and turn it into upright RGB.
+    """Read an image file completely and decode it to upright RGB.
 
     Raises:
         DecodeError: The file cannot be read, is no image, is damaged, or is of a kind that is not guessed at.
@@ -148,7 +148,7 @@ def decode(path: Path, limits: Limits = Limits()) -> Decoded:
 
 
 def decode_bytes(data: bytes, suffix: str, limits: Limits = Limits()) -> Decoded:
-    """The same for a file's content; ``suffix`` is that of its name, "" when it has none, and only remarked on.
+    """Decode a file's content; ``suffix`` is that of its name, used only for a note.
 
     Raises:
         DecodeError: As ``decode``.
@@ -199,7 +199,7 @@ def _decoded(data: bytes, suffix: str, limits: Limits, sha256: str, orientation:
 
 
 def resize(image: np.ndarray, size: int) -> np.ndarray:
-    """The image [H, W, 3] uint8 as [size, size, 3] uint8, antialiased (bicubic).
+    """Resize an image [H, W, 3] uint8 to [size, size, 3] uint8, antialiased (bicubic).
 
     The sides are squashed to a square, not cropped: a defect at the border stays in the image.
     """
@@ -212,7 +212,7 @@ def resize(image: np.ndarray, size: int) -> np.ndarray:
 
 @contextmanager
 def _as_decode_errors(reason: str, sha256: str, width: int = 0, height: int = 0, found: str = "") -> Iterator[None]:
-    """Whatever a decoder raises or warns of inside is a fault of the file.
+    """Turn whatever a decoder raises inside into a ``DecodeError``; its warnings are ignored.
 
     Some ten kinds of exception were seen on damaged files, and nothing bounds them. Running out of memory is none.
     """
@@ -282,7 +282,7 @@ def _check_header(image: "Image", limits: Limits, sha256: str, repairs: list[str
 
 
 def _orientation(image: "Image", repairs: list[str]) -> int:
-    """The orientation that the file's EXIF names; damage beside that tag does not matter."""
+    """Return the orientation that the file's EXIF names; damage elsewhere in it does not matter."""
     try:
         return normalize_orientation(image.getexif().get(ORIENTATION_TAG, 1))
     except Exception:

@@ -1,4 +1,4 @@
-"""Where pixels come from: small records that travel to a decoding process and are loaded there."""
+"""Sources of pixels: small records that are sent to a worker process and loaded there."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ class ImageSource(Protocol):
     """An image that can be loaded. Instances are small and can be pickled within this program."""
 
     def cache_key(self) -> str:
-        """What the pixels depend on; an equal stamp means that an earlier result can be used again."""
+        """Return what the pixels depend on; if it is unchanged, an earlier result is used again."""
 
     def load(self, limits: Limits) -> Decoded:
-        """The upright RGB pixels.
+        """Return the upright RGB pixels.
 
         Raises:
             DecodeError: It cannot be used, and why.
@@ -31,7 +31,7 @@ class ImageFile:
     path: Path
 
     def cache_key(self) -> str:
-        """Path, size and time of the last change."""
+        """Return path, size and modification time."""
         try:
             status = self.path.stat()
         except OSError as error:
@@ -39,7 +39,7 @@ class ImageFile:
         return f"{self.path}|{status.st_size}|{status.st_mtime_ns}"
 
     def load(self, limits: Limits) -> Decoded:
-        """The decoded file."""
+        """Decode the file."""
         return decode(self.path, limits)
 
 
@@ -57,15 +57,15 @@ class ImageBytes:
 
     @property
     def weight(self) -> int:
-        """Bytes that wait in memory until it is decoded."""
+        """Bytes held in memory until the image is decoded."""
         return len(self.data)
 
     def cache_key(self) -> str:
-        """The bytes' hash."""
+        """Return the bytes' hash."""
         return hashlib.sha256(self.data).hexdigest()
 
     def load(self, limits: Limits) -> Decoded:
-        """The decoded bytes."""
+        """Decode the bytes."""
         if len(self.data) > limits.max_bytes:
             raise DecodeError("too_large", f"{len(self.data)} bytes, allowed {limits.max_bytes}", self.cache_key())
         return decode_bytes(self.data, self.suffix, limits)
@@ -78,11 +78,11 @@ class ImageArray:
     pixels: np.ndarray
 
     def cache_key(self) -> str:
-        """The pixels' hash."""
+        """Return the pixels' hash."""
         return self._hash()
 
     def load(self, limits: Limits) -> Decoded:
-        """The pixels as RGB; the hash is that of the pixels."""
+        """Return the pixels as RGB; the hash is that of the pixels."""
         pixels = self.pixels
         shape = pixels.shape
         good = pixels.dtype == np.uint8 and (pixels.ndim == 2 or (pixels.ndim == 3 and shape[2] == 3))

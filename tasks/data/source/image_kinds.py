@@ -1,4 +1,4 @@
-"""What kind of image a file is, by its content and by its name, and what to do about the kinds that are not read."""
+"""The kind of an image file by its content and by its name, and advice for the kinds that are not read."""
 
 import re
 import struct
@@ -76,7 +76,7 @@ _SUBFILE, _SUB_DIRECTORIES, _DNG_VERSION = 254, 330, 50706  # TIFF tags
 
 
 def content_kind(head: bytes) -> str:
-    """The kind of image that a file's first bytes (``HEAD`` of them) show; "" when it is none that is known."""
+    """Return the kind of image that a file's first bytes (``HEAD`` of them) show; "" if unknown."""
     for begin, kind in _BEGINS:
         if head.startswith(begin):
             return kind
@@ -96,7 +96,7 @@ def content_kind(head: bytes) -> str:
 
 
 def _by_brand(head: bytes) -> str:
-    """The kind of an ISO file by its brands; a film's are none of these. AVIF's may stand behind a general one."""
+    """Return the kind of an ISO file by its brands, "" for a video; AVIF's brand may follow a general one."""
     (size,) = struct.unpack_from(">I", head, 0)
     brands = [head[8:12], *(head[at : at + 4] for at in range(16, min(size, len(head)), 4))]
     kinds = [_BRANDS[brand] for brand in brands if brand in _BRANDS]
@@ -106,7 +106,7 @@ def _by_brand(head: bytes) -> str:
 
 
 def is_camera_raw(data: bytes, suffix: str) -> bool:
-    """Whether a TIFF file is a camera's: what a decoder would find there is a preview, or values before development."""
+    """Check whether a TIFF is a camera raw file: a decoder would find a preview or undeveloped values in it."""
     if suffix.lower() in RAW:
         return True
     order = "<" if data[:2] == b"II" else ">"
@@ -121,7 +121,7 @@ def is_camera_raw(data: bytes, suffix: str) -> bool:
 
 
 def describe_unread(kind: str, suffix: str) -> str:
-    """One line about a file of a kind that is not read, with the way out; "" for what is no image at all.
+    """Return a line about a file of a kind that is not read, with advice; "" for what is no image at all.
 
     Args:
         kind: What ``content_kind`` says.
@@ -146,7 +146,7 @@ def describe_unread(kind: str, suffix: str) -> str:
 
 
 def has_heif() -> bool:
-    """Whether the extra ``heif`` is installed."""
+    """Check whether the extra ``heif`` is installed."""
     return find_spec("pillow_heif") is not None
 
 
@@ -160,7 +160,7 @@ _NO_IMAGES = (
 
 
 def describe_beginning(data: bytes) -> str:
-    """What the bytes of a file that no decoder takes are, as far as their beginning tells."""
+    """Describe the bytes of a file that no decoder accepts, by how they begin."""
     head = data[:64].lstrip().lower()
     known = next((what for mark, what in _NO_IMAGES if head.startswith(mark)), "")
     kind = "" if known else content_kind(data[:HEAD])

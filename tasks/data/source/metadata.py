@@ -1,4 +1,4 @@
-"""Image files without their metadata, and the one thing of it that counts: which way up the image is.
+"""Metadata of image files: removing it, and the EXIF orientation.
 
 Metadata is read by the decoders too, and damage there makes them fail although every pixel is sound. What remains here
 is what pixels need; that they are complete is still the decoder's to say.
@@ -35,7 +35,7 @@ _WEBP_KEPT, _WEBP_METADATA = (b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANM
 
 
 def without_metadata(data: bytes) -> tuple[bytes, int] | None:
-    """The file with nothing but its pixels, and the orientation that its EXIF names (1 where that cannot be read).
+    """Return the file with its pixels only, and its EXIF orientation (1 if that cannot be read).
 
     Args:
         data: A JPEG, PNG, WebP or TIFF file, damaged in any way.
@@ -58,7 +58,7 @@ def without_metadata(data: bytes) -> tuple[bytes, int] | None:
 
 
 def exif_orientation(block: bytes) -> int:
-    """The orientation in an EXIF block, 1 to 8, whatever else is in it; 1 when there is none that can be read."""
+    """Return the orientation in an EXIF block, 1 to 8; 1 if none can be read."""
     found = re.search(rb"II\*\0|MM\0\*", block[:64])
     if found is None:
         return 1
@@ -78,7 +78,7 @@ def exif_orientation(block: bytes) -> int:
 
 
 def normalize_orientation(value: object) -> int:
-    """A tag's value as an orientation, 1 to 8; what is none (another type, out of range) is 1, as it is stored."""
+    """Return a tag's value as an orientation, 1 to 8; anything else (other type, out of range) is 1."""
     if isinstance(value, bytes | tuple | list) and len(value) == 1:
         value = value[0]
     if isinstance(value, bytes | str | tuple | list):
@@ -87,7 +87,7 @@ def normalize_orientation(value: object) -> int:
 
 
 def _jpeg(data: bytes) -> tuple[bytes, int] | None:
-    """All segments up to the scan but those of applications; JFIF's and Adobe's say how colours are stored."""
+    """Keep all segments up to the scan except application segments; JFIF's and Adobe's describe the colours."""
     kept, at, orientation = [data[:2]], 2, 1
     while True:
         while data[at : at + 2] == b"\xff\xff":  # fill bytes
@@ -108,7 +108,7 @@ def _jpeg(data: bytes) -> tuple[bytes, int] | None:
 
 
 def _png(data: bytes) -> tuple[bytes, int] | None:
-    """The chunks that pixels need, each with its checksum right; between them, whatever damage there is."""
+    """Keep the chunks that pixels need, each with a correct checksum, whatever is damaged between them."""
     kept, at, orientation = [_PNG], len(_PNG), 1
     names = re.compile(b"|".join((*_PNG_KEPT, b"eXIf")))
     while found := names.search(data, at + 4):
@@ -128,7 +128,7 @@ def _png(data: bytes) -> tuple[bytes, int] | None:
 
 
 def _webp(data: bytes) -> tuple[bytes, int] | None:
-    """The chunks of pixels; a damaged one of another kind behind them ends the file."""
+    """Keep the chunks of pixels; a damaged chunk of another kind after them ends the file."""
     kept, at, orientation = [], 12, 1
     while at + 8 <= len(data):
         name, (length,) = data[at : at + 4], struct.unpack_from("<I", data, at + 4)
@@ -148,7 +148,7 @@ def _webp(data: bytes) -> tuple[bytes, int] | None:
 
 
 def _tiff(data: bytes) -> tuple[bytes, int] | None:
-    """The file with a new first directory, of the tags that pixels need; what they point to stays in its place."""
+    """Append a new first directory with the tags that pixels need; what they point to stays in place."""
     order = "<" if data[:2] == b"II" else ">"
     (start,) = struct.unpack_from(f"{order}I", data, 4)
     (count,) = struct.unpack_from(f"{order}H", data, start)

@@ -1,4 +1,4 @@
-"""From a decoded image of any allowed mode to 8-bit RGB, with a look at what each conversion leaves.
+"""Converts a decoded image of any allowed mode to 8-bit RGB, and checks what the conversion leaves.
 
 A conversion that leaves one flat colour where there was a image has read the file wrongly: an alpha channel that
 nobody filled, 10-bit values in a 16-bit file, white drawn on nothing. Then the colours are taken where that is sure,
@@ -23,11 +23,11 @@ _MIN_LEVELS = 17  # fewer grey levels than these are left of 12 bits in a 16-bit
 
 
 class FlatError(Exception):
-    """A conversion would leave nothing of a image, and what was meant is not sure."""
+    """A conversion would leave one flat colour, and it is not clear what was meant."""
 
 
 def to_rgb(image: "Image", background: tuple[int, int, int], gray16: Gray16, repairs: list[str]) -> np.ndarray:
-    """The image as uint8 RGB [H, W, 3], stored orientation; what was done is added to ``repairs``.
+    """Convert the image to uint8 RGB [H, W, 3], stored orientation; add what was done to ``repairs``.
 
     Raises:
         FlatError: A conversion would leave one flat colour; the text says which, and the setting that helps.
@@ -46,7 +46,7 @@ def to_rgb(image: "Image", background: tuple[int, int, int], gray16: Gray16, rep
 
 
 def check_depth(pixels: np.ndarray, bits: int) -> None:
-    """Refuse colours of more than 8 bits of which a decoder has kept the upper 8, and these are nearly unused.
+    """Refuse colours of more than 8 bits if a decoder kept the upper 8 and these are nearly unused.
 
     Args:
         pixels: What the decoder gave, uint8.
@@ -60,7 +60,7 @@ def check_depth(pixels: np.ndarray, bits: int) -> None:
 
 
 def bit_depth(image: "Image", data: bytes) -> int:
-    """Bits of a colour channel in the file, where a decoder keeps 8 of them; 8 where that is not known."""
+    """Return the bits of a colour channel in the file, if a decoder keeps 8 of them; 8 if unknown."""
     if image.format == "PNG" and image.mode in ("RGB", "RGBA", "LA"):
         return data[24]
     if image.format == "TIFF" and image.mode in ("RGB", "RGBA", "CMYK"):
@@ -70,7 +70,7 @@ def bit_depth(image: "Image", data: bytes) -> int:
 
 
 def only_image(image: "Image", pages: int) -> int | None:
-    """The page of a TIFF that is its one image, the others being reduced copies or masks; ``None``: several are.
+    """Return the one full page of a TIFF whose others are reduced copies or masks; ``None`` if several are full.
 
     A page says so itself (SubfileType), or is at most half as wide and high as the first, in the same proportion.
     """
@@ -88,13 +88,13 @@ def only_image(image: "Image", pages: int) -> int | None:
 
 
 def _smaller(size: tuple[int, int], width: int, height: int) -> bool:
-    """Whether a page is a reduced copy of the image of this width and height, its sides rounded."""
+    """Check whether a page is a reduced copy of the image of this width and height, its sides rounded."""
     scale = max(size[0] / width, size[1] / height)
     return scale <= 0.5 and abs(size[0] - width * scale) <= 1.5 and abs(size[1] - height * scale) <= 1.5
 
 
 def few_colours(pixels: np.ndarray) -> str:
-    """Whether a image [H, W, 3] has few colours, as a mask has.
+    """Say whether an image [H, W, 3] has few colours, as masks do.
 
     Returns:
         ``exact``: up to 32; ``nearly``: three, coarsely, fill nine tenths of it (a mask saved as JPEG); else "".
@@ -107,7 +107,7 @@ def few_colours(pixels: np.ndarray) -> str:
 
 
 def _grey(values: np.ndarray, how: Gray16, repairs: list[str]) -> np.ndarray:
-    """16-bit grey [H, W] as RGB. Pillow's own conversion clips at 255 and leaves a white image."""
+    """Convert 16-bit grey [H, W] to RGB. Pillow's own conversion clips at 255 and leaves a white image."""
     least, most = int(values.min(initial=65535)), int(values.max(initial=0))
     if not 0 <= least <= most <= 65535:
         raise FlatError(f"its grey values go from {least} to {most}, beyond 16 bits; save it with 8 or 16 bits")
@@ -131,7 +131,7 @@ def _grey(values: np.ndarray, how: Gray16, repairs: list[str]) -> np.ndarray:
 
 
 def _composite(layer: "Image", background: tuple[int, int, int], repairs: list[str]) -> np.ndarray:
-    """The RGBA image laid over the background."""
+    """Composite the RGBA image over the background."""
     from PIL import Image
 
     colours = np.asarray(layer)
@@ -154,20 +154,20 @@ def _composite(layer: "Image", background: tuple[int, int, int], repairs: list[s
 
 
 def _is_not_flat(pixels: np.ndarray, tolerance: int = _FLAT) -> bool:
-    """Whether more than a few pixels [H, W, C] differ from the usual one by more than ``tolerance``."""
+    """Check whether a notable share of pixels [H, W, C] differs from the median by more than ``tolerance``."""
     usual = np.median(_sample(pixels).reshape(-1, pixels.shape[-1]), axis=0).astype(np.int16)
     low, high = np.clip(usual - tolerance, 0, 255).astype(np.uint8), np.clip(usual + tolerance, 0, 255).astype(np.uint8)
     return bool(((pixels < low) | (pixels > high)).any(axis=-1).mean() > _NEGLIGIBLE_SHARE)
 
 
 def _sample(pixels: np.ndarray, count: int = 65536) -> np.ndarray:
-    """About so many pixels in rows and columns."""
+    """Return about ``count`` pixels, in rows and columns."""
     step = max(1, int((pixels.shape[0] * pixels.shape[1] / count) ** 0.5))
     return pixels[::step, ::step]
 
 
 def bad_mode(image: "Image") -> str:
-    """Why a image cannot become 8-bit RGB without a guess, "" when it can."""
+    """Return why an image cannot become 8-bit RGB without a guess, "" if it can."""
     bands = getattr(image, "tag_v2", {}).get(277, 1) if image.format == "TIFF" and image.mode.startswith("RGB") else 1
     if bands > 4:
         return f"TIFF of {bands} bands: which of them are the colours is not known; save it with three"

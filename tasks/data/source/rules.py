@@ -1,4 +1,4 @@
-"""Rules that name an image's site, or the group that must not be divided, by where the image lies."""
+"""Rules that derive an image's site, or its group, from where the image is stored."""
 
 import re
 from collections import defaultdict
@@ -21,7 +21,7 @@ NameFunction = Callable[[str, Mapping[str, str]], str]
 
 
 class NameRule(Section):
-    """How a name is found for an image."""
+    """The rule that derives a name for an image."""
 
     rule: Literal["none", "folder", "pattern", "column", "table"] = Field(
         "none",
@@ -61,7 +61,7 @@ class NameRule(Section):
 
 
 def compile_rule(rule: NameRule, where: str, default: str = NO_NAME) -> NameFunction:
-    """The rule as a function of (path relative to the root, the image's row in a table) -> name.
+    """Return the rule as a function of (path relative to the root, the image's row in a table) -> name.
 
     Args:
         rule: The settings.
@@ -117,7 +117,7 @@ class _Table:
             self._near[parts[-1]].append((parts, name))
 
     def name_of(self, path: str) -> str:
-        """The name of a file; of a path that is nearly listed, when all such entries agree."""
+        """Return the name of a file; of an equivalent path if all such entries agree."""
         path = normalize(path)
         found = self._names.get(path) or self._names.get(PurePosixPath(path).name)
         if found is None:
@@ -133,7 +133,7 @@ def _one_ends_with_other(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 def _table(path: Path, where: str, encoding: str | None) -> dict[str, str]:
-    """The names in the rule's CSV, by path."""
+    """Read the names of the rule's CSV, by path."""
     rows = csv_rows(read_text(path, f"{where}.table", encoding, f"{where}.encoding"), path)
     head = [cell.casefold() for cell in rows[0][1]] if rows else []
     if "path" not in head or "name" not in head:
@@ -150,5 +150,5 @@ def _table(path: Path, where: str, encoding: str | None) -> dict[str, str]:
 
 
 def _named(cell: str) -> str:
-    """A cell's name; what a program writes for an empty cell names nothing."""
+    """Return a cell's name; what a program writes for an empty cell names nothing."""
     return NO_NAME if cell.strip().casefold() in _EMPTY else normalize(cell)

@@ -1,4 +1,4 @@
-"""What every reader yields: one record per input file, image or not."""
+"""The record that readers yield for each input file, image or not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ STATUSES = ("ok", "fixed", "quarantined", "ignored")
 
 @dataclass(frozen=True)
 class Boxes:
-    """The boxes of an annotation, of which only oddities are noted: the labels are those of the whole image.
+    """The boxes of an annotation; only invalid ones are noted, as labels are those of the whole image.
 
     Attributes:
         sides: ``(xmin, ymin, xmax, ymax)`` of every box, NaN where a side is missing or no number.
@@ -25,7 +25,7 @@ class Boxes:
     declared: tuple[float, float] | None = None
 
     def count_invalid(self, width: float, height: float) -> int:
-        """How many boxes are inverted, of zero area, incomplete or outside an image of this size."""
+        """Count boxes that are inverted, of zero area, incomplete or outside an image of this size."""
         slack = 1e-3 if self.relative else 0.0  # rounded decimals, not a wrong box
         right, bottom = (1.0 + slack, 1.0 + slack) if self.relative else (width, height)
         # NaN fails every comparison, so an incomplete box counts.
@@ -34,7 +34,7 @@ class Boxes:
 
 @dataclass(frozen=True)
 class RawSample:
-    """One input file as a reader found it. The image itself is decoded later, elsewhere and in parallel.
+    """One input file as a reader found it. The image is decoded later, in parallel.
 
     Attributes:
         path: Path of the input relative to the source's root, POSIX separators.

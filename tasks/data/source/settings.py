@@ -1,4 +1,4 @@
-"""Settings that every reader may ask for: where images are, which of them are read, how they are named."""
+"""Settings that all readers share: where images are, which are read, how sites and groups are named."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One encoding for all annotation files of a source: a name must not read in two ways."""
+"""One encoding for all annotation files of a source: a name must not be read in two ways."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from tasks.data.text.read_text import PLAUSIBLE, Encodings, TextError, best_enco
 
 
 def shared_encodings(files: Iterable[Path], configured: str | None = None) -> Encodings:
-    """Decide the encoding of a source's annotation files together: one name must not read in two ways.
+    """Decide the encoding of a source's annotation files together.
 
     Files whose encoding is certain, or declared and plausible, lend their words; the rest is read as one text. What is
     no text in any encoding is left for its own row to say.

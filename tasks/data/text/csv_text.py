@@ -1,4 +1,4 @@
-"""CSV text as programs write it: which sign divides its cells, and a first line that only says so."""
+"""CSV text as programs write it: its delimiter, and Excel's first line that names one."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ _EXCEL = re.compile(r"\s*\"?sep=(.)\"?[,;\t|]*\s*", re.IGNORECASE)  # a first li
 
 
 def dialect(text: str) -> tuple[str, int]:
-    """The delimiter, and how many lines stand before the first row: 1 for Excel's ``sep=;``, else 0."""
+    """Return the delimiter, and the number of lines before the first row: 1 for Excel's ``sep=;``, else 0."""
     first = text[:65536].partition("\n")[0].partition("\r")[0]
     declared = _EXCEL.fullmatch(first)
     if declared:
@@ -21,7 +21,7 @@ def dialect(text: str) -> tuple[str, int]:
 
 
 def stream(text: str, skipped: int) -> io.StringIO:
-    """The text from its first row on."""
+    """Return the text from its first row on."""
     made = io.StringIO(text, newline="")
     for _ in range(skipped):
         made.readline()
@@ -29,7 +29,7 @@ def stream(text: str, skipped: int) -> io.StringIO:
 
 
 def csv_rows(text: str, where: object) -> list[tuple[int, list[str]]]:
-    """The rows of a small table with their line, blank ones left out, cells without blanks around them.
+    """Return the rows of a small table with their line numbers, without blank rows and surrounding blanks.
 
     Raises:
         UserError: It is no CSV.

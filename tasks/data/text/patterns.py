@@ -15,7 +15,7 @@ Matcher = Callable[[str], bool]
 
 
 def matcher(patterns: Sequence[str]) -> Matcher:
-    """Whether a path relative to the root, with POSIX separators, fits one of the patterns."""
+    """Return a function that checks whether a path (relative, POSIX separators) matches one of the patterns."""
     expressions = [(_compiled(pattern), _whole(pattern)) for pattern in patterns]
 
     def fits(path: str) -> bool:
@@ -32,7 +32,7 @@ def _whole(pattern: str) -> bool:
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern as a regular expression; like a shell's, an open bracket that is never closed is itself."""
+    """Return the pattern as a regular expression; as in a shell, an unclosed bracket stands for itself."""
     rest, made = unicodedata.normalize("NFC", pattern.replace("\\", "/")).strip("/"), ""
     rest = rest.removeprefix("./")
     while rest:
@@ -51,12 +51,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def literal(text: str) -> str:
-    """A pattern that fits this text alone."""
+    """Return a pattern that matches this text only."""
     return re.sub(r"([*?\[])", r"[\1]", text)
 
 
 def pattern_problem(pattern: str) -> str:
-    """Why a pattern cannot be used, "" when it can."""
+    """Return why a pattern cannot be used, "" if it can."""
     if not pattern.strip(" /"):
         return "a pattern is empty"
     try:

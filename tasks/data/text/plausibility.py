@@ -1,4 +1,4 @@
-"""How well bytes read as text in an encoding: words a person would write, or what another encoding's words look like.
+"""Scores how plausible bytes are as text in an encoding: real words, or what mojibake looks like.
 
 That bytes decode says little: nearly any bytes are text in GB18030 or in a Western code page. So every word with a
 letter beyond ASCII is looked at: its scripts, its case, how usual its Chinese or Korean characters are, and whether
@@ -84,7 +84,7 @@ class Reading:
 
 
 def pieces(data: bytes) -> tuple[bytes, ...]:
-    """The different stretches with a byte beyond ASCII, in order.
+    """Return the different runs that hold a byte beyond ASCII, in order.
 
     They are divided at signs and control characters below ``@``, which are no part of a longer character in any
     encoding that is tried; what an ASCII text holds besides plays no part.
@@ -95,7 +95,7 @@ def pieces(data: bytes) -> tuple[bytes, ...]:
 def readings(
     some: Sequence[bytes], encodings: Mapping[str, float], known: Collection[str] = (), part: bool = False
 ) -> list[Reading]:
-    """How the pieces read in each encoding in which they decode, the most plausible first; equal readings once.
+    """Read the pieces in each encoding that can decode them, most plausible first; equal readings once.
 
     Args:
         some: What ``pieces`` gave.
@@ -120,7 +120,7 @@ def readings(
 
 
 def score(words: Iterable[str], encoding: str, known: Iterable[str] = ()) -> float:
-    """The mean plausibility of words, 0 to 1, and more when they are expected; 1 without any word."""
+    """Return the mean plausibility of words, 0 to 1, more if they are expected; 1 without any word."""
     words = [unicodedata.normalize("NFC", word[:_MAX_WORD]) for word in words]
     if not words:
         return 1.0
@@ -132,12 +132,12 @@ def score(words: Iterable[str], encoding: str, known: Iterable[str] = ()) -> flo
 
 
 def non_ascii_words(text: str) -> list[str]:
-    """The words of a text that have a letter beyond ASCII."""
+    """Return the words of a text that hold a letter beyond ASCII."""
     return _WORD.findall(text)
 
 
 def scripts(word: str) -> set[str]:
-    """The scripts of a word's letters."""
+    """Return the scripts of a word's letters."""
     return {_script(letter) for letter in word if letter.isalpha()}
 
 
@@ -233,7 +233,7 @@ def _character(letter: str, encoding: str) -> float:
 
 
 def _lead(letter: str, encoding: str) -> int:
-    """The first byte of a character that the encoding has as two bytes, else 0; the usual ones come first."""
+    """Return the first byte of a character that the encoding has as two bytes, else 0; common ones come first."""
     try:
         data = letter.encode(encoding)
     except UnicodeError:
@@ -253,7 +253,7 @@ def _syllable(letter: str) -> float:
 
 
 def _one_language(words: Iterable[str], encoding: str) -> float:
-    """The largest share of special letters that one language of the code page has, times how well they stand."""
+    """Return the largest share of special letters in one language of the code page, times how well they fit."""
     letters: list[str] = []
     fits = 0
     for word in words:
@@ -272,7 +272,7 @@ def _one_language(words: Iterable[str], encoding: str) -> float:
 
 
 def _fits(before: str, letter: str, after: str) -> bool:
-    """Whether a special letter stands where it can: a vowel not between two, a consonant not between two."""
+    """Check whether a special letter fits: a vowel not between two vowels, a consonant not between two."""
     if letter in "ńśź" and after in _VOWELS:
         return False  # Polish writes ni, si, zi
     beside = {before in _VOWELS, after in _VOWELS} if before.isalpha() and after.isalpha() else {True, False}

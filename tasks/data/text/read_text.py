@@ -1,4 +1,4 @@
-"""Text from outside: the machine's locale plays no part in decoding it, and what is unclear is asked.
+"""Decodes text files independently of the machine's locale; if the encoding is unclear, the user is asked.
 
 Certain are a byte order mark, plain ASCII and UTF-8. Anything else is read in each of the usual encodings and judged by
 what it then says (``plausibility``); where two readings are about as good and differ, the user is asked.
@@ -54,7 +54,7 @@ class Encodings:
 
 
 def normalize(text: str) -> str:
-    """Without blanks around it and in Unicode's composed form; upper and lower case stay different.
+    """Strip surrounding blanks and use Unicode's composed form; upper and lower case stay different.
 
     What no table can hold, NUL and halves of surrogate pairs, becomes an escape: two names stay two.
     """
@@ -100,7 +100,7 @@ def decode_text(
 
 
 def read_text(path: Path, where: str, configured: str | None = None, key: str = KEY) -> str:
-    """A text file that a setting names.
+    """Read a text file that a setting names.
 
     Args:
         path: The file.
@@ -119,7 +119,7 @@ def read_text(path: Path, where: str, configured: str | None = None, key: str = 
 
 
 def valid_encoding(name: str) -> str:
-    """Python's name of a text encoding.
+    """Return Python's name of a text encoding.
 
     Raises:
         ValueError: There is none of that name.
@@ -133,7 +133,7 @@ def valid_encoding(name: str) -> str:
 
 
 def certain_text(data: bytes) -> tuple[str, str] | None:
-    """The text when its bytes leave no doubt, else ``None``."""
+    """Return the text if its bytes leave no doubt, else ``None``."""
     for mark, name in _MARKS:
         if data.startswith(mark) and (text := _decoded(data, name)) is not None:
             return text, ""
@@ -151,7 +151,7 @@ def certain_text(data: bytes) -> tuple[str, str] | None:
 
 
 def _wide(data: bytes) -> tuple[str, str] | None:
-    """UTF-16 without a mark: in every unit of an ASCII letter, one byte is zero, always the same one."""
+    """Decode UTF-16 without a mark: in every unit of an ASCII letter, one byte is zero, always the same one."""
     for name, zeros, letters in (("utf-16-le", data[1::2], data[::2]), ("utf-16-be", data[::2], data[1::2])):
         ascii_units = zeros.count(0)
         if letters.count(0) or len(data) % 2:
@@ -179,7 +179,7 @@ def _declaration(data: bytes) -> str:
 
 
 def declared_text(data: bytes, some: Sequence[bytes], known: Encodings) -> tuple[str, str] | None:
-    """The text in the encoding that an XML file declares, unless it reads as nonsense or much better in another."""
+    """Return the text in the encoding that an XML declares, unless it is implausible or another is much better."""
     declared = _declaration(data)
     name = "gb18030" if declared in _GB else declared
     # A declaration that can be read byte by byte is no UTF-16, whatever it says.
@@ -202,7 +202,7 @@ def _decoded(data: bytes, name: str) -> str | None:
 
 
 def best_encoding(some: Sequence[bytes], known: Encodings, where: object, ask: bool, part: bool = False) -> str:
-    """The encoding in which the pieces read best.
+    """Return the encoding in which the pieces are most plausible.
 
     Raises:
         TextError: They are no text in any.

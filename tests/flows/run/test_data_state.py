@@ -129,7 +129,7 @@ def test_what_does_not_change_the_photographs_changes_nothing(here, prepared):
 def test_a_remembered_hash_is_used_for_an_untouched_file_only(here, prepared, monkeypatch):
     from tasks.data.ingest import file_hashes
 
-    monkeypatch.setattr(file_hashes, "_SETTLED_NS", 0)
+    monkeypatch.setattr(file_hashes, "MIN_AGE_NS", 0)
     prepared()
     read = []
     digest = file_hashes.hashlib.file_digest

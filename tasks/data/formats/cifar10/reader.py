@@ -1,4 +1,4 @@
-"""CIFAR-10 as it is published: pickled batches, read by torchvision, which compares their md5 sums first.
+"""CIFAR-10 as published: pickled batches, read by torchvision, which checks their md5 sums first.
 
 Unpickling runs code, so a batch whose sum is not the published one is refused, never opened. CIFAR-10 saved as image
 files in class folders is read by the format ``folder``. An image's path is its split and its number in it.
@@ -29,19 +29,19 @@ class Settings(Section):
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:
-    """The ten classes in the order of their numbers."""
+    """Return the ten classes in the order of their indices."""
     return list(_CLASSES)
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """The batches by their names."""
+    """Recognise the batches by their names."""
     batches = [name for name in names if PurePosixPath(name).name.startswith("data_batch_")]
     meta = any(PurePosixPath(name).name == "batches.meta" for name in names)
     return f"{len(batches)} files data_batch_N beside batches.meta" if batches and meta else ""
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file once, then the 50,000 and 10,000 images.
+    """Yield every file once, then the 50,000 training and 10,000 test images.
 
     Raises:
         UserError: The batches are missing, or their md5 sums are not the published ones.

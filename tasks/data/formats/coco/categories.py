@@ -1,4 +1,4 @@
-"""The categories of a COCO JSON: which ids there are, and which of them are labels."""
+"""The categories of a COCO JSON: which ids exist, and which of them are labels."""
 
 import reprlib
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Categories:
         self._ids = Ids(names)
 
     def find(self, value: object) -> str | None:
-        """The id that an annotation's ``category_id`` means, if it is there."""
+        """Return the id that an annotation's ``category_id`` refers to, ``None`` if it is not listed."""
         return self._ids.find(value)
 
 
@@ -61,7 +61,7 @@ def _background(names: dict[str, str]) -> str | None:
 
 
 def _heads_others(found: Sequence[Any], names: dict[str, str]) -> bool:
-    """Whether there is Roboflow's first category: id 0, the supercategory of all others, itself without one."""
+    """Check for Roboflow's root category: id 0, the supercategory of all others, itself without one."""
     above = {normalize_id(one["id"]): one.get("supercategory") for one in found}
     name, own = names.get("0"), above.pop("0", None)
     own_parent = normalize(own).lower() if isinstance(own, str) else ""
@@ -71,6 +71,6 @@ def _heads_others(found: Sequence[Any], names: dict[str, str]) -> bool:
 
 
 def plain(text: str) -> str:
-    """A name without blanks around it; halves of characters, which JSON can write, by their numbers."""
+    """Return a name without surrounding blanks, lone surrogates (which JSON can hold) as character references."""
     # not as normalize() writes them, as a backslash divides folders
     return normalize(text.encode("utf-8", "xmlcharrefreplace").decode("utf-8"))

@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"[+-]?\d{1,18}(\.0*|(\.\d{1,18})?[eE][+-]?\d{1,2})?")
 
 
 def normalize_id(value: object) -> str | None:
-    """An id as text; ``None`` for what is none, as ``null``, ``true``, a list or NaN."""
+    """Return an id as text; ``None`` for what is no id, such as ``null``, ``true``, a list or NaN."""
     if isinstance(value, str):
         return normalize(value) or None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -23,7 +23,7 @@ def normalize_id(value: object) -> str | None:
 
 
 class Ids:
-    """The ids that are there, to be found again.
+    """The listed ids, to look up differently written ones.
 
     Args:
         ids: As ``normalize_id`` gives them.
@@ -38,7 +38,7 @@ class Ids:
                 self._by_number[number].append(one)
 
     def find(self, value: object) -> str | None:
-        """The id that is meant: written the same, else the only one that is the same number."""
+        """Return the listed id that is written the same, else the only one that is the same number."""
         wanted = normalize_id(value)
         if wanted is None or wanted in self._ids:
             return wanted
@@ -48,7 +48,7 @@ class Ids:
 
 
 def _number(text: str) -> str | None:
-    """The whole number that a text stands for, in its shortest form."""
+    """Return the integer that a text stands for in its shortest form, ``None`` if it is none."""
     if not _NUMBER.fullmatch(text):
         return None
     if "e" not in text.lower():

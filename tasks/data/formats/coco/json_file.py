@@ -1,4 +1,4 @@
-"""One COCO JSON: its bytes in, the labels of each listed image out. Categories count by name, never by position."""
+"""One COCO JSON: from its bytes to the labels of each listed image. Categories count by name, never by position."""
 
 import json
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Listing:
 
 
 def is_coco_json(path: Path) -> bool:
-    """Whether a JSON speaks of images and categories; it is not parsed, as it may be large, broken or another's."""
+    """Check whether a JSON mentions images and categories, without parsing it: it may be large, broken or foreign."""
     try:
         text = path.read_bytes().replace(b"\0", b"")  # UTF-16
     except OSError:
@@ -53,7 +53,7 @@ def is_coco_json(path: Path) -> bool:
 
 
 def missing_keys(path: Path) -> list[str]:
-    """What a JSON with at least one of COCO's three lists lacks; nothing for any other file."""
+    """Return the lists that a JSON with at least one of COCO's three lists lacks; nothing for any other file."""
     try:
         text, _ = decode_text(path.read_bytes() if path.stat().st_size < _MAX_BYTES else b"", ask=False)
         data = json.loads(text)
@@ -133,7 +133,7 @@ def _shape(data: Any) -> str:
 
 
 def _without_outlines(found: Json) -> Json:
-    """Outlines make up most of a large JSON and are of no use here."""
+    """Drop the outlines, which make up most of a large JSON and are not used."""
     found.pop("segmentation", None)
     return found
 
@@ -147,7 +147,7 @@ def _list(data: Json, key: str, entry: Entry) -> list[Any]:
 
 
 def _refuse_dialects(images: Sequence[Any], annotations: Sequence[Any], entry: Entry) -> None:
-    """What is built as COCO but says something else.
+    """Refuse files that are built like COCO but mean something else.
 
     Raises:
         UserError: It is the LVIS set's, or COCO's panoptic form.

@@ -67,12 +67,12 @@ class Settings(Section):
 
     @property
     def rules(self) -> Rules:
-        """What they say of odd annotations."""
+        """How to treat ignored, dangling and missing annotations."""
         return Rules(self.ignored, self.dangling == "distrust", self.empty == "negative")
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:
-    """The names of the categories in the order of their ids in the first JSON; one that no image has counts.
+    """Return the category names in the order of their ids in the first JSON, unused ones included.
 
     Raises:
         UserError: A JSON cannot be read, or several have other categories.
@@ -95,19 +95,19 @@ def default_classes(root: Path, options: Settings, source: "SourceSettings") -> 
 
 
 def _labels(listing: Listing, known: set[str]) -> list[str]:
-    """The listing's labels; what heads the others in one file is a label where another file has it as one."""
+    """Return the listing's labels; a root category is a label if another file uses it as one."""
     return [*listing.classes, *([listing.head] if listing.head in known - set(listing.classes) else [])]
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """A JSON with images and categories."""
+    """Recognise a JSON with images and categories."""
     folder = root if root.is_dir() else root.parent
     found = [name for name in names if name.lower().endswith(".json") and is_coco_json(folder / name)]
     return f"{', '.join(found[:3])} with images and categories" if found else ""
 
 
 def near_misses(root: Path, names: Sequence[str]) -> list[str]:
-    """JSON files with some of what a COCO JSON has, and what they lack."""
+    """Report JSON files that have some of COCO's lists, and what they lack."""
     folder, lines = root if root.is_dir() else root.parent, []
     for name in [name for name in names if name.lower().endswith(".json")][:_MAX_INSPECTED]:
         missing = missing_keys(folder / name)
@@ -117,7 +117,7 @@ def near_misses(root: Path, names: Sequence[str]) -> list[str]:
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file once: the JSON files, then the images in name order, those that are listed but missing included.
+    """Yield every file once: the JSON files, then the images in name order, listed but missing ones included.
 
     Raises:
         UserError: A JSON cannot be read or there is none, or the site rule does not fit.
@@ -158,7 +158,7 @@ def tree_root(root: Path) -> Path:
 
 
 def _listings(root: Path, options: Settings, tree: Tree, encoding: str | None) -> list[Listing]:
-    """The JSON files that count, read.
+    """Read the JSON files that count.
 
     Raises:
         UserError: There is none, or one that is named is missing.
@@ -199,7 +199,7 @@ def _json_row(listing: Listing) -> RawSample:
 
 
 def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Use]], dict[str, str]]:
-    """Which records mean which image; and the listed names whose image is missing, with why.
+    """Match records with images; return also the listed names whose image is missing, with the reason.
 
     A path is looked for below the JSON's folder, the root and ``images``, then anywhere.
     """
@@ -222,7 +222,7 @@ def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Us
 
 
 def _listed(entry: Entry, uses: Sequence[Use], site_of: NameFunction | None) -> RawSample:
-    """The row of a listed image; a JSON without annotations does not contradict one that has some."""
+    """Return the row of a listed image; a JSON without annotations does not contradict one that has some."""
     uses = [use for use in uses if use[1].reason != "no_annotation"] or uses
     entries = [
         ListingEntry(

@@ -24,7 +24,7 @@ _SET = (True, 1, "1", "true", "True")
 
 @dataclass(frozen=True)
 class Rules:
-    """What the settings say.
+    """How the settings treat doubtful annotations.
 
     Attributes:
         ignored: Whether annotations marked ``ignore`` count.
@@ -117,12 +117,12 @@ def join(
 
 
 def warning_lines(found: Sequence[str], what: str) -> list[str]:
-    """One line on what was found, none when nothing was."""
+    """Return one line on what was found, none if nothing was."""
     return [f"{len(found)} {what} {', '.join(found[:5])}" + (", ..." if len(found) > 5 else "")] if found else []
 
 
 def is_set(entry: Json, key: str) -> bool:
-    """Whether an entry is marked with a flag."""
+    """Check whether a flag of an entry is set."""
     return entry.get(key) in _SET
 
 
@@ -131,7 +131,7 @@ def _has_file(image: object) -> bool:
 
 
 def _attached(by_id: AnnotationsById, annotations: Sequence[Any]) -> tuple[AnnotationsById, list[tuple[int, Any]]]:
-    """The annotations by the id of their image, and those that belong to none, with their positions."""
+    """Return the annotations by the id of their image, and those that belong to none, with their positions."""
     ids = Ids(key for key in by_id if key is not None)
     attached: AnnotationsById = defaultdict(list)
     unattached = []
@@ -145,7 +145,7 @@ def _attached(by_id: AnnotationsById, annotations: Sequence[Any]) -> tuple[Annot
 
 
 def _dangling(unattached: Sequence[tuple[int, Any]], name: str, most: int) -> dict[str, str]:
-    """Annotations without an image, one entry for each image that they name; at most ``most`` entries."""
+    """Describe annotations without an image, one entry for each image that they name, at most ``most``."""
     found: dict[str, list[int]] = defaultdict(list)
     for number, annotation in unattached:
         found[_reference(annotation) or f"annotations[{number}]"].append(number)
@@ -160,7 +160,7 @@ def _dangling(unattached: Sequence[tuple[int, Any]], name: str, most: int) -> di
 
 
 def _nameless(images: Sequence[Any], name: str) -> dict[str, str]:
-    """Entries for an image that name no file."""
+    """Describe image entries that name no file."""
     lines = {}
     for number, image in enumerate(images):
         if not _has_file(image):
@@ -177,7 +177,7 @@ def _what(place: str) -> str:
 
 
 def _reference(annotation: Any) -> str:
-    """How an annotation names its image, "" when it does not."""
+    """Return how an annotation names its image, "" if it does not."""
     for key in ("image_id", *_OTHER_KEYS) if isinstance(annotation, dict) else ():
         value = annotation.get(key)
         if isinstance(value, str | int | float) and str(value).strip():
@@ -259,7 +259,7 @@ def _boxes(image: Json, annotations: Sequence[Json]) -> Boxes:
 
 
 def _sides(box: object) -> tuple[float, float, float, float]:
-    """A box ``[x, y, width, height]`` as its sides."""
+    """Convert a box ``[x, y, width, height]`` to its sides."""
     given = [_number(side) for side in box] if isinstance(box, list) else []
     if len(given) != 4:
         return (math.nan, math.nan, math.nan, math.nan)

@@ -1,4 +1,4 @@
-"""What one annotation file says about its image, whatever its format."""
+"""The contents of one annotation file, whatever its format."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ class AnnotationError(Exception):
 
 @dataclass(frozen=True)
 class Annotation:
-    """What an annotation file says about its image.
+    """The labels and boxes that an annotation file gives its image.
 
     Attributes:
         labels: The names of its objects as written, each once, in order of appearance; ``()`` for a negative.

@@ -1,4 +1,4 @@
-"""Annotations of other tools and sets, recognised so that they are refused by name instead of half read."""
+"""Annotations of other tools and data sets, recognised so that they are refused by name instead of half read."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _MAX_INSPECTED = 3  # files of each suffix
 
 @dataclass(frozen=True)
 class Foreign:
-    """Whose format it is, and how to get from there to one that is read."""
+    """A format that is not read: the tool that writes it, and how to convert it."""
 
     tool: str
     advice: str
@@ -66,12 +66,12 @@ _TEXTS = (
 
 
 def foreign_text(line: str) -> Foreign | None:
-    """What the first line of a label text is of."""
+    """Name the tool that wrote the first line of a label text."""
     return next((kind for pattern, kind in _TEXTS if pattern.fullmatch(line.strip())), None)
 
 
 def foreign_xml(root: "Element") -> Foreign | None:
-    """What an XML is of, by its root and the elements right below it; tags in lower case."""
+    """Name the tool that wrote an XML, by its root and the elements right below it (tags in lower case)."""
     below = {child.tag for child in root}
     if root.tag == "annotations" and below & {"image", "track", "meta", "job"}:
         return _CVAT
@@ -79,7 +79,7 @@ def foreign_xml(root: "Element") -> Foreign | None:
 
 
 def foreign_json(data: Any) -> Foreign | None:
-    """What a JSON is of, by its keys."""
+    """Name the tool that wrote a JSON, by its keys."""
     if isinstance(data, dict):
         return _of_object(data)
     first = next((item for item in data if isinstance(item, dict)), {}) if isinstance(data, list) else {}
@@ -132,7 +132,7 @@ def _of_item(item: dict[str, Any]) -> Foreign | None:
 
 
 def foreign_file(path: Path) -> Foreign | None:
-    """What a file is of, by its content; ``None`` when that is not known, or it cannot be read."""
+    """Name the tool that wrote a file, by its content; ``None`` if unknown or unreadable."""
     suffix = path.suffix.lower()
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -169,7 +169,7 @@ def _foreign_xml_text(text: str) -> Foreign | None:
 
 
 def foreign_columns(columns: Sequence[str]) -> Foreign | None:
-    """What a table is of, by its columns."""
+    """Name the tool that wrote a table, by its columns."""
     if "region_shape_attributes" in columns:
         return _VIA
     return _OPEN_IMAGES if {"ImageID", "LabelName"} <= set(columns) else None
@@ -177,7 +177,7 @@ def foreign_columns(columns: Sequence[str]) -> Foreign | None:
 
 @dataclass(frozen=True)
 class ForeignSet:
-    """Foreign annotations in a folder: whose, some of their names, and whether they lie beside half of the images."""
+    """Foreign annotations in a folder: the tool, some file names, whether at least half of the images have one."""
 
     kind: Foreign
     names: tuple[str, ...]

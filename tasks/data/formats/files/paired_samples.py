@@ -1,4 +1,4 @@
-"""An image and the annotation files of its name as rows of the manifest."""
+"""An image and the annotation files that share its name, as rows of the manifest."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +14,7 @@ Parser = Callable[[bytes], Annotation]
 
 
 def make_pair_row(group: Group, parse: Parser, split: str | None) -> RawSample:
-    """The row of the group's one image, with those of its annotations beside it.
+    """Return the row of the group's one image, with the rows of its annotations as sidecars.
 
     Args:
         group: One image and one or more annotations, whose labels are joined.
@@ -65,6 +65,6 @@ def _parsed(entry: Entry, parse: Parser) -> Annotation | AnnotationError:
 
 
 def _above(entry: Entry) -> PurePosixPath:
-    """Sibling folders such as ``images/train`` and ``labels/train`` are no distance worth a remark."""
+    """Return the folders that matter; siblings such as ``images/train`` and ``labels/train`` count as one place."""
     parts = PurePosixPath(entry.name).parts[:-1]
     return PurePosixPath(*(part for part in parts if part.lower() not in ROLE_FOLDERS))

@@ -67,7 +67,7 @@ def pair(tree: Tree) -> list[Group]:
 
 
 def names_beside_images(names: Sequence[str], suffix: str) -> list[str]:
-    """The names with this suffix, in any case, that are those of an image."""
+    """Return the names with this suffix, in any case, whose stem is that of an image."""
     keys: set[str] = set()
     for name in names:
         path = PurePosixPath(name)
@@ -77,18 +77,18 @@ def names_beside_images(names: Sequence[str], suffix: str) -> list[str]:
 
 
 def describe_image_names(names: Sequence[str]) -> str:
-    """What images are called here, for a message about names that do not fit."""
+    """Return sample image names, for a message about names that do not match."""
     some = [PurePosixPath(name).name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     return f"images are called {', '.join(some[:3])}" if some else "there is no image"
 
 
 def count_note(some: Sequence[str], of: Sequence[str]) -> str:
-    """How many more there are like the first."""
+    """Say how many more files there are like the first."""
     return f" (as for {len(some)} of {len(of)} such files)" if len(some) > 1 else ""
 
 
 def unpaired_rows(group: Group) -> Iterator[RawSample]:
-    """Rows for what does not make a pair: orphans of both kinds, ambiguous names, files outside every site."""
+    """Yield rows for what forms no pair: orphans of both kinds, ambiguous names, files outside every site."""
     names = ", ".join(entry.name for entry in group.images + group.annotations)
     if group.images and group.images[0].site == NO_SITE:
         reason, detail = "no_site", "ingest.site names no site for it"
@@ -115,7 +115,7 @@ def _site(entry: Entry) -> Hashable:
 
 
 def _components(images: Sequence[Entry], annotations: Sequence[Entry], place: Place, exact: bool) -> list[Component]:
-    """Images and annotations that hang together by equal names in equal places, each with one of both at least."""
+    """Connect images and annotations of equal names in equal places; each component has at least one of both."""
     by_key: dict[Hashable, list[int]] = defaultdict(list)
     for number, entry in enumerate(images):
         where = place(entry)
@@ -158,7 +158,7 @@ def _file_name(entry: Entry) -> str:
 
 
 def _near_names(stem: str) -> set[str]:
-    """What an annotation's image may be called: without another image suffix, or what Label Studio puts first."""
+    """Return what an annotation's image may be called: without an image suffix or Label Studio's prefix."""
     path = PurePosixPath(stem)
     bare = path.stem if path.suffix.lower() in SUFFIXES else stem
     return {fold_name(name) for name in (stem, bare, _UPLOADED.sub("", bare))}

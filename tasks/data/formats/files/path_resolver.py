@@ -1,4 +1,4 @@
-"""Finds the files that a list or a JSON names, which is seldom exactly how they lie on this disk."""
+"""Finds the files that a list or JSON names. Listed paths rarely match this disk exactly."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ NOT_LISTED = "not listed"
 
 @dataclass(frozen=True)
 class ListingEntry:
-    """What one entry of a list says of its image.
+    """One entry of a list: what it says about its image.
 
     Attributes:
         labels: As written; ``None`` when it does not say.
@@ -44,7 +44,7 @@ class ListingEntry:
 
 
 def make_listed_row(entry: Entry, entries: Sequence[ListingEntry], site_of: NameFunction | None) -> RawSample:
-    """The row of an image that is listed once or more often: equal entries count once, others contradict.
+    """Return the row of an image that is listed at least once: equal entries count once, different ones contradict.
 
     Entries that differ only in that one names no split are equal.
 
@@ -87,7 +87,7 @@ def make_listed_row(entry: Entry, entries: Sequence[ListingEntry], site_of: Name
 
 
 def join_entries(entries: Sequence[ListingEntry]) -> Sequence[ListingEntry]:
-    """Rows of one image that each name some of its labels as one; rows that cannot be used stay as they are."""
+    """Join entries of one image that each hold some of its labels; entries that cannot be used stay as they are."""
     first = entries[0]
     if len(entries) == 1 or any(each.labels is None or each.split != first.split for each in entries):
         return entries
@@ -98,7 +98,7 @@ def join_entries(entries: Sequence[ListingEntry]) -> Sequence[ListingEntry]:
 
 
 def make_unlisted_row(entry: Entry, listing: str, unlisted: str) -> RawSample:
-    """The row of an image that no list names: unlabelled, or left out where ``ingest.unlisted`` says so."""
+    """Return the row of an image that no list names: unlabelled, or left out if ``ingest.unlisted`` says so."""
     if entry.site == NO_SITE:
         return make_image_row(entry, "no_site", "ingest.site names no site for it")
     if unlisted == "ignore":
@@ -107,7 +107,7 @@ def make_unlisted_row(entry: Entry, listing: str, unlisted: str) -> RawSample:
 
 
 def _contradiction(entries: Sequence[ListingEntry], places: str) -> str:
-    """What the entries say, one of each kind."""
+    """Describe what the entries say, one of each kind."""
     said: dict[object, str] = {}
     for each in entries:
         labels = each.reason if each.labels is None else ", ".join(sorted(each.labels)) or "no label"
@@ -136,7 +136,7 @@ class ListedPath:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a listed path means.
+    """The result for one listed path.
 
     Attributes:
         file: The file, ``None`` when it is missing or cannot be shown.
@@ -170,7 +170,7 @@ class PathResolver:
             self._by_near[near[-1]].append((near, name))
 
     def by_full_path(self, listed: str, folders: Sequence[str] = (), split: str | None = None) -> list[str]:
-        """The files whose path ends with all of the listed one.
+        """Return the files whose path ends with the whole listed path.
 
         Of several, the one right below the first of ``folders`` is meant, else those in a folder of the ``split``.
         """
@@ -178,13 +178,13 @@ class PathResolver:
         return [name for name in found if name not in self._second] or found
 
     def by_name(self, listed: str, split: str | None = None, taken: Collection[str] = ()) -> list[str]:
-        """The files that have the listed one's bare name, without those ``taken`` or of another split."""
+        """Return the files with the listed file name, except those ``taken`` or of another split."""
         return _base(self._by_base, path_parts(listed), split, self._second.union(taken))
 
     def by_equivalent_name(
         self, listed: str, folders: Sequence[str] = (), split: str | None = None, taken: Collection[str] = ()
     ) -> list[str]:
-        """The files, but for those ``taken``, that it means when case, percent signs and blanks are passed over."""
+        """Return the files, except those ``taken``, that match when case, percent signs and blanks are ignored."""
         parts, taken = fold_parts(listed), self._second.union(taken)
         found = _whole(self._by_near, parts, [fold_parts(folder) for folder in folders], split)
         return [name for name in found if name not in taken] or _base(self._by_near, parts, split, taken)
@@ -192,7 +192,7 @@ class PathResolver:
     def by_stem(
         self, listed: str, folders: Sequence[str] = (), split: str | None = None, taken: Collection[str] = ()
     ) -> list[str]:
-        """The images, but for those ``taken``, of that name without a suffix, or with another one."""
+        """Return the images, except those ``taken``, of that name without a suffix or with another one."""
         parts, taken = path_parts(listed), self._second.union(taken)
         last = PurePosixPath(parts[-1])
         bare = last.stem if last.suffix.lower() in SUFFIXES else last.name
@@ -200,7 +200,7 @@ class PathResolver:
         return [name for name in found if name not in taken] or _base(self._by_stem, (bare,), split, taken)
 
     def resolve(self, wanted: Sequence[ListedPath]) -> list[Resolved]:
-        """What each path means: first by all of it, then by bare name, by what differs between systems, by stem.
+        """Resolve each path: first as a whole, then by file name, by equivalent name, by stem.
 
         A name that is not there as written is given only a file that no other entry means, and only when there is one
         such file: many paths are those of another machine, but none is to be guessed.
@@ -245,7 +245,7 @@ class PathResolver:
         return self.by_name(one.listed, one.split, taken)
 
     def _missing(self, one: ListedPath) -> str:
-        """Why there is no file, with the ones that nearly have its name."""
+        """Say why there is no file, with those of nearly the same name."""
         near = self.by_equivalent_name(one.listed, one.folders, one.split)
         hint = f"; {', '.join(near[:3])} has nearly its name, but is listed itself" if near else ""
         return f"listed in {one.place}{hint}"

@@ -1,4 +1,4 @@
-"""What NAS boxes, desktops, cameras and tools leave among images: thumbnails, bins, versions, indexes. Never data.
+"""Files that NAS boxes, desktops, cameras and tools leave among images: thumbnails, bins, versions, indexes.
 
 Names are compared without regard to case. Names that begin with a dot are hidden anyway (``tree``) and not listed here.
 """
@@ -38,7 +38,7 @@ _PATTERNS = re.compile(r"found\.\d{3}|@gmt-[\d.-]+|\.?trash-\d+|backup files \d{
 
 
 def find_litter(parts: tuple[str, ...]) -> str:
-    """The part of a path that makes the file litter, "" when there is none.
+    """Return the part of a path that makes the file litter, "" if none does.
 
     Args:
         parts: The path's folders, then the file's name.
@@ -74,6 +74,6 @@ _BESIDE = (
 
 
 def thumbnail_original(path: str) -> str:
-    """The path of the image of which this is a thumbnail or a conflicting version, by its name; "" for any other."""
+    """Return the image of which this file is a thumbnail or sync conflict, by its name; "" for any other file."""
     found = (pattern.fullmatch(path) for pattern in (_THUMBNAIL_FOLDER, *_BESIDE))
     return next((match[1] + match[2] for match in found if match), "")

@@ -1,4 +1,4 @@
-"""A tree of images and annotations: what is in it. Names are paths relative to its root with POSIX separators."""
+"""The files of a source by kind. Names are paths relative to its root with POSIX separators."""
 
 import hashlib
 import os
@@ -145,7 +145,7 @@ def scan(root: Path, source: "SourceSettings", annotations: tuple[str, ...] = ()
 
 
 def _shows_image(path: Path) -> bool:
-    """Whether a file of any other name is an image by its content."""
+    """Check by its content whether a file with any other suffix is an image."""
     try:
         with path.open("rb") as file:
             return bool(content_kind(file.read(HEAD)))
@@ -172,7 +172,7 @@ def _separate_redundant(tree: Tree) -> None:
 
 
 def _redundant_copies(images: list[Entry]) -> set[str]:
-    """The names of images that are beside one with a usual suffix.
+    """Return the names of images that duplicate one with a usual suffix.
 
     The same in a format that is not read, a backup (``a.jpg_original``), the file that it links to (``blobs/1f0c``).
     """
@@ -189,14 +189,14 @@ def _redundant_copies(images: list[Entry]) -> set[str]:
 
 
 def _keys(entry: Entry) -> list[tuple[str, ...]]:
-    """Its stem and its name, each with the folders that do not merely say what is in them."""
+    """Return stem and name of a file, each with the folders that are not role folders."""
     *folders, name = PurePosixPath(unicodedata.normalize("NFC", entry.name)).parts
     telling = [folder for folder in folders if folder.lower() not in ROLE_FOLDERS]
     return [(*telling, entry.stem), (*telling, name)]
 
 
 def make_file_row(entry: Entry, status: str, reason: str, detail: str = "") -> RawSample:
-    """The row of a file that is no usable image; the file is hashed where it can be read."""
+    """Return the row of a file that is no usable image; its hash is taken if it can be read."""
     try:
         if not entry.path.is_file():  # opening a pipe would wait for ever
             raise OSError("it is no regular file, or a link that leads nowhere")
@@ -208,7 +208,7 @@ def make_file_row(entry: Entry, status: str, reason: str, detail: str = "") -> R
 
 
 def unclassified_rows(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSample]:
-    """Rows of what is no data and of the other files, but for those whose names are in ``used``."""
+    """Yield rows for all files that are no data, except those whose names are in ``used``."""
     for entry in tree.hidden:
         yield make_file_row(entry, "ignored", "hidden")
     for reason, entries in (("litter", tree.litter), ("excluded", tree.excluded), ("copy", tree.redundant)):
@@ -223,12 +223,12 @@ def unclassified_rows(tree: Tree, used: Collection[str] = ()) -> Iterator[RawSam
 
 
 def make_image_row(entry: Entry, reason: str, detail: str = "") -> RawSample:
-    """The row of an image that is not used for ``reason``; it is decoded all the same, for its size and faults."""
+    """Return the row of an image that is not used for ``reason``; it is decoded for its size and faults."""
     return RawSample(entry.name, entry.site, None, "quarantined", reason, ImageFile(entry.path), detail=detail)
 
 
 def split_from_folders(name: str) -> str | None:
-    """The split that a folder of the path names (``train``, ``valid``, ``test2017`` ...), the innermost one."""
+    """Return the split that the innermost such folder names (``train``, ``valid``, ``test2017`` ...)."""
     for part in reversed(name.split("/")[:-1]):
         more = _SPLIT_AND_MORE.fullmatch(part.lower())
         word = more.group(1) if more else part.lower()
@@ -238,7 +238,7 @@ def split_from_folders(name: str) -> str | None:
 
 
 def split_from_name(name: str) -> str | None:
-    """The split in a file's name (``train-00000-of-00002.parquet``, ``instances_train2017.json``), or its folder's."""
+    """Return the split in a file name (``train-00000-of-00002.parquet``), else the one its folders name."""
     stem = name.rsplit("/", 1)[-1].lower()
     for token in stem.replace(".", "_").replace("-", "_").split("_"):
         split = split_from_folders(f"{token}/file")
@@ -248,7 +248,7 @@ def split_from_name(name: str) -> str | None:
 
 
 def _files(root: Path) -> Iterator[tuple[Path, str]]:
-    """Every file below ``root``; linked folders are followed, each real folder once."""
+    """Yield every file below ``root``; linked folders are followed, each real folder once."""
     seen: set[str] = set()
     for folder, folders, files in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
@@ -268,12 +268,12 @@ def _files(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def is_own_output(files: Collection[str]) -> bool:
-    """Whether a folder with these files is one that this program has written: runs, a data set, a partition."""
+    """Check whether a folder with these files was written by this program: runs, a data set, a partition."""
     return any(own.issubset(files) for own in _OWN_OUTPUTS)
 
 
 def _is_special(path: Path) -> bool:
-    """Whether it is a pipe or a device, which would never end when it is read; a dangling link is none."""
+    """Check for a pipe or device, which would never end when it is read; a dangling link is none."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:

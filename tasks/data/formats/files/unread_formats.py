@@ -1,4 +1,4 @@
-"""Files that may name labels but are of a kind that is not read, each with what to do about it."""
+"""Files that may hold labels but are of a kind that is not read, each with what to do about it."""
 
 import json
 import re
@@ -28,7 +28,7 @@ _IMAGE = re.compile("(" + "|".join(map(re.escape, sorted(SUFFIXES))) + r")(?![\w
 
 
 def unread(root: Path, names: Sequence[str]) -> list[str]:
-    """A line for each file at the top that may name labels and is not read.
+    """Return a line for each file at the top level that may hold labels and is not read.
 
     Args:
         root: The folder.

@@ -44,11 +44,11 @@ class Hdf5Image:
     index: int | None
 
     def cache_key(self) -> str:
-        """The file's path, size and time of the last change, and the place in it."""
+        """Return path, size and modification time of the file, and the place in it."""
         return f"{ImageFile(self.file).cache_key()}|{self.dataset}|{self.index}"
 
     def load(self, limits: Limits) -> Decoded:
-        """The pixels, or the decoded image when bytes are stored; there is no hash of a file of its own."""
+        """Return the pixels, decoded if encoded bytes are stored; there is no hash of a single file."""
         import h5py
 
         # Opened for each image (0.3 ms): HDF5 gives a file that is still open as it was, whatever became of it.
@@ -72,7 +72,7 @@ class Hdf5Image:
 
 
 def holds_images(path: Path) -> bool:
-    """Whether a file has one of the forms, by its first groups; a network's weights are HDF5 files too."""
+    """Check by its first groups whether a file has one of the forms; network weights are HDF5 files too."""
     import h5py
 
     try:
@@ -88,7 +88,7 @@ def holds_images(path: Path) -> bool:
 
 
 def read_records(path: Path, key: str) -> Iterator[Found]:
-    """Every image, as (its name within the file, what is known of it, where its pixels are).
+    """Yield every image as (its name within the file, its record, the source of its pixels).
 
     What is no group with images comes too, without a image; the record's fault says why.
 
@@ -124,7 +124,7 @@ def read_records(path: Path, key: str) -> Iterator[Found]:
 def _of_group(
     path: Path, group: Any, place: str, partition: str, names: dict[int, str] | None, key: str
 ) -> Iterator[Found]:
-    """The images of one user, or one image."""
+    """Yield the images of one user, or one image."""
     import h5py
 
     last, images = place.rpartition("/")[2], None
@@ -157,7 +157,7 @@ def _of_group(
 
 
 def _labels(group: Any, key: str, count: int, names: dict[int, str] | None) -> list[tuple[Any, str]]:
-    """For each of a group's images its labels, and what is wrong with them."""
+    """Return the labels of each image of a group, and what is wrong with them."""
     if key in group:
         cells = [text.split("|") for text in _texts(group, key, count)]
         return [(tuple(label for label in cell if label.strip()), "") for cell in cells]
@@ -179,7 +179,7 @@ def _labels(group: Any, key: str, count: int, names: dict[int, str] | None) -> l
 
 
 def _names(file: Any, key: str) -> dict[int, str] | None:
-    """Index -> label, from the metadata; ``None`` when they do not say."""
+    """Return index -> label from the metadata; ``None`` if they do not say."""
     import h5py
 
     metadata = _member(file, _METADATA, h5py.Group)
@@ -210,7 +210,7 @@ def _partition_of(path: Path) -> str:
 
 
 def _member(group: Any, name: str, kind: type) -> Any:
-    """The member if it is of this kind and lies in this very file: links to elsewhere are not followed."""
+    """Return a member of this kind that is stored in this file; links to other files are not followed."""
     import h5py
 
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):

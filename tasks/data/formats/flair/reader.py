@@ -45,12 +45,12 @@ class Settings(Section):
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> None:
-    """FLAIR lists its labels nowhere but in its images; those that are found count."""
+    """Return ``None``: FLAIR does not list its labels; those that are found count."""
     return
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """The metadata file by its name, HDF5 files by their groups."""
+    """Recognise the metadata file by its name, HDF5 files by their groups."""
     folder = root if root.is_dir() else root.parent
     found = [name for name in names if PurePosixPath(name).name == _JSON]
     found = found or [name for name in names if name.lower().endswith(SUFFIXES) and holds_images(folder / name)]
@@ -58,7 +58,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file once, then the images of HDF5 files, or those that the JSON lists and that are missing.
+    """Yield every file once, then the images of HDF5 files, or those that the JSON lists and that are missing.
 
     In a folder with the JSON, HDF5 files are left aside: they hold the same images.
 
@@ -81,7 +81,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
 
 
 def _sources(root: Path, tree: Tree) -> tuple[list[Entry], list[Entry]]:
-    """The one JSON and no HDF5 file, or the other way round; a file that is named itself is read whatever it is."""
+    """Return the JSON and no HDF5 file, or the reverse; a file given as ``ingest.path`` is read as it is."""
     jsons = [entry for entry in tree.others if PurePosixPath(entry.name).name == _JSON]
     if root.is_file():
         named = [entry for entry in jsons if entry.path == root]
@@ -97,7 +97,7 @@ def _sources(root: Path, tree: Tree) -> tuple[list[Entry], list[Entry]]:
 def _listed(
     listing: Entry, tree: Tree, key: str, site_of: NameFunction | None, encoding: str | None, unlisted: str
 ) -> Iterator[RawSample]:
-    """The rows of the JSON, of every image, and of what is listed but missing."""
+    """Yield the rows of the JSON, of every image, and of listed images that are missing."""
     records, repaired = load_json(listing, key, encoding)
     yield make_file_row(listing, *(("fixed", "encoding") if repaired else ("ok", "metadata")), repaired)
     by_id: dict[str, list[Record]] = defaultdict(list)
@@ -131,7 +131,7 @@ def _listed(
 
 
 def _sample(path: str, records: Sequence[Record], image: ImageSource | None, site_of: NameFunction | None) -> RawSample:
-    """The row of an image that is listed once or more often."""
+    """Return the row of an image that is listed at least once."""
     record = records[0]
     fields = {"image_id": record.image, "user_id": record.user, "partition": record.partition}
     site = site_of(path, fields) if site_of else record.user

@@ -1,4 +1,4 @@
-"""What FLAIR says of an image, whichever file says it; and the JSON that comes with the images."""
+"""FLAIR's facts about one image, whichever file holds them, and the JSON that comes with the images."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ class Record:
 
 
 def checked_record(image: str, user: str, partition: str, labels: Iterable[Any] | None, fault: str = "") -> Record:
-    """The record, checked: labels are texts and each counts once, the partition is a known one."""
+    """Build a record: labels are texts and each counts once, the partition is a known one."""
     found = None if labels is None else list(labels)
     if not fault and not all(isinstance(label, str) and normalize(label) for label in found or ()):
         fault = "a label is no text"

@@ -65,7 +65,7 @@ class _Level:
         return cls(options.level, site.level if site.rule == "folder" else None)
 
     def within(self, folders: Sequence[str]) -> int | None:
-        """Which of a path's folders names the class, ``None`` when none does."""
+        """Return the position of the class folder in a path, ``None`` if there is none."""
         if self.fixed is not None:
             return self.fixed - 1 if len(folders) >= self.fixed else None
         for number, folder in enumerate(folders):
@@ -76,7 +76,7 @@ class _Level:
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str] | None:
-    """The class folders in name order: those with images, and the empty ones."""
+    """Return the class folders in name order: those with images, and the empty ones."""
     tree, level = scan(root, source), _Level.of(options, source.site)
     filled = {_class_path(entry.name, level) for entry in tree.images}
     used = filled | {_class_path(entry.name, level) for entry in tree.others + tree.excluded + tree.redundant}
@@ -85,7 +85,7 @@ def default_classes(root: Path, options: Settings, source: "SourceSettings") -> 
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """Two or more folders that divide the images."""
+    """Recognise two or more folders that divide the images."""
     images = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     paths = [_class_path(name, _Level(None, None)) for name in images]
     unclear = {folder for folder, _ in _doubtful(images)}
@@ -101,7 +101,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
 
 
 def near_misses(root: Path, names: Sequence[str]) -> list[str]:
-    """The one folder that holds all images, where it is no class or the only one."""
+    """Report the one folder that holds all images, if it is no class or the only one."""
     images = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     paths = {_class_path(name, _Level(None, None)) for name in images}
     if len(paths) != 1 or () in paths:
@@ -116,7 +116,7 @@ def near_misses(root: Path, names: Sequence[str]) -> list[str]:
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file once, images in name order.
+    """Yield every file once, images in name order.
 
     Raises:
         UserError: The site rule does not fit the tree, or one folder holds all the class folders.
@@ -139,20 +139,20 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
 
 
 def _class_path(name: str, level: _Level) -> tuple[str, ...]:
-    """The folders of a file down to its class folder, ``()`` when it lies in none."""
+    """Return the folders of a file down to its class folder, ``()`` if it is in none."""
     folders = tuple(name.split("/")[:-1])
     number = level.within(folders)
     return () if number is None else folders[: number + 1]
 
 
 def _split(entry: Entry, path: tuple[str, ...]) -> str | None:
-    """The split that a folder names; the class folder itself names none, even when it is called ``test``."""
+    """Return the split that a folder names; the class folder names none, even if it is called ``test``."""
     rest = entry.name.split("/")[len(path) :]
     return split_from_folders("/".join((*path[:-1], *rest)))
 
 
 def _class_folders(root: Path, level: _Level) -> Iterator[tuple[str, ...]]:
-    """The folders that stand where a class folder stands."""
+    """Yield the folders at the level of class folders."""
     for folder, folders, files in os.walk(root):
         if is_own_output(files):
             folders.clear()
@@ -166,7 +166,7 @@ def _class_folders(root: Path, level: _Level) -> Iterator[tuple[str, ...]]:
 
 
 def _doubtful(names: Sequence[str], level: _Level | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Folders called like a split or like ``images``, of images in no class folder, that lie beside class folders.
+    """Return folders named like a split or like ``images`` that hold images directly, beside class folders.
 
     They may be classes themselves: a class ``train`` of vehicles, a class ``label`` of packages.
     """
@@ -184,7 +184,7 @@ def _doubtful(names: Sequence[str], level: _Level | None = None) -> list[tuple[t
 
 
 def _unclear(names: Sequence[str], level: _Level) -> dict[tuple[str, ...], str]:
-    """Folder -> what is unclear about it, and the setting that answers."""
+    """Return folder -> what is unclear about it, and the setting that decides."""
     found = {}
     for folder, beside in _doubtful(names, level) if level.fixed is None else ():
         what = "a split" if split_from_folders(f"{folder[-1]}/image") else "a folder of images"
@@ -246,5 +246,5 @@ def _refuse_two_levels(root: Path, images: Sequence[Entry], level: _Level) -> No
 
 
 def _without_number(folder: str) -> str:
-    """``session`` for ``session12``: what only counts its likes is no class."""
+    """Return ``session`` for ``session12``: folders that are merely numbered are no classes."""
     return re.sub(r"[\W_]*\d+$", "", folder).casefold()

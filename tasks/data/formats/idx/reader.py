@@ -1,4 +1,4 @@
-"""idx files, as Fashion-MNIST and MNIST come: images and labels in two files for each split, plain or gzipped.
+"""idx files such as Fashion-MNIST and MNIST: images and labels in two files per split, plain or gzipped.
 
 The files are ``NAME-images-idx3-ubyte`` and ``NAME-labels-idx1-ubyte``; ``train`` is for training, any other name
 (``t10k``) for testing. An image's path is that of its file and its number in it.
@@ -40,18 +40,18 @@ class Settings(Section):
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:
-    """The ten labels in the order of their numbers."""
+    """Return the ten labels in the order of their indices."""
     return list(_NAMES[options.names])
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """Files with idx names."""
+    """Recognise files with idx names."""
     found = [name for name in names if _IMAGES in PurePosixPath(name).name]
     return f"{', '.join(found[:2])}" if found else ""
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file once, then every image of every pair of files.
+    """Yield every file once, then every image of every pair of files.
 
     Raises:
         UserError: There is no pair of files, one is damaged, or images and labels are not equally many.
@@ -92,7 +92,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
 
 
 def _array(entry: Entry, dimensions: int) -> np.ndarray:
-    """The file's uint8 array: magic number (0, 0, 8 = unsigned byte, dimensions), big-endian sizes, values."""
+    """Return the file's uint8 array: magic number (0, 0, 8 = unsigned byte, dimensions), big-endian sizes, values."""
     try:
         data = entry.path.read_bytes()
         if data[:2] == b"\x1f\x8b":

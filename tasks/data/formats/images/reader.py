@@ -1,4 +1,4 @@
-"""Images without labels, in any folders: for an audit before anyone has labelled them."""
+"""Images without labels, in any folders: for checking them before they are labelled."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -22,18 +22,18 @@ class Settings(Section):
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> None:
-    """There are no labels."""
+    """Return ``None``: there are no labels."""
     return
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """Any image will do, so this is asked last."""
+    """Recognise any image; this format is asked last."""
     count = sum(PurePosixPath(name).suffix.lower() in SUFFIXES for name in names)
     return f"{count} images, and nothing that names labels" if count else ""
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file once, images in name order; none has a label.
+    """Yield every file once, images in name order; none has a label.
 
     Raises:
         UserError: The site rule does not fit the tree.

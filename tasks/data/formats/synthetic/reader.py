@@ -1,4 +1,4 @@
-"""Drawn image sets as a source: the images come from a program, not from files."""
+"""Synthetic data sets as a source: a program renders the images, no files are read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ KIND = "none"
 
 @dataclass(frozen=True)
 class SyntheticImage:
-    """Image ``number`` of a site, drawn when it is loaded."""
+    """Image ``number`` of a site, rendered when it is loaded."""
 
     settings: SyntheticSettings
     seed: int
@@ -37,7 +37,7 @@ class SyntheticImage:
         return f"{code}|{settings}|{self.seed}|{self.site}|{self.number}|{self.size}"
 
     def load(self, limits: Limits) -> Decoded:
-        """The drawn image; its hash is that of the pixels."""
+        """Render the image; its hash is that of the pixels."""
         image = synthetic_set(self.settings.set).draw(self.settings, self.seed, self.site, self.number, self.size)
         return Decoded(image, self.size, self.size, sha256(image.tobytes()).hexdigest())
 
@@ -48,7 +48,7 @@ def _set_code(name: str) -> str:
 
 
 def read(root: Path, options: SyntheticSettings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """The images of the set at ``ingest.image_size``, site by site, under virtual paths."""
+    """Yield the images of the set at ``ingest.image_size``, site by site, under virtual paths."""
     drawn = synthetic_set(options.set)
     for site, count in drawn.sites(options).items():
         for number, labels in enumerate(drawn.draw_labels(options, seed, site, count)):
@@ -61,10 +61,10 @@ def read(root: Path, options: SyntheticSettings, source: "SourceSettings", seed:
 
 
 def default_classes(root: Path, options: SyntheticSettings, source: "SourceSettings") -> list[str]:
-    """The labels of the set, in its order."""
+    """Return the labels of the set, in its order."""
     return list(synthetic_set(options.set).CLASSES)
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """Drawn sets are never found on disk."""
+    """Return "": synthetic sets are never found on disk."""
     return ""

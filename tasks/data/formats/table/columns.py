@@ -1,4 +1,4 @@
-"""The columns of a table by their meaning, and what a row says by them."""
+"""The meaning of a table's columns, and of one row by them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -67,12 +67,12 @@ _SPLITS |= {"test": "test", "testing": "test"}
 
 
 def plain(column: str) -> str:
-    """A column's name as it is compared."""
+    """Return a column's name as it is compared."""
     return column.casefold().replace("_", "").replace("-", "").replace(" ", "")
 
 
 def usual(columns: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The columns that have one of the usual names, in the order of the names."""
+    """Return the columns that have one of the usual names, in the order of the names."""
     rank = {name: number for number, name in enumerate(names)}
     found = [(rank[short], column) for column in columns if (short := plain(column)) in rank]
     return [column for _, column in sorted(found, key=lambda item: item[0])]
@@ -110,15 +110,15 @@ class Columns:
 
     @property
     def joins(self) -> bool:
-        """Whether several rows of an image are joined: when it is said, or when each row is of a box."""
+        """Whether several rows of an image are joined: on request, or when each row is of a box."""
         return self._options.several_rows == "join" or (self._options.several_rows is None and bool(self._boxes))
 
     def see(self, rows: Sequence[TableRow]) -> None:
-        """Look at all rows for what only they together say: whether -1 stands for 0."""
+        """Decide from all rows whether -1 stands for 0."""
         self.minus_is_no = minus_is_no({row.cells.get(name, "") for row in rows for name in self.one_hot})
 
     def use(self, row: TableRow) -> ListingEntry:
-        """What the row says."""
+        """Return what the row says about its image."""
         if row.fault:
             return ListingEntry(None, None, row.place, "bad_annotation", row.fault, row.cells)
         split = None
@@ -194,7 +194,7 @@ class Columns:
 
 
 def _box_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns of a box's sides, or of its corner and size; or the one of all four; ``()`` without any."""
+    """Return the columns of a box's sides, of its corner and size, or the one of all four; ``()`` if none."""
     by_name = {plain(column): column for column in columns}
     for names in (*_BOX_COLUMNS, *_CORNER_AND_SIZE):
         if all(name in by_name for name in names):
@@ -210,7 +210,7 @@ def _number(text: str) -> float:
 
 
 def one_hot_columns(columns: Sequence[str], values: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]]:
-    """Which columns are labels themselves, and which others there are that nothing else explains.
+    """Return the columns that are labels themselves, and the others that nothing else explains.
 
     Args:
         columns: All but the one of images.
@@ -223,7 +223,7 @@ def one_hot_columns(columns: Sequence[str], values: Mapping[str, Collection[str]
 
 
 def minus_is_no(values: Collection[str]) -> bool:
-    """Whether -1 stands for 0 in all of these texts."""
+    """Check whether -1 stands for 0 in all of these texts."""
     found = {text.casefold() for text in values}
     return bool(found & _MINUS) and not found & {"0", "0.0", "false", "no", "n"}
 

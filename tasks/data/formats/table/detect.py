@@ -1,4 +1,4 @@
-"""Whether a file looks like a table of images, and if not, what it lacks."""
+"""Checks whether a file looks like a table of images, and if not, what it lacks."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,18 +22,18 @@ _MAX_FILES = 5
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """A table whose head names an image and a label column, or nothing but labels; some of its images are there."""
+    """Recognise a table with a column of images that exist and one of labels, or nothing but one-hot labels."""
     return next((why for path, name in _tables(root, names) for why, _ in [_look(path, name, names)] if why), "")
 
 
 def near_misses(root: Path, names: Sequence[str]) -> list[str]:
-    """For each file that could be a table but is none: one line that says why."""
+    """Return a line for each file that could be a table but is not one."""
     found = (_look(path, name, names) for path, name in _tables(root, names))
     return [f"{fault}" for why, fault in islice(found, _MAX_FILES) if not why and fault] + unread(root, names)
 
 
 def detect_one_hot(path: Path, table: OpenTable, options: "Settings", encoding: str | None) -> list[str]:
-    """The columns that are labels themselves where the settings and the head name no column of labels; else ``[]``.
+    """Return the columns that are labels themselves if no column of labels is known; else ``[]``.
 
     Raises:
         UserError: Some columns are such, and others are not: it is unclear what they are.
@@ -55,7 +55,7 @@ def detect_one_hot(path: Path, table: OpenTable, options: "Settings", encoding: 
 
 
 def _tables(root: Path, names: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Tables at the top; Parquet files, which may hold images, anywhere."""
+    """Yield tables at the top level; Parquet files, which may hold images, anywhere."""
     for name in [root.name] if root.is_file() else names:
         path = root if root.is_file() else root / name
         if path.suffix.lower() in SUFFIXES and ("/" not in name or path.suffix.lower() == ".parquet"):
@@ -63,7 +63,7 @@ def _tables(root: Path, names: Sequence[str]) -> Iterator[tuple[Path, str]]:
 
 
 def _look(path: Path, name: str, names: Sequence[str]) -> tuple[str, str]:
-    """Why it is a table of images, or why it is none."""
+    """Return why it is a table of images, or why not."""
     try:
         table = open_table(path, ask=False)
         columns = table.columns
@@ -103,7 +103,7 @@ def _look(path: Path, name: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def _missing(table: OpenTable, image: str, names: Sequence[str], path: Path) -> str:
-    """A listed name of which no file is there, when that holds for all of the first rows; else ""."""
+    """Return a listed name that has no file, if that holds for all of the first rows; else ""."""
     rows = list(islice(table.rows, _MAX_INSPECTED))
     for row in rows:
         refuse_images_as_text(row, image, path)

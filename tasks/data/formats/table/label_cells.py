@@ -1,4 +1,4 @@
-"""A cell of labels: names with a separator between them, a list as a program wrote it, or a text that means nothing."""
+"""A cell of labels: names with a separator, a list as a program wrote it, or a text that means "empty"."""
 
 import ast
 import json
@@ -21,7 +21,7 @@ _MAX_LENGTH = 100_000  # characters of a list
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell says.
+    """The labels of one cell.
 
     Attributes:
         labels: The labels, ``()`` for a list without any; ``None`` when it says nothing.
@@ -37,7 +37,7 @@ class Cell:
 
 
 def read_cell(text: str, separator: str, declared: Collection[str] = ()) -> Cell:
-    """Read a cell of labels; nothing in it is ever run.
+    """Read a cell of labels; nothing in it is ever executed.
 
     Args:
         text: The cell.
@@ -64,7 +64,7 @@ def read_cell(text: str, separator: str, declared: Collection[str] = ()) -> Cell
 
 
 def _of_items(items: list[object], declared: Collection[str]) -> Cell:
-    """A list's labels: an empty one says that there is none, one of nothing but NaN says nothing."""
+    """Return a list's labels: an empty list means no label, one of nothing but NaN means unknown."""
     names = [normalize(item if isinstance(item, str) else _written(item)) for item in items]
     labels = [name for name in names if name in declared or (name and name.casefold() not in NULLS)]
     if items and not labels:
@@ -77,7 +77,7 @@ def _written(item: object) -> str:
 
 
 def _items(text: str) -> list[object] | str | None:
-    """The items of a written list; a fault as text; ``None`` for a text in brackets that is no list."""
+    """Return the items of a written list, a fault as text, or ``None`` for bracketed text that is no list."""
     found: object = _NOTHING
     if _NUMPY.fullmatch(text):  # for Python, strings side by side are one string
         found = [ast.literal_eval(part) for part in re.findall(_QUOTED, text)]
@@ -103,7 +103,7 @@ def _items(text: str) -> list[object] | str | None:
 
 
 def _postgres(text: str) -> list[object] | None:
-    """``{a,"b c"}``: PostgreSQL quotes only where it must."""
+    """Read ``{a,"b c"}``: PostgreSQL quotes only where it must."""
     inner = text[1:-1]
     parts = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,"{}\[\]\']+)', inner)
     rest = re.sub(r'"(?:[^"\\]|\\.)*"|[^,"{}\[\]\']+', "", inner)
@@ -113,7 +113,7 @@ def _postgres(text: str) -> list[object] | None:
 
 
 def _of_mapping(found: dict[object, object]) -> list[object] | str:
-    """``{"rust": 1, "oil": 0}`` as the ones of it; ``{"choices": [...]}`` as its list."""
+    """Read ``{"rust": 1, "oil": 0}`` as its ones, ``{"choices": [...]}`` as its list."""
     values = list(found.values())
     if len(values) == 1 and isinstance(values[0], list) and all(map(_is_plain, values[0])):
         return values[0]

@@ -1,4 +1,4 @@
-"""Whether labels seem to be several labels with a candidate between them that is not the separator."""
+"""Detects labels that seem to be several labels joined by another separator."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -10,7 +10,7 @@ _LIST_SEPARATORS = frozenset({"|", ",", ";"})  # separators that are seldom part
 
 
 def guess_separator(labels: Collection[str], separator: str, declared: Collection[str]) -> tuple[str, str, str] | None:
-    """The candidate that seems to stand between labels, a label with it, and what speaks for it; ``None`` without any.
+    """Return the likely separator, a label that holds it, and the evidence; ``None`` if there is none.
 
     Args:
         labels: All the labels of a table.
@@ -37,7 +37,7 @@ def guess_separator(labels: Collection[str], separator: str, declared: Collectio
 
 
 def _beside(divided: dict[str, list[str]], known: set[str]) -> str:
-    """Parts that are labels of other rows, when most are."""
+    """Return parts that are labels of other rows, if most are; else ""."""
     parts = [part for some in divided.values() for part in some]
     if sum(part in known for part in parts) * 2 <= len(parts):
         return ""
@@ -45,7 +45,7 @@ def _beside(divided: dict[str, list[str]], known: set[str]) -> str:
 
 
 def _recurring(divided: dict[str, list[str]], known: set[str], candidate: str) -> str:
-    """Labels that share parts, as combinations do: one part at several places, for separators of lists at any."""
+    """Return labels that share parts, as combinations do: at different positions, or anywhere for list separators."""
     places: dict[str, set[int]] = defaultdict(set)
     uses: dict[str, set[str]] = defaultdict(set)
     for label, parts in divided.items():

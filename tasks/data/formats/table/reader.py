@@ -1,4 +1,4 @@
-"""A table, one row per image: CSV, TSV or Parquet, with the labels in one cell or in a column for each label.
+"""A table with one row per image: CSV, TSV or Parquet, labels in one cell or one column per label.
 
 Images lie beside the table, or their bytes are cells of a Parquet file, as data sets on hubs have them.
 """
@@ -50,7 +50,7 @@ KIND = "either"
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str] | None:
-    """The columns of a one-hot table, or the names that a Parquet file gives its numbers; else those found count."""
+    """Return the one-hot columns, or a Parquet file's class names; ``None``: the labels that are found count."""
     if options.one_hot is not None:
         return [normalize(name) for name in options.one_hot]
     folder = root if root.is_dir() else root.parent
@@ -66,7 +66,7 @@ def default_classes(root: Path, options: Settings, source: "SourceSettings") -> 
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file once: the tables, images in their cells, the images in name order, those listed but missing.
+    """Yield every file once: tables, images in their cells, images in name order, listed images that are missing.
 
     Raises:
         UserError: There is no table or several, a column is missing, or the table cannot be read to its end.
@@ -116,7 +116,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
 
 
 def _table_entries(root: Path, folder: Path, options: Settings, tree: Tree) -> list[Entry]:
-    """The table; several only if all are Parquet files with images in their cells."""
+    """Return the table; several only if all are Parquet files with images in their cells."""
     tables = [entry for entry in tree.others if entry.path.suffix.lower() in SUFFIXES]
     wanted = root.name if root.is_file() else options.file
     if wanted is not None:
@@ -148,7 +148,7 @@ def _table_row(entry: Entry, table: OpenTable, columns: Columns) -> RawSample:
 
 
 def _images(entry: Entry, table: OpenTable, columns: Columns, site_of: NameFunction | None) -> Iterator[RawSample]:
-    """The rows whose cells are images, one after another, so that only a few are in memory."""
+    """Yield the rows whose cells are images one by one, so that only a few are in memory."""
     for number, row in enumerate(table.rows):
         use, name = columns.use(row), f"{entry.name}#{number}"
         site = site_of(name, row.cells) if site_of else entry.site
@@ -178,7 +178,7 @@ def _images(entry: Entry, table: OpenTable, columns: Columns, site_of: NameFunct
 
 
 def _matched(table: OpenTable, columns: Columns, tree: Tree) -> tuple[dict[str, list[ListingEntry]], dict[str, str]]:
-    """What the rows say, by image; and the listed paths whose image is missing, with why."""
+    """Return the entries by image, and the listed paths whose image is missing, with the reason."""
     second = (entry.name for entry in tree.excluded + tree.redundant)
     images = (entry.name for entry in tree.images)
     resolver = PathResolver((entry.name for entry in tree.images + tree.others), second, images)

@@ -66,7 +66,7 @@ class OpenTable:
 
 
 def open_table(path: Path, encoding: str | None = None, ask: bool = True) -> OpenTable:
-    """Open a table and read its head.
+    """Open a table and read its header.
 
     Args:
         path: The file.
@@ -144,7 +144,7 @@ def _parquet(path: Path) -> OpenTable:
 
 
 def _class_names(metadata: Mapping[bytes, bytes], raw: Sequence[str], columns: Sequence[str]) -> dict[str, list[str]]:
-    """The names of numbered classes, as the library ``datasets`` writes them into a Parquet file."""
+    """Return the class names that the library ``datasets`` writes into a Parquet file."""
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
         found = {column: _names_in(features.get(name)) for name, column in zip(raw, columns, strict=True)}

@@ -60,19 +60,19 @@ class Settings(Section):
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> None:
-    """VOC declares no labels; those that are found count."""
+    """Return ``None``: VOC declares no labels; those that are found count."""
     return
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """XML files beside images."""
+    """Recognise XML files with the names of images."""
     files = [name for name in names if name.lower().endswith(".xml")]
     both = len(names_beside_images(names, ".xml"))
     return f"{both} XML files with the names of images" if both and 2 * both >= len(files) else ""
 
 
 def near_misses(root: Path, names: Sequence[str]) -> list[str]:
-    """Of XML files that are annotations but not of an image here, the first, and what they lack."""
+    """Report the first VOC annotation whose image is missing."""
     files = [name for name in names if name.lower().endswith(".xml")]
     paired = set(names_beside_images(names, ".xml"))
     lonely = [name for name in files if name not in paired]
@@ -87,7 +87,7 @@ def near_misses(root: Path, names: Sequence[str]) -> list[str]:
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file of the tree once, an image before its annotation, pairs in name order.
+    """Yield every file once, an image before its annotation, pairs in name order.
 
     Raises:
         UserError: The site rule does not fit the tree, a name stands in two split lists, or the
@@ -168,12 +168,12 @@ class _Splits:
         return names
 
     def _meant(self, stem: str) -> str:
-        """The stem of an image that a list means: as written, else the only one that is nearly so."""
+        """Return the stem of the listed image: as written, else the only equivalent one."""
         near = self._near.get(fold_name(stem), set())
         return next(iter(near)) if len(near) == 1 else stem
 
     def of(self, image: Entry) -> str | None:
-        """The split of an image, from the nearest lists above it."""
+        """Return the split of an image, from the nearest lists above it."""
         for parent in PurePosixPath(image.name).parents:
             if str(parent) in self._scopes:
                 return self._scopes[str(parent)].get(image.stem)
@@ -181,6 +181,6 @@ class _Splits:
 
 
 def _stem(listed: str) -> str:
-    """The stem that a list means: some write the suffix or a folder too; a dot inside a bare name is not a suffix."""
+    """Return the stem that a list means: some lists hold a suffix or a folder; a dot in a bare name is no suffix."""
     name = PurePosixPath(path_parts(listed)[-1])
     return unicodedata.normalize("NFC", name.stem if name.suffix.lower() in SUFFIXES else name.name)

@@ -1,4 +1,4 @@
-"""One VOC annotation file: its bytes in, image-level labels and boxes out."""
+"""One VOC annotation file: from its bytes to image-level labels and boxes."""
 
 import math
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def parse_annotation(
 
 
 def _parsed(data: bytes, encodings: Encodings | None) -> tuple["Element", str]:
-    """The root element, and the encoding when that needed a repair."""
+    """Return the root element, and the encoding if that needed a repair."""
     from xml.etree.ElementTree import ParseError
 
     from defusedxml import DefusedXmlException
@@ -94,7 +94,7 @@ def _parsed(data: bytes, encodings: Encodings | None) -> tuple["Element", str]:
 
 
 def _objects(root: "Element") -> tuple[list["Element"], list["Element"]]:
-    """The objects, and those that lie inside an object or a part, in document order."""
+    """Return the objects, and those inside an object or a part, in document order."""
     outer: list[Element] = []
     inner: list[Element] = []
     stack = [(root, False)]
@@ -108,7 +108,7 @@ def _objects(root: "Element") -> tuple[list["Element"], list["Element"]]:
 
 
 def _refuse_others(root: "Element", objects: Sequence["Element"]) -> None:
-    """An XML without objects is a negative only if nothing else in it can be a label; and it is of one image."""
+    """Refuse an XML of several images, or one without objects in which something else may be a label."""
     if not objects and root.tag != "annotation":
         raise AnnotationError("bad_xml", f"root element <{root.tag[:100]}> without any object")
     files = {normalize(element.text or "") for element in root.iter("filename")} - {""}

@@ -1,4 +1,4 @@
-"""The names of YOLO's class indices, and the splits that stand beside them in the YAML."""
+"""The names of YOLO's class indices, and the splits that the YAML names."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,13 +92,13 @@ def find_names(
 
 
 def _nearly(entries: Sequence[Entry]) -> list[str]:
-    """Files that may hold the names: labelImg's list of what it offers, and others that are called so."""
+    """Return files that may hold the names, such as labelImg's list of predefined classes."""
     names = [entry.name for entry in entries if _MAY_NAME.search(PurePosixPath(entry.name).name.lower())]
     return [f"{name}, which may name them" for name in names[:3]]
 
 
 def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | None:
-    """The names in a file, ``None`` for a YAML about something else.
+    """Return the names in a file, ``None`` for a YAML about something else.
 
     Raises:
         _BadFileError: It cannot be read or parsed.
@@ -154,7 +154,7 @@ def _yaml(text: str) -> Any:
 
 
 def _as_written(text: str) -> object:
-    """The names before YAML makes numbers of them: a class 007 is not 7."""
+    """Return the names as text, before YAML converts them to numbers: a class 007 is not 7."""
     try:
         return parse_yaml_as_text(text)["names"]
     except (YamlTextError, KeyError, TypeError):

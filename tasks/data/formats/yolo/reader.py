@@ -50,7 +50,7 @@ _BOX = 4  # numbers of a box: centre and size, as shares of the image's sides
 
 
 class Settings(Section):
-    """Where the names of the class indices stand."""
+    """How the class indices are named."""
 
     names: Path | None = Field(
         None,
@@ -61,7 +61,7 @@ class Settings(Section):
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:
-    """The names in the order of their indices; several files are joined by name.
+    """Return the names in the order of their indices; several files are joined by name.
 
     Raises:
         UserError: There are none, or files disagree.
@@ -71,14 +71,14 @@ def default_classes(root: Path, options: Settings, source: "SourceSettings") -> 
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
-    """Text files of label lines beside images."""
+    """Recognise text files of label lines with the names of images."""
     pairs = names_beside_images(names, ".txt")
     good = pairs and all(_like_labels(root / name) for name in pairs[:5])
     return f"{len(pairs)} text files of label lines with the names of images" if good else ""
 
 
 def near_misses(root: Path, names: Sequence[str]) -> list[str]:
-    """The first text file of label lines without its image, or of an image's name without label lines."""
+    """Report the first label file without an image, and the first image's text file without label lines."""
     pairs, lines = names_beside_images(names, ".txt"), []
     paired = set(pairs)
     lonely = [name for name in names if name.lower().endswith(".txt") and name not in paired]
@@ -96,7 +96,7 @@ def near_misses(root: Path, names: Sequence[str]) -> list[str]:
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
-    """Every file of the tree once, an image before its label file, pairs in name order.
+    """Yield every file once, an image before its label file, pairs in name order.
 
     Raises:
         UserError: Nothing names the class indices, the site rule does not fit, or split lists contradict each other.
@@ -190,7 +190,7 @@ def _names(root: Path, options: Settings, tree: Tree, encoding: str | None) -> N
 
 
 def _names_row(entry: Entry, names: Names) -> RawSample | None:
-    """The row of a file that names the indices or fails to; ``None`` for all others."""
+    """Return the row of a file that names the indices or fails to; ``None`` for all others."""
     if entry.name in names.broken:
         return make_file_row(entry, "quarantined", "bad_text", names.broken[entry.name])
     for file in names.files:
@@ -202,7 +202,7 @@ def _names_row(entry: Entry, names: Names) -> RawSample | None:
 
 
 def _groups(tree: Tree) -> list[Group]:
-    """Pairs and what is left; text files that are no labels (a README) go to the tree's other files."""
+    """Return pairs and unpaired files; text files that are no labels (a README) become other files."""
     groups = [part for group in pair(tree) for part in _within_a_split(group)]
     paired = {_parent(entry) for group in groups if group.images for entry in group.annotations}
     kept = []
@@ -216,7 +216,7 @@ def _groups(tree: Tree) -> list[Group]:
 
 
 def _within_a_split(group: Group) -> list[Group]:
-    """The group, taken apart when only its name says that an image of one split has the labels of another."""
+    """Split a group whose image and labels are in folders of different splits."""
     splits = [
         {split_from_folders(entry.name) for entry in entries} - {None} for entries in (group.images, group.annotations)
     ]
@@ -242,7 +242,7 @@ def _first_line(path: Path) -> str:
 
 
 def _like_labels(path: Path, empty: bool = True) -> bool:
-    """Whether a text file begins with an index and a number, or is ``empty``."""
+    """Check whether a text file begins with an index and a number, or is ``empty``."""
     try:
         text, _ = decode_text(path.read_bytes(), ask=False)
     except (OSError, TextError):

@@ -1,4 +1,4 @@
-"""Which file of names a YOLO label file was made with, when a tree holds several.
+"""Assigns each YOLO label file the names file it was made with, when a tree holds several.
 
 Files that contradict each other count below their own folders only: labelImg writes a ``classes.txt`` into each folder
 of labels, in the order in which that folder's classes were met.
@@ -33,7 +33,7 @@ class Names:
     scopes: Mapping[Folder, Mapping[int, str]]
 
     def of(self, label_file: str) -> Mapping[int, str]:
-        """The names for a label file.
+        """Return the names for a label file.
 
         Raises:
             UserError: Files contradict each other, and none lies in or above its folder.
@@ -51,7 +51,7 @@ class Names:
         )
 
     def labels(self) -> list[str]:
-        """All names, those of the first file in the order of their indices.
+        """Return all names, those of the first file in the order of their indices.
 
         Raises:
             UserError: Not all files have the same names, in whatever order.
@@ -101,7 +101,7 @@ def resolve_scopes(root: Path, files: Sequence[NamesFile], broken: Mapping[str, 
 
 
 def _folder(name: str) -> Folder:
-    """The folders of a file, but for those such as ``labels`` that only say what is in them."""
+    """Return the folders of a file without role folders such as ``labels``."""
     return tuple(part for part in PurePosixPath(name).parts[:-1] if part.lower() not in ROLE_FOLDERS)
 
 

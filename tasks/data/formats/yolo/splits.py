@@ -1,4 +1,4 @@
-"""Which split a YOLO image belongs to: by the YAML's folders and lists, by lists such as train.txt, by its folder."""
+"""Assigns YOLO images to splits: by the YAML's folders and lists, by lists such as train.txt, by folder."""
 
 import re
 from collections import defaultdict
@@ -55,7 +55,7 @@ class Splits:
                 self._folders[place] = next(iter(splits))
 
     def of(self, image: Entry) -> str | None:
-        """The split of an image; a folder or list that the YAML names for several splits says nothing."""
+        """Return the split of an image; a folder or list that the YAML names for several splits counts for none."""
         if image.name in self._listed:
             return self._listed[image.name]
         for parent in PurePosixPath(image.name).parents:
@@ -106,7 +106,7 @@ def _refuse_glued(line: str, entry: Entry, folder: str, resolver: PathResolver) 
 
 
 def _places(files: Sequence[NamesFile], known: set[str]) -> Iterator[tuple[str, str]]:
-    """(split, folder or list of the tree) for what the YAML files name; much of it is meant for another machine.
+    """Yield (split, folder or list of the tree) for what the YAML files name, often paths of another machine.
 
     The longest end of a named path counts that exists below the YAML's ``path``, its own folder or the root.
     """
@@ -129,7 +129,7 @@ def _lines(entry: Entry, encodings: Encodings | None, ask: bool) -> list[str]:
 
 
 def _lists_images(entry: Entry) -> bool:
-    """Whether every line is the name of an image file."""
+    """Check whether every line is the name of an image file."""
     try:
         lines = _lines(entry, None, ask=False)
     except (OSError, TextError):
