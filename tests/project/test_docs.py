@@ -1,7 +1,6 @@
 """The documentation's commands parse, its links lead somewhere."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -9,21 +8,11 @@ from typer.main import get_command
 
 from flows.cli.main import app
 from flows.settings.files import load_settings
+from tests.support.commands import commands
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 PRESETS = sorted((ROOT / "flows" / "settings" / "presets").glob("*.yaml"))
-
-
-def commands(page: Path) -> list[list[str]]:
-    """Every ``fedscene`` command of a page's code blocks or a preset's head comment, split as a shell would."""
-    text = page.read_text()
-    if page.suffix == ".yaml":
-        text = "\n".join(line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#"))
-    else:
-        text = "\n".join(re.findall(r"```\n(.*?)```", text, flags=re.DOTALL))
-    lines = text.replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True) for line in lines if line.strip().startswith("fedscene ")]
 
 
 @pytest.mark.parametrize("page", PAGES + PRESETS, ids=lambda page: page.name)

@@ -7,39 +7,19 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from flows.papers.replicate.report import measured, over_seeds, row_metrics
+from flows.papers.replicate.report import over_seeds, row_metrics
 from flows.papers.replicate.run import make_plan, replicate, state
-from flows.papers.replicate.tables import Job, load_table
+from flows.papers.replicate.tables import load_table
 from flows.papers.replicate.write import page, write_table
 from flows.run.code_version import code_version
 from models.errors import UserError
-from tasks.core.records import RoundRecord, StageLog
-from tests.flows.papers.test_replicate_tables import TABLE, written
-from tests.support.fabricated import fabricated_record
+from tasks.core.records import RoundRecord
+from tests.support.tables import TABLE, RowsDone, written
 
 ROWS = TABLE["rows"] | {"Broken": {"presets": ["no-such-preset"], "note": "It cannot run."}}
 OFF = ["tracking.enabled=false"]
+pytestmark = [pytest.mark.slow, pytest.mark.figures]
 runner = CliRunner()
-
-
-class Quietly:
-    def __init__(self):
-        self.done = []
-
-    def row_begins(self, number, total, job): ...
-
-    def row_done(self, job, run, failed):
-        self.done.append((job.row, failed is None))
-
-    def counted(self, done, total): ...
-
-    def stage(self, round_, name, clients): ...
-
-    def clients_done(self, count): ...
-
-    def round_done(self, record, found=False): ...
-
-    def note(self, text): ...
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +30,7 @@ def made(tmp_path_factory):
         patch.setenv("FEDSCENE_RUNS", str(root / "runs"))
         patch.chdir(root)
         name = written(root, rows=ROWS, main=["FMMAN"])
-        plan, progress = make_plan(load_table(name), "small", None, (), OFF), Quietly()
+        plan, progress = make_plan(load_table(name), "small", None, (), OFF), RowsDone()
         report = replicate(plan, root / "out", progress)
     assert progress.done == [("FedAvg", True), ("FMMAN", True), ("Broken", False)]
     return root, name, report
@@ -108,10 +88,10 @@ def test_finished_runs_are_never_done_again(there, monkeypatch):
         raise AssertionError("a finished run was started again")
 
     monkeypatch.setattr(flows.federate, "federate", must_not_run)
-    again = replicate(make_plan(load_table(name), "small", None, (), OFF), root / "again", Quietly())
+    again = replicate(make_plan(load_table(name), "small", None, (), OFF), root / "again", RowsDone())
     assert [row["runs"] for row in again["rows"]] == [row["runs"] for row in report["rows"]]
     # Rows that are not selected are shown as far as they are finished
-    part = replicate(make_plan(load_table(name), "small", None, ["FedAvg"], OFF), root / "part", Quietly())
+    part = replicate(make_plan(load_table(name), "small", None, ["FedAvg"], OFF), root / "part", RowsDone())
     assert [len(row["runs"]) for row in part["rows"]] == [1, 1, 0] and part["rows"][2]["failed"] is None
 
 
@@ -156,40 +136,6 @@ def test_a_row_may_not_change_the_images(there):
         make_plan(load_table(name), "small", None, ["Nobody"])
 
 
-def _run(*values):
-    """Runs of seeds 0, 1, ... whose macro-AP is given, as pairs at equal rounds and equal epochs."""
-    return [
-        {"at": {key: {"metrics": {"macro_ap": value}} for key, value in zip(("rounds", "epochs"), pair, strict=True)}}
-        for pair in values
-    ]
-
-
-def test_mean_and_sample_standard_deviation_over_seeds():
-    row = {"name": "A", "runs": _run((0.1, 0.4), (0.3, 0.4))}
-    # (0.1 + 0.3) / 2 = 0.2; deviations -0.1 and 0.1, squares sum to 0.02, over n - 1 = 1
-    mean, std = over_seeds(row, "rounds", "macro_ap")
-    assert math.isclose(mean, 0.2) and math.isclose(std, math.sqrt(0.02))
-    assert over_seeds(row, "epochs", "macro_ap") == (0.4, 0.0)
-    assert over_seeds({"runs": _run((0.5, 0.5))}, "rounds", "macro_ap") == (0.5, None)
-    two_stage = {"runs": [{"at": {"rounds": {"metrics": {"macro_ap": 0.7}}, "epochs": None}}]}
-    assert over_seeds(two_stage, "epochs", "macro_ap") == (0.7, None)
-    assert math.isnan(over_seeds({"runs": []}, "rounds", "macro_ap")[0])
-
-
-def test_costs_are_the_sums_of_all_rounds_up_to_the_point():
-    records = [fabricated_record(number) for number in (1, 2, 3, 4)]
-    for record in records:
-        record.stages[:] = [StageLog("a", 1.0, 10, 30, 5), StageLog("b", 2.0, 100, 100, 50)]
-    found = measured(Job("A", 3, None, 2, 4), "run", records)
-    first, last = found["at"]["rounds"], found["at"]["epochs"]
-    assert (first["bytes_down"], first["bytes_up"], first["seconds"]) == (220, 110, 6)
-    assert (last["bytes_down"], last["bytes_up"], last["seconds"]) == (440, 220, 12)
-    assert found["bytes_down"] == 440 and found["seed"] == 3
-    records[1].metrics.clear()
-    with pytest.raises(UserError, match="round 2 was not scored"):
-        measured(Job("A", 3, None, 2, 4), "run", records)
-
-
 def test_text_of_a_table_file_stays_text(made, tmp_path):
     report = json.loads(json.dumps(made[2]))
     report["rows"][0]["name"] = "a|b"
@@ -210,7 +156,7 @@ def test_rows_are_children_of_one_run_in_mlflow(there):
     root, _, _ = there
     name = written(root, rows=ROWS)
     plan = make_plan(load_table(name), "small", None, ["FMMAN"], ["tracking.log_models=false"], [8])
-    report = replicate(plan, root / "tracked", Quietly())
+    report = replicate(plan, root / "tracked", RowsDone())
     client = MlflowClient(resolve_uri(plan.data_settings.tracking, root / "runs"))
     parent = client.get_run(report["mlflow_run_id"])
     child = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
@@ -222,4 +168,4 @@ def test_rows_are_children_of_one_run_in_mlflow(there):
     mlflow_runs.log_table(plan.data_settings.tracking, root / "runs", parent.info.run_id, wanted | {"new": 1.0})
     assert len(client.get_metric_history(parent.info.run_id, "FMMAN/rounds/macro_ap")) == 1
     assert client.get_run(parent.info.run_id).data.metrics["new"] == 1.0
-    assert replicate(plan, root / "tracked", Quietly())["mlflow_run_id"] == parent.info.run_id
+    assert replicate(plan, root / "tracked", RowsDone())["mlflow_run_id"] == parent.info.run_id

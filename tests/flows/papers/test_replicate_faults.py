@@ -9,8 +9,7 @@ from flows.papers.replicate.run import make_plan, replicate, require_writable
 from flows.papers.replicate.tables import jobs, load_table
 from flows.papers.replicate.write import main_table, page, write_table
 from models.errors import UserError
-from tests.flows.papers.test_replicate import Quietly
-from tests.flows.papers.test_replicate_tables import FOLDER, written
+from tests.support.tables import FOLDER, RowsDone, written
 
 OFF = ["tracking.enabled=false"]
 
@@ -78,7 +77,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_run(tmp_path, mon
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    plan, progress = make_plan(load_table(written(tmp_path)), "small", None, (), OFF), Quietly()
+    plan, progress = make_plan(load_table(written(tmp_path)), "small", None, (), OFF), RowsDone()
     with pytest.raises(UserError, match="cannot write there"):
         replicate(plan, tmp_path / "file", progress)
     assert progress.done == [] and not (tmp_path / "runs").exists()
@@ -86,6 +85,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_run(tmp_path, mon
     assert list((tmp_path / "new" / "folder").iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.figures
 def test_an_unexpected_error_marks_its_row_and_the_table_goes_on(tmp_path, monkeypatch):
     from flows import federate
 
@@ -99,7 +100,7 @@ def test_an_unexpected_error_marks_its_row_and_the_table_goes_on(tmp_path, monke
         return real(settings, *args, **kwargs)
 
     monkeypatch.setattr(federate, "federate", sometimes)
-    plan, progress = make_plan(load_table(written(tmp_path)), "small", None, (), OFF), Quietly()
+    plan, progress = make_plan(load_table(written(tmp_path)), "small", None, (), OFF), RowsDone()
     report = replicate(plan, tmp_path / "out", progress)
     assert progress.done == [("FedAvg", False), ("FMMAN", True)]
     assert report["rows"][0]["failed"] == "ArithmeticError: no such number" and report["rows"][1]["runs"]

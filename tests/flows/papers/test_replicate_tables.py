@@ -1,7 +1,5 @@
 """Table files: what they hold, how their settings are laid over each other, and what is refused."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from typer.main import get_command
@@ -14,38 +12,12 @@ from flows.settings.files import load_settings
 from models.errors import UserError
 from models.label_aware.label_embeddings import embed_labels
 from models.settings import LabelSettings
-from tasks.core.yaml_text import dump_yaml
 from tasks.data.formats.synthetic.registry import synthetic_set
-from tests.project.test_docs import commands
+from tests.support.commands import commands
+from tests.support.tables import FOLDER, TABLE, written
 
 TABLES = [f"fmman-table{number}" for number in range(1, 7)]
 CLAIMS = [f"fmman-claims-{data}" for data in ("cabinet", "defects")]
-FOLDER = Path(__file__).parents[3] / "flows" / "papers" / "tables"
-BASE = {
-    "ingest": {"synthetic": {"images": 48, "sites": 3}, "image_size": 32},
-    "partition": {"min_size": 4},
-    "model": {"backbone": {"width": 0.125}, "fmman": {"layers": 1}},
-    "report": {"images": 0},
-    "train": {"epochs": 1, "lr": 0.01},
-    "federation": {"engine": "local"},
-}
-TABLE = {
-    "title": "A table",
-    "source": "A paper, table 1",
-    "data": "drawn",
-    "rows": {
-        "FedAvg": {"settings": {"method": {"name": "fedavg"}, "model": {"name": "resnet18"}}},
-        "FMMAN": {"stages": 2},
-    },
-    "paper": {"FMMAN": [50, 40, 30, 20]},
-    "scales": {"small": {"settings": BASE, "rounds": 2, "seeds": [5], "note": "Small."}},
-    "datasets": {"drawn": {"small": {"title": "drawn images"}}},
-}
-
-
-def written(folder: Path, **changes) -> str:
-    (folder / "mine.yaml").write_text(dump_yaml(TABLE | changes))
-    return str(folder / "mine.yaml")
 
 
 def test_the_six_tables_of_the_paper_are_shipped():
