@@ -258,4 +258,4 @@ class Federation:
 
     def keep(self, groups: Mapping[str, int], prototypes: Sequence[ModelRef]) -> None:
         """Puts groups and prototypes into the round's record."""
-        self.record.groups, self.record.prototypes = dict(groups), list(prototypes)
+        self.record.cluster_of, self.record.cluster_models = dict(groups), list(prototypes)

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from models.errors import UserError
-from tasks.core.record_types import read_record
-from tasks.core.records import ModelRef, RoundRecord, Update
+from tasks.core.records import ModelRef, RoundRecord, Update, read_round
 from tasks.core.store import Store
 
 
@@ -37,7 +36,7 @@ def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
         record,
         model=place("model.safetensors", record.model),
         server_state=place("server.safetensors", record.server_state) if record.server_state else None,
-        prototypes=[place(f"prototype-{k}.safetensors", ref) for k, ref in enumerate(record.prototypes)],
+        cluster_models=[place(f"prototype-{k}.safetensors", ref) for k, ref in enumerate(record.cluster_models)],
         updates={stage: [_without_file(update) for update in updates] for stage, updates in record.updates.items()},
     )
     store.write_json(f"{working}/round.json", saved.as_dict())
@@ -65,7 +64,7 @@ def load_round(store: Store, number: int) -> RoundRecord:
     name = f"{folder_of(number)}/round.json"
     value = store.read_json(name)
     try:
-        return read_record(value, number)
+        return read_round(value, number)
     except ValueError as error:
         raise _damaged(store, number, f"{name}: {error}") from error
 

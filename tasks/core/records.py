@@ -4,14 +4,17 @@ Records on disk outlive the code that wrote them. A field that one of them lacks
 known is left out, and a record of a later ``VERSION`` is refused: a change that older code would misread raises it.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from models.errors import UserError
 
 VERSION = 1  # of all records on disk; one that names none is of version 1
-Flat = TypeVar("Flat")
+Record = TypeVar("Record")
 
 
 def require_known(value: Mapping[str, Any], where: object) -> None:
@@ -31,9 +34,31 @@ def require_known(value: Mapping[str, Any], where: object) -> None:
         )
 
 
-def _known(cls: type[Flat], value: Mapping[str, Any]) -> Flat:
-    """A dataclass of plain values from a mapping that may hold more."""
-    return cls(**{entry.name: value[entry.name] for entry in fields(cls) if entry.name in value})  # type: ignore[arg-type]
+def _read(adapter: "TypeAdapter[Record]", value: Mapping[str, Any], what: str) -> Record:
+    """Check a record from outside against its declared types; missing fields get their defaults, unknown ones go.
+
+    Raises:
+        ValueError: In one line: which field is wrong, and what it holds.
+    """
+    if _holds_huge_number(value):
+        raise ValueError(f"{what} holds a number that is too large")
+    try:
+        return adapter.validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+        raise ValueError(
+            f"{place[:120] or what} is {ascii(first['input'])[:60]}: {first['msg'][:120].lower()}"
+        ) from error
+
+
+def _holds_huge_number(value: Any) -> bool:
+    """Tell whether an integer is too large for 64 bits; as a float it would silently be infinite."""
+    if isinstance(value, Mapping):
+        return any(map(_holds_huge_number, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_huge_number, value))
+    return isinstance(value, int) and abs(value) >= 2**63
 
 
 @dataclass(frozen=True)
@@ -51,9 +76,10 @@ class ModelRef:
     bytes: int
 
     @classmethod
-    def of(cls, value: dict[str, Any]) -> "ModelRef":
-        """The record that ``asdict`` was called on."""
-        return cls(str(value["uri"]), str(value["digest"]), int(value["bytes"]))
+    def of(cls, value: Mapping[str, Any]) -> "ModelRef":
+        """Return the record that ``asdict`` was called on."""
+        ref: ModelRef = _read(_ADAPTERS[cls.__name__], value, "the reference")
+        return ref
 
 
 @dataclass(frozen=True)
@@ -84,21 +110,14 @@ class Update:
         return total / weight if weight else float("nan")
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {"version": VERSION, **asdict(self)}
+        """Return plain values for JSON."""
+        return _plain(self)
 
     @classmethod
-    def of(cls, value: dict[str, Any]) -> "Update":
-        """The record that ``as_dict`` was called on."""
-        return cls(
-            client=value["client"],
-            model=ModelRef.of(value["model"]),
-            samples=int(value["samples"]),
-            steps=int(value["steps"]),
-            sums={name: (float(pair[0]), float(pair[1])) for name, pair in value.get("sums", {}).items()},
-            seconds=float(value.get("seconds", 0.0)),
-            state=ModelRef.of(value["state"]) if value.get("state") else None,
-        )
+    def of(cls, value: Mapping[str, Any]) -> "Update":
+        """Return the record that ``as_dict`` was called on."""
+        update: Update = _read(_ADAPTERS[cls.__name__], value, "the update")
+        return update
 
 
 @dataclass(frozen=True)
@@ -138,8 +157,8 @@ class RoundRecord:
     Attributes:
         round: 1-based number.
         model: The new global model.
-        prototypes: The cluster models (FMMAN's stage 2), empty for single-stage methods.
-        groups: Client id -> cluster index, empty without clustering.
+        cluster_models: One model per cluster, empty without clustering; ``prototypes`` on disk.
+        cluster_of: Client id -> cluster index, empty without clustering; ``groups`` on disk.
         participants: Clients sampled for the round.
         updates: The updates that counted, per stage number.
         dropped: Clients that did not count, with the reason.
@@ -152,13 +171,14 @@ class RoundRecord:
         server_state: What the method keeps at the server from round to round, if anything.
         client_states: Client id -> reference of its private state after this round.
         notes: What deviated from the plan, in plain words.
-        personal_states: Client id -> tensors that replace the global model's when it is evaluated.
+        personal_states: Client id -> tensors that replace the global model's when it is evaluated; ``overlays``
+            on disk.
     """
 
     round: int
     model: ModelRef
-    prototypes: list[ModelRef] = field(default_factory=list)
-    groups: dict[str, int] = field(default_factory=dict)
+    cluster_models: Annotated[list[ModelRef], Field(alias="prototypes")] = field(default_factory=list)
+    cluster_of: Annotated[dict[str, int], Field(alias="groups")] = field(default_factory=dict)
     participants: list[str] = field(default_factory=list)
     updates: dict[int, list[Update]] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
@@ -171,35 +191,35 @@ class RoundRecord:
     server_state: ModelRef | None = None
     client_states: dict[str, ModelRef] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    personal_states: dict[str, ModelRef] = field(default_factory=dict)
+    personal_states: Annotated[dict[str, ModelRef], Field(alias="overlays")] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {"version": VERSION, **asdict(self)}
+        """Return plain values for JSON."""
+        return _plain(self)
 
     @classmethod
-    def of(cls, value: dict[str, Any]) -> "RoundRecord":
-        """The record that ``as_dict`` was called on (after a trip through JSON), by this or an earlier release."""
+    def of(cls, value: Mapping[str, Any]) -> "RoundRecord":
+        """Return the record that ``as_dict`` was called on, by this or an earlier release."""
+        record: RoundRecord = _read(_ADAPTERS[cls.__name__], value, "the record")
+        return record
 
-        def table(name: str) -> dict[str, Any]:
-            return dict(value.get(name, {}))
 
-        return cls(
-            round=int(value["round"]),
-            model=ModelRef.of(value["model"]),
-            prototypes=[ModelRef.of(ref) for ref in value.get("prototypes", [])],
-            groups={client: int(group) for client, group in table("groups").items()},
-            participants=list(value.get("participants", [])),
-            updates={int(s): [Update.of(u) for u in ups] for s, ups in table("updates").items()},
-            dropped=[_known(Dropped, entry) for entry in value.get("dropped", [])],
-            stages=[_known(StageLog, entry) for entry in value.get("stages", [])],
-            weights=table("weights"),
-            metrics=table("metrics"),
-            per_class=table("per_class"),
-            per_site=table("per_site"),
-            per_client=table("per_client"),
-            server_state=ModelRef.of(value["server_state"]) if value.get("server_state") else None,
-            client_states={c: ModelRef.of(ref) for c, ref in table("client_states").items()},
-            notes=list(value.get("notes", [])),
-            personal_states={c: ModelRef.of(ref) for c, ref in table("personal_states").items()},
-        )
+_ADAPTERS: dict[str, "TypeAdapter[Any]"] = {
+    kind.__name__: TypeAdapter(kind) for kind in (ModelRef, Update, RoundRecord)
+}
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    return {"version": VERSION, **_ADAPTERS[type(record).__name__].dump_python(record, by_alias=True)}
+
+
+def read_round(value: Mapping[str, Any], number: int) -> RoundRecord:
+    """Return the record of round ``number`` from what its file holds.
+
+    Raises:
+        ValueError: In one line: what is wrong.
+    """
+    record = RoundRecord.of(value)
+    if record.round != number:
+        raise ValueError(f"the record is of round {record.round}")
+    return record

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from models.errors import UserError
 from tasks.core.names import metric_part, metric_parts
-from tasks.core.record_types import read_record
-from tasks.core.records import RoundRecord, require_known
+from tasks.core.records import RoundRecord, read_round, require_known
 from tasks.core.summary_statistics import distribution
 
 KEY_LIMIT = 250  # MLflow's limit on the length of a metric's name
@@ -30,16 +29,16 @@ def load_records(run_root: Path, rounds: int | None = None) -> list[RoundRecord]
     folders = [folder for folder in folders if rounds is None or int(folder.name) <= rounds]
     if not folders:
         raise UserError("The run has no finished round", where=run_root / "rounds", hint="fedscene run")
-    return [_read_record(folder / "round.json") for folder in folders]
+    return [_read_round(folder / "round.json") for folder in folders]
 
 
-def _read_record(path: Path) -> RoundRecord:
+def _read_round(path: Path) -> RoundRecord:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
             raise ValueError(f"a {type(value).__name__} instead of a mapping")
         require_known(value, path)
-        return read_record(value, int(path.parent.name))
+        return read_round(value, int(path.parent.name))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             "A round's record cannot be read",
@@ -131,7 +130,7 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
             prefix = f"client_loss/stage{stage}/{metric_part(term)}"
             pairs += [(f"{prefix}/{key}", found[key]) for key in ("mean", "std", "worst_decile")]
     sizes: dict[int, int] = {}
-    for group in record.groups.values():
+    for group in record.cluster_of.values():
         sizes[group] = sizes.get(group, 0) + 1
     if sizes:
         pairs.append(("clusters/count", len(sizes)))

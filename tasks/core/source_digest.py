@@ -26,7 +26,6 @@ PLUMBING = (
     "tasks.core.json_values",
     "tasks.core.locks",
     "tasks.core.names",
-    "tasks.core.record_types",
     "tasks.core.records",
     "tasks.core.round_summary",
     "tasks.core.source_digest",

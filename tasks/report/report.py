@@ -154,7 +154,7 @@ def _draw(
         draw("Average precision by class", "classes.png", plots.per_class_bars, scored)
     if client_quality(scored):
         draw("Average precision by client", "clients.png", plots.client_bars, scored)
-    if any(record.groups for record in records):
+    if any(record.cluster_of for record in records):
         draw("Clusters by round", "clusters.png", plots.groups_over_rounds, records)
     draw("Traffic by round", "traffic.png", plots.traffic, records)
     count = min(settings.images, len(predictions.images)) if predictions else 0

@@ -109,11 +109,11 @@ def clients_section(record: RoundRecord) -> str:
 
 def clusters_section(records: Sequence[RoundRecord]) -> str:
     """Who is in which cluster, in the last round that has clusters."""
-    record = next((record for record in reversed(records) if record.groups), None)
+    record = next((record for record in reversed(records) if record.cluster_of), None)
     if record is None:
         return ""
     members: dict[int, list[str]] = defaultdict(list)
-    for client, group in sorted(record.groups.items()):
+    for client, group in sorted(record.cluster_of.items()):
         members[group].append(visible_name(client))
     rows = [[str(group), str(len(clients)), ", ".join(clients)] for group, clients in sorted(members.items())]
     return f"## Clusters, round {record.round}\n\n" + markdown_table(["cluster", "clients", "who"], rows)

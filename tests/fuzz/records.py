@@ -94,7 +94,7 @@ def _text() -> str:
     """The text of a sound record whose model is there."""
     with tempfile.TemporaryDirectory() as folder:
         model = Store(folder).put_state(_MODEL, _STATE)
-    return json.dumps(replace(fabricated_record(1), model=model, prototypes=[], client_states={}).as_dict())
+    return json.dumps(replace(fabricated_record(1), model=model, cluster_models=[], client_states={}).as_dict())
 
 
 def _sound() -> dict[str, Any]:

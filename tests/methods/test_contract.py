@@ -20,8 +20,7 @@ from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.finished_rounds import finished_rounds, prune
 from tasks.core.network import build_network
 from tasks.core.randomness import numpy_generator
-from tasks.core.record_types import read_record
-from tasks.core.records import ModelRef
+from tasks.core.records import ModelRef, read_round
 from tasks.core.store import state_digest
 from tests.support.contracts import CONTRACTS
 from tests.support.rounds import make_context, make_federation, partitioned, run_rounds
@@ -247,4 +246,4 @@ def test_the_record_of_a_round_is_complete(name, undisturbed):
         # Everybody who trains has been sent the global model at least once.
         assert sum(log.bytes_down for log in record.stages) >= len(record.participants) * size
         assert all(fed.context.open_store().holds(ref) for ref in record.client_states.values())
-        assert read_record(record.as_dict(), number) == record
+        assert read_round(record.as_dict(), number) == record

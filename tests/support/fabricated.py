@@ -38,8 +38,10 @@ def fabricated_record(number: int, classes: list[str] = CLASSES, clients: list[s
     return RoundRecord(
         round=number,
         model=ModelRef(f"rounds/{number:04d}/model.safetensors", "1" * 64, 400_000),
-        prototypes=[ModelRef(f"rounds/{number:04d}/prototype-{k}.safetensors", "2" * 64, 400_000) for k in range(2)],
-        groups={client: (index + (number == 2)) % 3 for index, client in enumerate(there)},
+        cluster_models=[
+            ModelRef(f"rounds/{number:04d}/prototype-{k}.safetensors", "2" * 64, 400_000) for k in range(2)
+        ],
+        cluster_of={client: (index + (number == 2)) % 3 for index, client in enumerate(there)},
         participants=clients,
         updates=updates,
         dropped=[Dropped(client, 1, "no answer in 3600 s") for client in lost],

@@ -133,7 +133,7 @@ def test_a_cycle_of_fmman_stage_by_stage():
     refs, weights = engine.averages[3]
     assert refs == [ref("trained", c, 3) for c in "abcd"]
     assert weights == pytest.approx([5 / 85, 30 / 85, 40 / 85, 10 / 85])
-    assert fed.record.groups == {"a": 0, "b": 1, "c": 2, "d": 0} and fed.record.prototypes == prototypes
+    assert fed.record.cluster_of == {"a": 0, "b": 1, "c": 2, "d": 0} and fed.record.cluster_models == prototypes
     assert fed.record.client_states == {c: ref("state", c, 3) for c in "abcd"}
 
 
@@ -181,7 +181,7 @@ def test_without_clustering_there_is_one_training_and_eq15():
     fmman.run_round(fed, START)
     assert {j.references for j in engine.jobs} == {((START, 1),)} and len(engine.jobs) == 4
     assert [weights for _, weights in engine.averages] == [loss_weights(LOSSES.values(), SIZES.values())[0]]
-    assert fed.record.groups == {} and fed.record.prototypes == []
+    assert fed.record.cluster_of == {} and fed.record.cluster_models == []
 
 
 def test_random_groups_need_no_layer_and_follow_the_round():
@@ -189,8 +189,8 @@ def test_random_groups_need_no_layer_and_follow_the_round():
     for number in (1, 1, 2, 3, 4):
         fed = federation(engine := Recorder(), fmman.Settings(clustering="random", clusters=2), number=number)
         fmman.run_round(fed, START)
-        assert engine.clustered == [] and sorted(fed.record.groups.values()).count(0) == 2
-        seen.append(fed.record.groups)
+        assert engine.clustered == [] and sorted(fed.record.cluster_of.values()).count(0) == 2
+        seen.append(fed.record.cluster_of)
     assert seen[0] == seen[1] and any(groups != seen[0] for groups in seen[2:])
 
 

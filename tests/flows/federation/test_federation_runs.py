@@ -65,9 +65,9 @@ def test_a18_workers_chunks_and_order_leave_the_model_as_it_is(play):
     record, digest, _ = play("fmman", "one")
     other, again, _ = play("fmman", "two", workers=2, order=-1, clients_per_task=3)
     assert digest == again
-    assert record.groups == other.groups and record.weights == other.weights
-    assert [ref.digest for ref in record.prototypes] == [ref.digest for ref in other.prototypes]
-    assert sorted(record.groups) == ["client-000", "client-001", "client-002", "client-003"]
+    assert record.cluster_of == other.cluster_of and record.weights == other.weights
+    assert [ref.digest for ref in record.cluster_models] == [ref.digest for ref in other.cluster_models]
+    assert sorted(record.cluster_of) == ["client-000", "client-001", "client-002", "client-003"]
     assert math.fsum(record.weights.values()) == pytest.approx(1.0)
 
 

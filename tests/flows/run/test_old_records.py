@@ -1,6 +1,8 @@
 """Records on disk are read by other releases than the one that wrote them."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -97,3 +99,24 @@ def test_findings_of_another_release_are_decoded_again(tmp_path):
     (tmp_path / "part.json").write_text(with_checksum([{"of_a_later_release": 1}]))
     with pytest.raises(DamagedChunkError, match="another release"):
         read_cached(tmp_path, "part", 1)
+
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "run-0738cf6"
+
+
+def test_a_run_written_before_settings_and_records_were_renamed_is_read_and_reported(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(FIXTURE, run)
+    settings, records = read_run(run), load_records(run)
+    assert (settings.ingest.source, settings.federation.engine) == ("synthetic", "local")
+    assert [record.round for record in records] == [1, 2]
+    assert len(records[1].cluster_models) == 2
+    assert set(records[1].cluster_of) == {"site-1", "site-2", "site-3", "site-4"}
+    assert records[1].metrics["macro_ap"] == pytest.approx(0.40055829)
+    build_report(run, tmp_path / "report", settings.report)
+    assert "0.401" in (tmp_path / "report" / "report.md").read_text()
+
+
+def test_a_record_that_was_read_is_written_as_an_older_release_reads_it():
+    old = json.loads((FIXTURE / "rounds" / "0002" / "round.json").read_text())
+    assert json.loads(json.dumps(RoundRecord.of(old).as_dict())) == old

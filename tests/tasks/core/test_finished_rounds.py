@@ -24,8 +24,8 @@ def record_of(store, number=1):
     return RoundRecord(
         round=number,
         model=models[0],
-        prototypes=models[1:],
-        groups={"a": 0, "b": 1},
+        cluster_models=models[1:],
+        cluster_of={"a": 0, "b": 1},
         participants=["a", "b"],
         updates={1: [update], 3: [update]},
         dropped=[Dropped("a", 3, "no answer")],
@@ -60,11 +60,11 @@ def test_a_round_is_saved_with_its_models_and_comes_back(root):
         "round.json",
     ]
     assert saved.model == dataclasses.replace(record.model, uri="rounds/0001/model.safetensors")
-    assert all(store.holds(ref) for ref in (saved.model, *saved.prototypes))
+    assert all(store.holds(ref) for ref in (saved.model, *saved.cluster_models))
     assert load_round(store, 1) == saved
     sent = [update for updates in saved.updates.values() for update in updates]
     assert sent and all(update.model.uri == "" and update.model.digest for update in sent)  # removed with the round
-    same = {"model": record.model, "prototypes": record.prototypes, "updates": record.updates}
+    same = {"model": record.model, "cluster_models": record.cluster_models, "updates": record.updates}
     assert dataclasses.replace(saved, **same) == record
 
 
@@ -87,7 +87,7 @@ def test_what_a_crash_left_is_replaced(root):
 def test_a_round_with_damaged_weights_is_not_saved(root):
     store = Store(root)
     record = record_of(store)
-    store.write_bytes(record.prototypes[1].uri, b"damaged")
+    store.write_bytes(record.cluster_models[1].uri, b"damaged")
     with pytest.raises(UserError):
         save_round(root, record)
     assert not store.exists("rounds/0001") and finished_rounds(store, 3) == []
@@ -140,7 +140,7 @@ def test_pruning_keeps_the_rounds_and_the_newest_client_states(root):
     assert store.names("clients/b") == ["2.safetensors"] and store.names("clients/c") == []
     assert store.exists("initial.safetensors")
     assert [r.round for r in finished_rounds(store, 2)] == [1, 2]
-    assert all(store.holds(ref) for ref in (saved.model, *saved.prototypes, *saved.client_states.values()))
+    assert all(store.holds(ref) for ref in (saved.model, *saved.cluster_models, *saved.client_states.values()))
     prune(store, saved)
 
 
