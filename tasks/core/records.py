@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from models.errors import UserError
+from tasks.core.former_names import current_metric_names
 
 VERSION = 1  # of all records on disk; one that names none is of version 1
 Record = TypeVar("Record")
@@ -219,7 +220,7 @@ def read_round(value: Mapping[str, Any], number: int) -> RoundRecord:
     Raises:
         ValueError: In one line: what is wrong.
     """
-    record = RoundRecord.of(value)
+    record = RoundRecord.of(current_metric_names(value))
     if record.round != number:
         raise ValueError(f"the record is of round {record.round}")
     return record

@@ -22,6 +22,7 @@ PLUMBING = (
     "tasks.core.context",
     "tasks.core.federation_settings",
     "tasks.core.finished_rounds",
+    "tasks.core.former_names",
     "tasks.core.json_files",
     "tasks.core.json_values",
     "tasks.core.locks",

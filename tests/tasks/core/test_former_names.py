@@ -3,7 +3,7 @@
 import json
 
 from tasks.core.former_names import current_metric_names
-from tasks.core.record_types import read_record
+from tasks.core.records import read_round
 from tests.support.fabricated import fabricated_record
 
 
@@ -13,7 +13,7 @@ def test_metrics_of_personal_models_are_read_under_their_present_name():
     record.metrics["client/personal_macro_ap/mean"] = 0.9
     former = json.loads(json.dumps(record.as_dict()).replace("personal_", "pooled_"))
     assert "pooled_macro_ap" in former["per_client"]["a"]
-    assert read_record(former, 1) == record
+    assert read_round(former, 1) == record
 
 
 def test_other_names_and_odd_values_are_kept():
