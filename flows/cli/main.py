@@ -238,14 +238,14 @@ def show_summary(summary: Any, as_json: bool) -> None:
 
 
 def show_scores(records: Any, out: Any) -> None:
-    """The last scored round beside what is reached without seeing images, and what the figures do not show."""
+    """The last scored round beside what is reached chance level, and what the figures do not show."""
     from rich.table import Table
 
     from tasks.core.round_summary import last_evaluated
-    from tasks.evaluation.verdict import HEADS, score_rows, warnings
+    from tasks.evaluation.chance_comparison import HEADS, comparison_rows, warnings
 
     record = last_evaluated(records)
-    rows = score_rows(record.metrics)
+    rows = comparison_rows(record.metrics)
     if rows:
         table = Table(title=f"Scores, round {record.round}", title_justify="left")
         for number, head in enumerate(HEADS):

@@ -13,7 +13,7 @@ def data_remarks(data: DataPaths) -> list[str]:
     from tasks.data.dataset import load_dataset
     from tasks.data.ingest.unusable_files import unusable, unusable_line
     from tasks.data.partition.participation import absent_sites_line, untrained_sites
-    from tasks.evaluation.verdict import warnings
+    from tasks.evaluation.chance_comparison import warnings
 
     dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
     absent = absent_sites_line(list(untrained_sites(dataset, clients)), len(set(dataset.sites.tolist())))

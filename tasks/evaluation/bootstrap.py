@@ -1,4 +1,4 @@
-"""Intervals of test metrics from resampled images (percentile bootstrap; Efron and Tibshirani 1993, chapter 13)."""
+"""Intervals of test metrics by resampling the images (percentile bootstrap; Efron and Tibshirani 1993, chapter 13)."""
 
 from collections.abc import Mapping
 
@@ -6,27 +6,27 @@ import numpy as np
 
 from tasks.core.evaluation_settings import EvaluationSettings
 
-INTERVAL = "interval/"  # begins the names of a metric's bounds: interval/<metric>/low and /high
+INTERVAL = "interval/"  # prefix of a metric's bounds: interval/<metric>/low and /high
 RESAMPLES = 200
 LEVEL = 0.95
-MAX_CELLS = 100_000  # images x classes: beyond it an interval costs seconds, and is narrow
+MAX_CELLS = 100_000  # images x classes; beyond it, an interval takes seconds to compute and is narrow
 
 
 def intervals(
     scores: np.ndarray, targets: np.ndarray, settings: EvaluationSettings, rng: np.random.Generator
 ) -> dict[str, float]:
-    """The central 95 % of macro-AP, micro-AP and CF1 over resampled images: what another test set could have said.
+    """Compute the central 95 % of macro-AP, micro-AP and CF1 over resampled test images.
 
-    It says nothing of another training: two seeds differ by more.
+    The interval is for another test set, not for another training run: two seeds may differ by more.
 
     Args:
         scores: Probabilities [N, C].
         targets: 0/1 [N, C].
-        settings: Threshold, and what becomes of classes without positives.
-        rng: Draws the resamples.
+        settings: Threshold, and the treatment of classes without positives.
+        rng: Samples the images.
 
     Returns:
-        ``<metric>/low`` and ``<metric>/high``; nothing for fewer than two images, for scores that are NaN, or beyond
+        ``<metric>/low`` and ``<metric>/high``; empty for fewer than two images, for NaN scores, or beyond
         ``MAX_CELLS``.
     """
     n = len(targets)
@@ -46,26 +46,26 @@ def intervals(
 def _resampled(
     scores: np.ndarray, true: np.ndarray, counts: np.ndarray, settings: EvaluationSettings
 ) -> Mapping[str, np.ndarray]:
-    """Macro-AP, micro-AP and CF1 of every resample, [B] each; ``counts`` [B, N] says how often an image is in it."""
+    """Compute macro-AP, micro-AP and CF1 of B resamples, [B] each; ``counts`` [B, N]: how often each image occurs."""
     classes = true.shape[1]
     ap = np.stack([weighted_ap(scores[:, c], true[:, c], counts) for c in range(classes)], axis=1)
     predicted = scores >= settings.threshold
-    hits, said, positives = counts @ (predicted & true), counts @ predicted, counts @ true
-    there = positives > 0
-    used_ap = there if settings.zero_support != "zero" else np.ones_like(there)
-    used_f1 = there if settings.zero_support == "exclude" else np.ones_like(there)
-    precision, recall = _mean(_ratio(hits, said), used_f1), _mean(_ratio(hits, positives), used_f1)
+    hits, predictions, positives = counts @ (predicted & true), counts @ predicted, counts @ true
+    supported = positives > 0
+    in_ap = supported if settings.zero_support != "zero" else np.ones_like(supported)
+    in_f1 = supported if settings.zero_support == "exclude" else np.ones_like(supported)
+    precision, recall = _mean(_ratio(hits, predictions), in_f1), _mean(_ratio(hits, positives), in_f1)
     image = np.repeat(np.arange(len(true)), classes)
     micro = [weighted_ap(scores.ravel(), true.ravel(), row[None, image])[0] for row in counts]
     return {
-        "macro_ap": _mean(np.nan_to_num(ap), used_ap),
+        "macro_ap": _mean(np.nan_to_num(ap), in_ap),
         "micro_ap": np.array(micro),
-        "cf1": np.where(used_f1.any(axis=1), _ratio(2 * precision * recall, precision + recall), np.nan),
+        "cf1": np.where(in_f1.any(axis=1), _ratio(2 * precision * recall, precision + recall), np.nan),
     }
 
 
 def weighted_ap(scores: np.ndarray, true: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Step-wise average precision under several weightings of the same scores.
+    """Compute step-wise average precision for several weightings of the same scores.
 
     Args:
         scores: [n]; equal ones are one step.
@@ -73,16 +73,16 @@ def weighted_ap(scores: np.ndarray, true: np.ndarray, weights: np.ndarray) -> np
         weights: [B, n], not negative.
 
     Returns:
-        [B]; NaN where the positives weigh nothing.
+        [B]; NaN where the positives have no weight.
     """
     order = np.argsort(-scores, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
     sorted_weights = weights[:, order]
     hits = np.cumsum(sorted_weights * true[order], axis=1)[:, ends]
-    said = np.cumsum(sorted_weights, axis=1)[:, ends]
+    predictions = np.cumsum(sorted_weights, axis=1)[:, ends]
     gained = np.diff(hits, axis=1, prepend=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((gained * _ratio(hits, said)).sum(axis=1) / hits[:, -1])
+        return np.asarray((gained * _ratio(hits, predictions)).sum(axis=1) / hits[:, -1])
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -90,6 +90,6 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _mean(values: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """Row means of the used entries, NaN where none is."""
+    """Average each row over its used entries; NaN without any."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((values * used).sum(axis=1) / used.sum(axis=1))

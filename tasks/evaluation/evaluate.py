@@ -1,6 +1,6 @@
-"""Scores a model on the pooled test set and on every client's own test images (specification section 5).
+"""Evaluate a model on the pooled test set and on the clients' local test sets (docs/evaluation.md).
 
-The one mean over clients is that of personal models, each scored on the whole pooled test set (section 4.7).
+Personal models are evaluated on the whole pooled test set each; their metrics are the only ones averaged over clients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks.core.former_names import PERSONAL
 from tasks.core.randomness import numpy_generator
 from tasks.data.partition.participation import TRAINED_ON, site_counts, site_means
 from tasks.data.run_data import load_run_data
 from tasks.evaluation.bootstrap import INTERVAL, intervals
 from tasks.evaluation.chance import CHANCE, chance_levels
 from tasks.evaluation.metrics import (
-    OF_ALL,
     class_rows,
     client_distribution,
+    combine,
     multilabel_metrics,
     probabilities,
     site_rows,
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from tasks.core.context import RunContext
     from tasks.core.records import ModelRef
     from tasks.data.clients import Clients
-    from tasks.data.dataset import Dataset, LazyImages
+    from tasks.data.dataset import Dataset
 
 CLIENT_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "images", "classes_used")
 
 
-class Scored:
-    """What one model says of a data set; a image that no client's camera changes is scored once.
+class Evaluator:
+    """Evaluates one model; the logits of an image without feature skew are computed once.
 
     Args:
         context: The run.
@@ -48,45 +49,45 @@ class Scored:
         self.logits = np.zeros(dataset.targets.shape, np.float32)
         self.known = np.zeros(len(dataset.targets), bool)
 
-    def _of(self, rows: np.ndarray) -> np.ndarray:
-        new = np.unique(rows[~self.known[rows]])
-        if len(new):
-            self.logits[new], self.known[new] = self._score(self.dataset.lazy_images(new)), True
-        return self.logits[rows]
-
-    def _score(self, images: "LazyImages") -> np.ndarray:
+    def _logits(self, rows: np.ndarray) -> np.ndarray:
         from tasks.core.network import predict_logits
 
-        return predict_logits(self.context, self.model, images)
+        new = np.unique(rows[~self.known[rows]])
+        if len(new):
+            images = self.dataset.lazy_images(new)
+            self.logits[new], self.known[new] = predict_logits(self.context, self.model, images), True
+        return self.logits[rows]
 
     def _metrics(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         from tasks.core.network import binary_cross_entropy
 
         metrics = multilabel_metrics(probabilities(logits), targets, self.context.evaluation)
-        return metrics | {"loss": binary_cross_entropy(logits, targets)}
+        return combine(metrics, {"loss": binary_cross_entropy(logits, targets)})
 
     def pooled(self) -> dict[str, dict[str, Any]]:
-        """``metrics`` of the pooled test and (``val_``) validation images, ``per_class`` and ``per_site`` of test.
+        """Evaluate on the pooled test set and on the validation images.
 
-        Beside the test metrics stand their chance levels (``chance/<metric>``) and intervals (``interval/<metric>/low``
-        and ``/high``).
+        Returns:
+            ``metrics`` of test and (``val_``) validation images, with chance levels (``chance/<metric>``) and
+            intervals (``interval/<metric>/low`` and ``/high``) of the test metrics; ``per_class`` and ``per_site`` of
+            the test set.
         """
         out: dict[str, dict[str, Any]] = {"metrics": {}}
         for split, prefix in (("val", "val_"), ("test", "")):
             rows = self.dataset.indices(split)
             if len(rows) == 0:
                 continue
-            logits, targets = self._of(rows), self.dataset.targets[rows]
-            out["metrics"] |= {prefix + name: value for name, value in self._metrics(logits, targets).items()}
+            logits, targets = self._logits(rows), self.dataset.targets[rows]
+            metrics = {prefix + name: value for name, value in self._metrics(logits, targets).items()}
             if split == "test":
                 scores, settings = probabilities(logits), self.context.evaluation
                 out["per_class"] = class_rows(self.context.classes, scores, targets, settings)
                 out["per_site"] = site_rows(self.dataset.sites[rows], scores, targets, settings)
-                out["metrics"] |= self._beside(scores, targets, single="accuracy" in out["metrics"])
+                metrics = combine(metrics, self._chance_and_intervals(scores, targets, single="accuracy" in metrics))
+            out["metrics"] = combine(out["metrics"], metrics)
         return out
 
-    def _beside(self, scores: np.ndarray, targets: np.ndarray, single: bool) -> dict[str, float]:
-        """What the test metrics are to be read against: their chance levels and their intervals."""
+    def _chance_and_intervals(self, scores: np.ndarray, targets: np.ndarray, single: bool) -> dict[str, float]:
         settings, train = self.context.evaluation, self.dataset.targets[self.dataset.indices("train")]
         levels = chance_levels(train, targets, settings, single) if len(train) else {}
         rng = numpy_generator(0, "resampled test images")  # the same resamples in every run, so that runs compare
@@ -95,15 +96,19 @@ class Scored:
             INTERVAL + key: value for key, value in bounds.items()
         }
 
-    def own(self, clients: "Clients", client: str) -> dict[str, float]:
-        """The metrics on the client's own test images, as its camera takes them; empty if it has none."""
+    def local(self, clients: "Clients", client: str) -> dict[str, float]:
+        """Evaluate ``CLIENT_METRICS`` on a client's local test set, with its feature skew; empty if it has none."""
         from tasks.client.feature_skew import client_images
+        from tasks.core.network import predict_logits
 
         rows = clients.rows(client, "test")
         if len(rows) == 0:
             return {}
-        changed = clients.features(client) is not None
-        logits = self._score(client_images(self.dataset, clients, client, rows)) if changed else self._of(rows)
+        if clients.features(client) is None:
+            logits = self._logits(rows)
+        else:
+            images = client_images(self.dataset, clients, client, rows)
+            logits = predict_logits(self.context, self.model, images)
         metrics = self._metrics(logits, self.dataset.targets[rows])
         return {key: metrics[key] for key in CLIENT_METRICS}
 
@@ -114,51 +119,52 @@ def evaluate_model(
     personal_states: "Mapping[str, ModelRef] | None" = None,
     sizes: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Scores one model, or the clients' personal ones, on the pooled test and validation images and on clients' own.
+    """Evaluate a model, or personal models, on the pooled test and validation images and on the local test sets.
 
     Args:
         context: The run.
         ref: The global model's weights.
-        personal_states: Client -> its own tensors (``model/<name>``), which replace the global model's. Each such model
-            is evaluated on the pooled images, and the global figures are the mean of these.
+        personal_states: Client -> its personal tensors (``model/<name>``), which replace the global model's. Each
+            personal model is evaluated on the pooled images, and the global metrics are the mean over them.
         sizes: Client -> weight in that mean; by default the number of its training images.
 
     Returns:
-        ``metrics`` (test; the validation ones begin with ``val_``, the distributions over clients with ``client/``,
-        chance levels with ``chance/``, intervals with ``interval/``, means over sites with ``site_mean/``),
-        ``per_class`` and ``per_site`` of the test set (``train_images``: how many of the site's images clients train
-        on), and ``per_client``: client -> ``CLIENT_METRICS`` on its own test
-        images where it has any, and with an overlay the same on the pooled ones, named ``pooled_...``.
+        ``metrics``: of the test images; with prefix ``val_`` of the validation images; ``client/`` for distributions
+        over clients, ``chance/`` for chance levels, ``interval/`` for intervals, ``site_mean/`` for means over sites.
+        ``per_class`` and ``per_site``: of the test set; ``train_images`` is the number of the site's images that
+        clients train on. ``per_client``: client -> ``CLIENT_METRICS`` on its local test set, if it has one, and with
+        prefix ``personal_`` those of its personal model on the pooled test set.
 
     Raises:
-        UserError: If weights do not fit the network.
+        UserError: The weights do not fit the network.
     """
     from tasks.core.network import build_network
 
     dataset, clients = load_run_data(context)
     model, personal = build_network(context, context.open_store(), ref), sorted(personal_states or {})
-    assert set(personal) <= set(clients.ids), f"personal_states of unknown clients: {personal}"
-    scored = Scored(context, model, dataset)
-    per_client = {client: scored.own(clients, client) for client in clients.ids if client not in personal}
+    assert set(personal) <= set(clients.ids), f"personal states of unknown clients: {personal}"
+    evaluator = Evaluator(context, model, dataset)
+    per_client = {client: evaluator.local(clients, client) for client in clients.ids if client not in personal}
     if personal_states:
         weights = {client: len(clients.indices[client]) for client in personal} if sizes is None else sizes
-        out, rows = _personal(
+        out, rows = _evaluate_personal(
             context, model, dataset, clients, personal_states, [weights[client] for client in personal]
         )
         per_client |= rows
     else:
-        out = scored.pooled()
+        out = evaluator.pooled()
     out["per_client"] = {client: per_client[client] for client in clients.ids if per_client[client]}
-    out["metrics"] |= client_distribution(out["per_client"])
+    metrics = [out["metrics"], client_distribution(out["per_client"])]
     if "per_site" in out:
         trained = site_counts(dataset, clients)
         for site, row in out["per_site"].items():
             row[TRAINED_ON] = float(trained[site])
-        out["metrics"] |= site_means(out["per_site"])
+        metrics.append(site_means(out["per_site"]))
+    out["metrics"] = combine(*metrics)
     return out
 
 
-def _personal(
+def _evaluate_personal(
     context: "RunContext",
     model: "nn.Module",
     dataset: "Dataset",
@@ -166,18 +172,18 @@ def _personal(
     personal_states: "Mapping[str, ModelRef]",
     weights: Sequence[float],
 ) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
-    """The weighted mean of the personal models' figures (section 4.7), and each client's own; ``weights`` by client."""
+    """Average the personal models' metrics on the pooled images by ``weights``; return also the rows of the clients."""
     from tasks.core.network import with_personal
 
     store, base = context.open_store(), {name: value.clone() for name, value in model.state_dict().items()}
     found, per_client = [], {}
     for client in sorted(personal_states):
-        model.load_state_dict(base)  # personal_states need not hold the same tensors
+        model.load_state_dict(base)  # personal states need not hold the same tensors
         with_personal(model, store, personal_states[client])
-        scored = Scored(context, model, dataset)
-        pooled = scored.pooled()
-        of_all = {OF_ALL + key: pooled["metrics"][key] for key in CLIENT_METRICS if key in pooled["metrics"]}
-        per_client[client] = scored.own(clients, client) | of_all
+        evaluator = Evaluator(context, model, dataset)
+        pooled = evaluator.pooled()
+        on_pooled = {PERSONAL + key: pooled["metrics"][key] for key in CLIENT_METRICS if key in pooled["metrics"]}
+        per_client[client] = combine(evaluator.local(clients, client), on_pooled)
         found.append(pooled)
     for pooled in found:  # the mean of bounds is no bound of the mean
         pooled["metrics"] = {key: value for key, value in pooled["metrics"].items() if not key.startswith(INTERVAL)}

@@ -208,7 +208,7 @@ def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: flo
     last, score = scored.metrics, next(best_score(record) for record in records if record.round == best)
     results = {
         f"macro AP, round {scored.round}": last.get("macro_ap", math.nan),
-        "macro AP without seeing images": last.get("chance/macro_ap", last.get("mean_prevalence", math.nan)),
+        "macro AP, chance level": last.get("chance/macro_ap", last.get("mean_prevalence", math.nan)),
         "best round by validation": f"{best} (validation macro AP {score:.4f})" if math.isfinite(score) else NONE,
         "rounds": len(records),
     }

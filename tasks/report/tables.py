@@ -8,7 +8,7 @@ from tasks.core.names import visible_name
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import client_quality
 from tasks.data.partition.participation import TRAINED_ON
-from tasks.evaluation.verdict import HEADS, score_rows, warnings
+from tasks.evaluation.chance_comparison import HEADS, comparison_rows, warnings
 from tasks.plotting.markdown import markdown_table, safe_cell
 from tasks.report.round_table import COLUMNS, NONE, round_row, shown_row
 
@@ -28,7 +28,7 @@ def rounds_section(records: Sequence[RoundRecord]) -> str:
 
 def scores_section(record: RoundRecord) -> str:
     """The scores beside what is reached without looking at any image, and what they do not show."""
-    rows = score_rows(record.metrics)
+    rows = comparison_rows(record.metrics)
     if not rows:
         return ""
     parts = [

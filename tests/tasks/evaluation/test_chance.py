@@ -1,4 +1,4 @@
-"""Chance levels against the metrics of predictors that are written out; intervals against resampling by hand."""
+"""Chance levels against the metrics of explicit predictors; intervals against explicit resampling."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def labels(seed, images, shares):
 
 @pytest.mark.parametrize("zero_support", ["exclude", "zero", "zero_f1"])
 @pytest.mark.parametrize("seed", range(4))
-def test_levels_are_the_metrics_of_predictors_that_see_no_image(seed, zero_support):
+def test_levels_are_the_metrics_of_predictors_that_ignore_the_image(seed, zero_support):
     settings = EvaluationSettings(zero_support=zero_support)
     shares = np.random.default_rng(seed).uniform(0.02, 0.95, 6)
     train, test = labels(seed, 300, shares), labels(seed + 100, 80, shares)
@@ -27,22 +27,22 @@ def test_levels_are_the_metrics_of_predictors_that_see_no_image(seed, zero_suppo
     levels = chance_levels(train, test, settings)
 
     prior = np.tile(train.mean(axis=0), (len(test), 1))
-    told = multilabel_metrics(prior, test, settings)
-    assert levels["macro_ap"] == pytest.approx(told["macro_ap"])
-    assert levels["micro_ap"] == pytest.approx(told["micro_ap"])
+    expected = multilabel_metrics(prior, test, settings)
+    assert levels["macro_ap"] == pytest.approx(expected["macro_ap"])
+    assert levels["micro_ap"] == pytest.approx(expected["micro_ap"])
 
     order = np.argsort(-train.mean(axis=0), kind="stable")
     for name in ("cf1", "mean_f1", "micro_f1"):
-        said = []
+        values = []
         for k in range(1, 7):
             chosen = np.zeros(6)
             chosen[order[:k]] = 1
-            said.append(tuple(multilabel_metrics(np.tile(chosen, (len(y), 1)), y, settings)[name]
+            values.append(tuple(multilabel_metrics(np.tile(chosen, (len(y), 1)), y, settings)[name]
                               for y in (train, test)))  # fmt: skip
-        assert levels[name] == pytest.approx(max(said)[1])
+        assert levels[name] == pytest.approx(max(values)[1])
 
 
-def test_a_frequent_label_makes_high_levels():
+def test_a_frequent_label_has_high_chance_levels():
     """One label on 9 of 10 images: always yes reaches an F1 of 18/19, and an AP of 0.9."""
     test = np.array([[1]] * 9 + [[0]])
     levels = chance_levels(test, test, DEFAULT)
@@ -50,13 +50,13 @@ def test_a_frequent_label_makes_high_levels():
     assert levels["macro_ap"] == levels["micro_ap"] == pytest.approx(0.9)
 
 
-def test_single_labels_have_the_largest_class_as_accuracy():
+def test_the_chance_level_of_accuracy_is_the_share_of_the_largest_class():
     train = np.eye(3, dtype=int)[[0, 0, 1, 2, 0]]
     test = np.eye(3, dtype=int)[[0, 1, 1, 2]]
     assert chance_levels(train, test, DEFAULT, single=True)["accuracy"] == 0.25
 
 
-def test_without_any_positive_there_is_no_level():
+def test_levels_are_undefined_without_a_positive():
     train, test = labels(1, 20, [0.5, 0.5]), np.zeros((5, 2), int)
     levels = chance_levels(train, test, DEFAULT)
     assert all(np.isnan(levels[name]) for name in ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1"))
@@ -64,7 +64,7 @@ def test_without_any_positive_there_is_no_level():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_weighted_ap_is_that_of_scikit_learn(seed):
+def test_weighted_ap_equals_that_of_scikit_learn(seed):
     rng = np.random.default_rng(seed)
     scores, true = rng.random(40).round(1), rng.random(40) < 0.4  # rounded: ties
     weights = rng.integers(0, 4, (7, 40)).astype(float)
@@ -72,7 +72,7 @@ def test_weighted_ap_is_that_of_scikit_learn(seed):
     assert weighted_ap(scores, true, weights) == pytest.approx(expected)
 
 
-def test_intervals_hold_the_metrics_and_narrow_with_more_images():
+def test_intervals_contain_the_metrics_and_narrow_with_more_images():
     widths = []
     for images in (40, 1000):
         true = labels(3, images, [0.3, 0.6, 0.1])
@@ -85,8 +85,8 @@ def test_intervals_hold_the_metrics_and_narrow_with_more_images():
     assert widths[1] < widths[0] / 2
 
 
-def test_intervals_are_those_of_metrics_of_resampled_images():
-    """The same resamples, each scored by the metrics themselves."""
+def test_intervals_equal_the_quantiles_over_resampled_images():
+    # the same resamples, each evaluated by the metrics themselves
     true = labels(6, 30, [0.4, 0.5])
     scores = np.random.default_rng(7).random(true.shape)
     counts = np.random.default_rng(8).multinomial(30, np.full(30, 1 / 30), size=200)

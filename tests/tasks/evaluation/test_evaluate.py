@@ -1,4 +1,4 @@
-"""Metrics of the pooled test set against scikit-learn and hand counts (acceptance test 15)."""
+"""Metrics of the pooled test set against scikit-learn and hand counts."""
 
 import dataclasses
 import math
@@ -16,6 +16,7 @@ from tasks.evaluation.evaluate import evaluate_model
 from tasks.evaluation.metrics import (
     average_precision,
     class_rows,
+    combine,
     multilabel_metrics,
     per_class_table,
     probabilities,
@@ -34,7 +35,7 @@ def random_case(seed, images=60, classes=6, decimals=8, missing=()):
 
 
 def expected_metrics(scores, targets):
-    """Section 5 with scikit-learn on the classes that have positives."""
+    """Compute the metrics with scikit-learn on the classes that have positives."""
     used = np.flatnonzero(targets.sum(axis=0) > 0)
     predicted = (scores >= 0.5).astype(int)
     options = {"average": "macro", "zero_division": 0}
@@ -70,7 +71,7 @@ def expected_metrics(scores, targets):
         {"seed": 4, "images": 1},
     ],
 )
-def test_a15_metrics_against_scikit_learn(case):
+def test_metrics_equal_those_of_scikit_learn(case):
     scores, targets = random_case(**case)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -78,7 +79,7 @@ def test_a15_metrics_against_scikit_learn(case):
     assert got == pytest.approx(expected_metrics(scores, targets), abs=1e-12)
 
 
-def test_a15_all_negative_predictions():
+def test_without_predictions_precision_and_recall_are_zero():
     scores, targets = random_case(5)
     got = multilabel_metrics(scores * 0.4, targets)
     zero = ["macro_precision", "macro_recall", "cf1", "mean_f1", "micro_precision", "micro_recall", "micro_f1"]
@@ -86,13 +87,13 @@ def test_a15_all_negative_predictions():
     assert got["macro_ap"] == pytest.approx(multilabel_metrics(scores, targets)["macro_ap"]), "AP needs no threshold"
 
 
-def test_a15_ap_with_ties_by_hand():
+def test_ap_with_ties_by_hand():
     # At score 0.9: 1 of 2 right, half the positives found; at 0.5: 2 of 4, all found. 0.5 * 1/2 + 0.5 * 2/4 = 0.5
     scores, targets = np.array([[0.9], [0.9], [0.5], [0.5]]), np.array([[1], [0], [0], [1]])
     assert multilabel_metrics(scores, targets)["macro_ap"] == pytest.approx(0.5)
 
 
-def test_a15_a_class_without_positives_is_in_no_macro_mean():
+def test_a_class_without_positives_is_in_no_macro_mean():
     scores, targets = random_case(6, missing=(2,))
     others = [c for c in range(6) if c != 2]
     whole, part = multilabel_metrics(scores, targets), multilabel_metrics(scores[:, others], targets[:, others])
@@ -103,7 +104,7 @@ def test_a15_a_class_without_positives_is_in_no_macro_mean():
     assert whole["micro_precision"] < part["micro_precision"], "its false alarms still count in the micro values"
 
 
-def test_a15_classes_without_positives_as_zero():
+def test_zero_support_zero_counts_classes_without_positives_as_zero():
     scores, targets = random_case(6, missing=(2, 3))
     got, out = multilabel_metrics(scores, targets, ZERO), multilabel_metrics(scores, targets)
     for name in ("macro_ap", "macro_precision", "macro_recall", "mean_f1", "mean_prevalence"):
@@ -121,7 +122,7 @@ def test_a15_classes_without_positives_as_zero():
     assert math.isnan(multilabel_metrics(scores[:0], targets[:0], ZERO)["macro_ap"]), "no image: nothing to count as 0"
 
 
-def test_fedlgt_s_numbers_by_hand():
+def test_the_three_values_of_zero_support_by_hand():
     """Classes: one found (AP 1, P 1, R 1), one half found (AP 5/6, P 1, R 1/2), one without positives (P = R = 0)."""
     targets = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 0]], dtype=np.uint8)
     scores = np.array([[0.9, 0.8, 0.1], [0.2, 0.4, 0.7], [0.6, 0.3, 0.2]])
@@ -143,7 +144,7 @@ def test_fedlgt_s_numbers_by_hand():
     assert load_settings(None, ["fedlgt_release"]).evaluation.zero_support == "zero_f1"
 
 
-def test_a15_the_two_macro_f1_differ():
+def test_cf1_and_mean_f1_differ():
     # Class 0: 1 of 1 predictions right, 2 of 4 found: P 1, R 1/2, F1 2/3. Class 1: 1 of 4 right, 1 of 1 found: F1 2/5.
     # mean_f1 = (2/3 + 2/5) / 2 = 8/15 = 0.53; macro P 5/8, macro R 3/4, cf1 = 2 (5/8)(3/4) / (11/8) = 15/22 = 0.68
     targets = np.array([[1, 1], [1, 0], [1, 0], [1, 0]])
@@ -152,7 +153,7 @@ def test_a15_the_two_macro_f1_differ():
     assert got["mean_f1"] == pytest.approx(8 / 15) and got["cf1"] == pytest.approx(15 / 22)
 
 
-def test_a15_the_threshold_is_a_prediction():
+def test_a_score_at_the_threshold_is_a_prediction():
     assert multilabel_metrics(np.array([[0.5]]), np.array([[1]]))["micro_recall"] == 1.0
     assert multilabel_metrics(np.array([[0.5 - 1e-9]]), np.array([[1]]))["micro_recall"] == 0.0
     higher = EvaluationSettings(threshold=0.6)
@@ -161,7 +162,7 @@ def test_a15_the_threshold_is_a_prediction():
 
 
 @pytest.mark.parametrize("decimals", [8, 1, 0])
-def test_a15_average_precision_is_that_of_scikit_learn(decimals):
+def test_average_precision_equals_that_of_scikit_learn(decimals):
     for seed in range(20):
         scores, targets = random_case(seed, images=40, classes=1, decimals=decimals)
         if targets.any():
@@ -187,7 +188,7 @@ def test_the_table_of_one_class_by_hand():
     assert table["support"] == [3.0] and table["prevalence"] == [0.75]
 
 
-def test_rows_by_class_and_by_site():
+def test_metrics_by_class_and_by_site():
     scores, targets = random_case(7)
     rows = class_rows(list("abcdef"), scores, targets)
     assert list(rows) == list("abcdef")
@@ -203,24 +204,23 @@ def test_rows_by_class_and_by_site():
 
 
 @pytest.mark.parametrize("images", [0, 3])
-def test_without_a_single_positive_nothing_can_be_said(images):
-    """The docstring's promise: NaN where nothing can be said, for every macro value alike."""
+def test_macro_metrics_are_undefined_without_a_positive(images):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         got = multilabel_metrics(np.full((images, 2), 0.7), np.zeros((images, 2), np.uint8))
     assert got["classes_used"] == 0 and got["images"] == images
-    said = [n for n in ("macro_ap", "micro_ap", "macro_precision", "mean_f1", "cf1") if not math.isnan(got[n])]
-    assert said == []
+    defined = [n for n in ("macro_ap", "micro_ap", "macro_precision", "mean_f1", "cf1") if not math.isnan(got[n])]
+    assert defined == []
 
 
-def test_bce_of_logits_by_hand_and_without_overflow():
+def test_binary_cross_entropy_by_hand_and_without_overflow():
     logits, targets = np.array([[0.0, 2.0]]), np.array([[1, 0]])
     assert binary_cross_entropy(logits, targets) == pytest.approx((math.log(2) + math.log1p(math.exp(2))) / 2)
     assert binary_cross_entropy(np.array([[800.0, -800.0]]), np.array([[0, 1]])) == pytest.approx(800.0)
     assert math.isnan(binary_cross_entropy(np.zeros((0, 2)), np.zeros((0, 2))))
 
 
-def test_a_model_is_scored_on_the_pooled_test_images(make_run, tiny_data):
+def test_a_model_is_evaluated_on_the_pooled_test_and_validation_images(make_run, tiny_data):
     from tasks.data.dataset import load_dataset
 
     context, start = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
@@ -237,23 +237,29 @@ def test_a_model_is_scored_on_the_pooled_test_images(make_run, tiny_data):
         }
         got = {n: out["metrics"][prefix + n] for n in expected}
         assert got == pytest.approx(expected, rel=1e-4)
-    for batch in (1, 3, 6):  # 7 images: none may be lost at the end of a batch
+    for batch in (1, 3, 6):  # 7 images: the incomplete last batch counts too
         assert np.allclose(predict_logits(context, model, dataset.images[rows], batch), logits, atol=1e-4)
     assert predict_logits(context, model, dataset.images[:0]).shape == (0, len(context.classes))
     assert len([name for name in out["metrics"] if "/" not in name]) == 2 * len(expected)
     assert list(out["per_class"]) == list(context.classes)
     assert sum(row["images"] for row in out["per_site"].values()) == len(dataset.indices("test"))
     assert out == evaluate_model(context, start), "the same bits again"
-    assert out["per_client"] == {}, "the clients have no test images of their own"
+    assert out["per_client"] == {}, "the clients have no local test sets"
     assert out["metrics"]["images"] == 13 and out["metrics"]["val_images"] == 7
     other = dataclasses.replace(context, seed=context.seed + 1)
-    assert evaluate_model(other, start) == out, "nothing is drawn"
+    assert evaluate_model(other, start) == out, "evaluation does not depend on the seed"
 
 
-def test_accuracy_is_there_for_single_label_sets_alone():
+def test_accuracy_is_computed_for_single_label_sets_only():
     scores = np.array([[0.2, 0.3, 0.1], [0.9, 0.1, 0.8], [0.4, 0.5, 0.45], [0.1, 0.2, 0.3]])
     single = np.eye(3, dtype=np.uint8)[[1, 2, 1, 2]]  # the second image's highest score is that of another label
     assert multilabel_metrics(scores, single)["accuracy"] == 0.75
     several = single.copy()
     several[0, 0] = 1
     assert "accuracy" not in multilabel_metrics(scores, several)
+
+
+def test_metrics_with_the_same_name_are_refused():
+    assert combine({"a": 1.0}, {"b": 2.0}) == {"a": 1.0, "b": 2.0}
+    with pytest.raises(AssertionError, match="loss"):
+        combine({"loss": 1.0}, {}, {"loss": 2.0})

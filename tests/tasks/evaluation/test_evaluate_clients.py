@@ -1,4 +1,4 @@
-"""Clients' own test images and personal models, against direct computations."""
+"""Local test sets and personal models, against direct computations."""
 
 import dataclasses
 import math
@@ -23,8 +23,8 @@ NARROW = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"widt
 
 
 @pytest.fixture
-def scene(make_run, tiny_data, tmp_path):
-    """``scene(**partition) -> (context, start, dataset, clients)``."""
+def make_case(make_run, tiny_data, tmp_path):
+    """``make_case(**partition) -> (context, start, dataset, clients)``."""
 
     def make(**more):
         settings = PartitionSettings(**{"scheme": "iid", "clients": 4, "min_size": 2} | more)
@@ -35,8 +35,8 @@ def scene(make_run, tiny_data, tmp_path):
     return make
 
 
-def direct(model, images, targets):
-    """What section 5 says of a model, image by image, with scikit-learn."""
+def expected_metrics(model, images, targets):
+    """Compute a model's metrics image by image with scikit-learn."""
     with torch.no_grad():
         logits = torch.cat([model.eval()(torch.from_numpy(image[None]) / 255) for image in np.asarray(images)]).double()
     scores, used = logits.sigmoid().numpy(), np.flatnonzero(targets.any(axis=0))
@@ -51,33 +51,35 @@ def direct(model, images, targets):
     }
 
 
-def chosen(row, expected):
+def select(row, expected):
     return {name: row[name] for name in expected}
 
 
 @pytest.mark.parametrize("features", [None, {"kind": "transform", "strength": 1.0}])
-def test_the_global_model_on_clients_own_test_images(scene, features):
-    context, start, dataset, clients = scene(local=LOCAL, **({"features": features} if features else {}))
+def test_the_global_model_is_evaluated_on_the_local_test_sets(make_case, features):
+    context, start, dataset, clients = make_case(local=LOCAL, **({"features": features} if features else {}))
     out = evaluate_model(context, start)
     model = build_network(context, context.open_store(), start)
     assert list(out["per_client"]) == clients.ids
     for client, row in out["per_client"].items():
         rows = clients.rows(client, "test")
         assert len(rows) > 0 and set(row) == set(CLIENT_METRICS)
-        expected = direct(model, client_images(dataset, clients, client, rows)[:], dataset.targets[rows])
-        assert chosen(row, expected) == pytest.approx(expected, rel=1e-4), client
+        expected = expected_metrics(model, client_images(dataset, clients, client, rows)[:], dataset.targets[rows])
+        assert select(row, expected) == pytest.approx(expected, rel=1e-4), client
     values = [row["loss"] for row in out["per_client"].values()]
     assert out["metrics"]["client/loss/mean"] == pytest.approx(np.mean(values))
     assert out["metrics"]["client/loss/worst_decile"] == max(values)
     assert out["metrics"]["client/macro_ap/min"] == min(row["macro_ap"] for row in out["per_client"].values())
     plain = {name: value for name, value in out["metrics"].items() if not name.startswith("client/")}
     rows = dataset.indices("test")
-    expected = direct(model, dataset.images[rows], dataset.targets[rows])
-    assert chosen(plain, expected) == pytest.approx(expected, rel=1e-4), "the pooled figures stay what they were"
+    expected = expected_metrics(model, dataset.images[rows], dataset.targets[rows])
+    assert select(plain, expected) == pytest.approx(expected, rel=1e-4), (
+        "the metrics of the pooled test set are unchanged"
+    )
 
 
-def test_the_distribution_by_hand():
-    # 11 clients: the worst tenth is two of them. AP 0, 0.1, ..., 1; one more has no positives and so no AP.
+def test_the_distribution_over_clients_by_hand():
+    # 11 clients: the worst decile is two of them. AP 0, 0.1, ..., 1; one more has no positives and so no AP.
     rows = {f"c{k:02d}": {"macro_ap": k / 10, "micro_f1": 0.5, "loss": float(k)} for k in range(11)}
     rows["none"] = {"macro_ap": math.nan, "micro_f1": 0.0, "loss": 5.0}
     found = client_distribution(rows)
@@ -101,7 +103,7 @@ def test_a_weighted_mean_by_hand():
 
 
 def personal(context, start, clients, seed=0):
-    """Overlays of the first two clients, a readout and a bias of their own, and the models that should come of them."""
+    """Return personal states of the first two clients, a classifier and a bias, and the resulting models."""
     store, base = context.open_store(), context.open_store().get_state(start)
     generator = torch.Generator().manual_seed(seed)
     personal_states, models = {}, {}
@@ -114,28 +116,30 @@ def personal(context, start, clients, seed=0):
     return personal_states, models
 
 
-def test_personal_models_are_scored_on_the_pooled_images_and_averaged_by_size(scene):
-    context, start, dataset, clients = scene(local=LOCAL)
+def test_personal_models_are_evaluated_on_the_pooled_images_and_averaged_by_size(make_case):
+    context, start, dataset, clients = make_case(local=LOCAL)
     personal_states, models = personal(context, start, clients)
     a, b = personal_states
     out = evaluate_model(context, start, personal_states, {a: 30, b: 10, clients.ids[2]: 99})
     rows = dataset.indices("test")
-    found = {c: direct(models[c], dataset.images[rows], dataset.targets[rows]) for c in personal_states}
+    found = {c: expected_metrics(models[c], dataset.images[rows], dataset.targets[rows]) for c in personal_states}
     expected = {name: 0.75 * found[a][name] + 0.25 * found[b][name] for name in found[a]}
-    assert chosen(out["metrics"], expected) == pytest.approx(expected, rel=1e-4)
+    assert select(out["metrics"], expected) == pytest.approx(expected, rel=1e-4)
     assert out["metrics"]["images"] == len(rows), "exact"
     val = dataset.indices("val")
-    scored = [direct(models[c], dataset.images[val], dataset.targets[val])["macro_ap"] for c in (a, b)]
-    assert out["metrics"]["val_macro_ap"] == pytest.approx(0.75 * scored[0] + 0.25 * scored[1], rel=1e-4)
+    aps = [direct(models[c], dataset.images[val], dataset.targets[val])["macro_ap"] for c in (a, b)]
+    assert out["metrics"]["val_macro_ap"] == pytest.approx(0.75 * aps[0] + 0.25 * aps[1], rel=1e-4)
     for client in (a, b):
         row, own = out["per_client"][client], clients.rows(client, "test")
         assert row["personal_macro_ap"] == pytest.approx(found[client]["macro_ap"], rel=1e-4)
-        mine = direct(models[client], dataset.images[own], dataset.targets[own])
-        assert chosen(row, mine) == pytest.approx(mine, rel=1e-4)
+        mine = expected_metrics(models[client], dataset.images[own], dataset.targets[own])
+        assert select(row, mine) == pytest.approx(mine, rel=1e-4)
     # the others have the global model
     third, own = clients.ids[2], clients.rows(clients.ids[2], "test")
-    mine = direct(build_network(context, context.open_store(), start), dataset.images[own], dataset.targets[own])
-    assert chosen(out["per_client"][third], mine) == pytest.approx(mine, rel=1e-4)
+    mine = expected_metrics(
+        build_network(context, context.open_store(), start), dataset.images[own], dataset.targets[own]
+    )
+    assert select(out["per_client"][third], mine) == pytest.approx(mine, rel=1e-4)
     assert "personal_loss" not in out["per_client"][third]
     assert out["metrics"]["client/personal_macro_ap/count"] == 2 and out["metrics"]["client/macro_ap/count"] == 4
     alone = {c: evaluate_model(context, start, {c: personal_states[c]}) for c in (a, b)}
@@ -146,32 +150,32 @@ def test_personal_models_are_scored_on_the_pooled_images_and_averaged_by_size(sc
                 assert value == pytest.approx(0.75 * one + 0.25 * two, nan_ok=True), (table, name, key)
 
 
-def test_weights_are_training_images_unless_given(scene):
-    context, start, _, clients = scene(scheme="natural", clients=None)
+def test_default_weights_are_numbers_of_training_images(make_case):
+    context, start, _, clients = make_case(scheme="natural", clients=None)
     personal_states, _ = personal(context, start, clients)
     sizes = {client: len(clients.indices[client]) for client in personal_states}
     assert len(set(sizes.values())) == 2
     out = evaluate_model(context, start, personal_states)
     assert out == evaluate_model(context, start, personal_states, sizes)
-    assert out["per_client"].keys() == personal_states.keys(), "no test images of their own, but personal models"
+    assert out["per_client"].keys() == personal_states.keys(), "no local test sets, but personal models"
     assert all(name.startswith("personal_") for row in out["per_client"].values() for name in row)
 
 
-def test_equal_overlays_change_nothing(scene):
-    context, start, _, clients = scene(local=LOCAL)
+def test_personal_states_equal_to_the_global_model_change_nothing(make_case):
+    context, start, _, clients = make_case(local=LOCAL)
     store = context.open_store()
     same = store.put_state("same.safetensors", {f"model/{k}": v for k, v in store.get_state(start).items()})
     out, plain = evaluate_model(context, start, dict.fromkeys(clients.ids, same)), evaluate_model(context, start)
     shared = {name: value for name, value in plain["metrics"].items() if not name.startswith("interval/")}
-    assert chosen(out["metrics"], shared) == pytest.approx(shared)
+    assert select(out["metrics"], shared) == pytest.approx(shared)
     assert not [name for name in out["metrics"] if name.startswith("interval/")], "a mean of bounds is no bound"
-    assert chosen(out["per_client"], plain["per_client"]).keys() == plain["per_client"].keys()
+    assert select(out["per_client"], plain["per_client"]).keys() == plain["per_client"].keys()
     for client, row in plain["per_client"].items():
-        assert chosen(out["per_client"][client], row) == row
+        assert select(out["per_client"][client], row) == row
 
 
-def test_an_overlay_of_another_network_is_refused(scene):
-    context, start, _, clients = scene()
+def test_personal_states_of_another_network_are_refused(make_case):
+    context, start, _, clients = make_case()
     store = context.open_store()
     for number, tensors in enumerate(({"model/head.weight": torch.ones(2)}, {"model/readout.bias": torch.ones(99)})):
         ref = store.put_state(f"odd{number}.safetensors", tensors)
@@ -179,8 +183,8 @@ def test_an_overlay_of_another_network_is_refused(scene):
             evaluate_model(context, start, {clients.ids[0]: ref})
 
 
-def test_the_settings_reach_every_table(scene):
-    context, start, dataset, _ = scene(local=LOCAL)
+def test_the_evaluation_settings_apply_to_every_table(make_case):
+    context, start, dataset, _ = make_case(local=LOCAL)
     strict = dataclasses.replace(context, evaluation=EvaluationSettings(threshold=0.999, zero_support="zero"))
     out = evaluate_model(strict, start)
     assert out["metrics"]["micro_recall"] == out["metrics"]["cf1"] == 0

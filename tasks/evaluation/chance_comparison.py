@@ -1,4 +1,4 @@
-"""What scores are worth: each beside its chance level and its interval, and said so where it is not above chance."""
+"""Test metrics compared with their chance levels and intervals, with warnings where they are not above chance."""
 
 import math
 from collections.abc import Mapping
@@ -15,20 +15,20 @@ TITLES = {
     "accuracy": "accuracy",
     "loss": "loss",
 }
-FEW_IMAGES = 50  # below it one image more or less moves a score by two points and more
-NEAR = 0.02  # a score this close to chance, where there is no interval
-HEADS = ("metric", "value", "95 % interval", "without seeing images", "")
+MIN_IMAGES = 50  # with fewer, a single image changes a metric by two points or more
+NEAR = 0.02  # a metric this close to its chance level counts as near it if there is no interval
+HEADS = ("metric", "value", "95 % interval", "chance level", "")
 
 
-def score_rows(metrics: Mapping[str, float]) -> list[list[str]]:
-    """A row of text per metric that has a chance level: title, value, interval, chance level, remark."""
+def comparison_rows(metrics: Mapping[str, float]) -> list[list[str]]:
+    """Return a row of text per metric with a chance level: title, value, interval, chance level, remark."""
     return [
         [
             title,
             _shown(metrics[name]),
             _interval(metrics, name),
             _shown(metrics[CHANCE + name]),
-            _REMARKS[_standing(metrics, name)],
+            _REMARKS[_compare(metrics, name)],
         ]
         for name, title in TITLES.items()
         if name in metrics and CHANCE + name in metrics
@@ -36,21 +36,21 @@ def score_rows(metrics: Mapping[str, float]) -> list[list[str]]:
 
 
 def warnings(metrics: Mapping[str, float]) -> list[str]:
-    """Sentences on scores that are not above chance, and on sets of images too small to judge by."""
+    """Warn of metrics that are not above chance, and of test and validation sets that are too small."""
     lines = []
     for name, title in TITLES.items():
         if name == "loss" or name not in metrics or CHANCE + name not in metrics:
             continue
-        standing = _standing(metrics, name)
-        if standing in ("below", "near"):
-            verb = "is below" if standing == "below" else "is no clear gain over"
+        relation = _compare(metrics, name)
+        if relation in ("below", "near"):
+            verb = "is below" if relation == "below" else "is no clear gain over"
             lines.append(
                 f"{title} {_shown(metrics[name])} {verb} {_shown(metrics[CHANCE + name])}, "
-                "which a predictor reaches that never looks at the image"
+                "which a predictor that ignores the images reaches"
             )
-    sizes = (("images", "test", "figures of single rounds"), ("val_images", "validation", "rounds"))
+    sizes = (("images", "test", "metrics of single rounds"), ("val_images", "validation", "rounds"))
     for key, title, what in sizes:
-        if key in metrics and metrics[key] < FEW_IMAGES:
+        if key in metrics and metrics[key] < MIN_IMAGES:
             lines.append(f"{metrics[key]:.0f} {title} images are too few to tell {what} apart")
     return lines
 
@@ -58,8 +58,8 @@ def warnings(metrics: Mapping[str, float]) -> list[str]:
 _REMARKS = {"above": "", "near": "near chance", "below": "below chance", "unknown": ""}
 
 
-def _standing(metrics: Mapping[str, float], name: str) -> str:
-    """Whether a score is above its chance level, near it (within the interval, or within ``NEAR``), or below it."""
+def _compare(metrics: Mapping[str, float], name: str) -> str:
+    """Compare a metric with its chance level: ``above``, ``near`` (within the interval, or ``NEAR``) or ``below``."""
     value, chance = metrics[name], metrics[CHANCE + name]
     if not (math.isfinite(value) and math.isfinite(chance)):
         return "unknown"

@@ -1,4 +1,4 @@
-"""What is said of scores near chance, of small sets, and of sites that take no part."""
+"""Warnings of metrics near chance, of small test sets, and of sites that take no part in training."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tasks.data.partition.participation import absent_sites_line, site_counts, site_means, untrained_sites
-from tasks.evaluation.verdict import score_rows, warnings
+from tasks.evaluation.chance_comparison import comparison_rows, warnings
 from tests.support.image_trees import ingested, tree
 from tests.support.voc_trees import make_image
 
 
-def test_a_model_that_is_no_better_than_chance_is_said_to_be_so():
+def test_metrics_near_or_below_chance_are_warned_of():
     metrics = {"macro_ap": 0.63, "chance/macro_ap": 0.30, "micro_ap": 0.63, "chance/micro_ap": 0.58}
     metrics |= {"interval/micro_ap/low": 0.55, "interval/micro_ap/high": 0.70}
     metrics |= {"cf1": 0.894, "chance/cf1": 0.905, "images": 300.0, "val_images": 300.0}
@@ -19,30 +19,30 @@ def test_a_model_that_is_no_better_than_chance_is_said_to_be_so():
     assert len(lines) == 2
     assert lines[0].startswith("micro AP 0.630 is no clear gain over 0.580"), "0.58 is within the interval"
     assert lines[1].startswith("CF1 0.894 is below 0.905")
-    remarks = {row[0]: row[-1] for row in score_rows(metrics)}
+    remarks = {row[0]: row[-1] for row in comparison_rows(metrics)}
     assert remarks == {"macro AP": "", "micro AP": "near chance", "CF1": "below chance"}
 
 
-def test_a_loss_is_better_when_lower():
-    rows = score_rows({"loss": 0.4, "chance/loss": 0.5})
-    assert rows[0][-1] == "" and score_rows({"loss": 0.6, "chance/loss": 0.5})[0][-1] == "below chance"
+def test_a_loss_above_its_chance_level_is_below_chance():
+    rows = comparison_rows({"loss": 0.4, "chance/loss": 0.5})
+    assert rows[0][-1] == "" and comparison_rows({"loss": 0.6, "chance/loss": 0.5})[0][-1] == "below chance"
 
 
 @pytest.mark.parametrize(("images", "val", "count"), [(11.0, 200.0, 1), (11.0, 8.0, 2), (50.0, 50.0, 0)])
-def test_sets_too_small_to_judge_by_are_named(images, val, count):
+def test_small_test_and_validation_sets_are_warned_of(images, val, count):
     lines = warnings({"images": images, "val_images": val})
     assert len(lines) == count
     assert all("too few" in line for line in lines)
 
 
-def test_scores_without_a_chance_level_have_no_row():
-    assert score_rows({"macro_ap": 0.5}) == []
+def test_metrics_without_a_chance_level_have_no_row():
+    assert comparison_rows({"macro_ap": 0.5}) == []
     assert warnings({"macro_ap": float("nan"), "chance/macro_ap": float("nan")}) == []
 
 
 @pytest.fixture(scope="module")
-def west_is_tested_only(tmp_path_factory):
-    """Three sites: north and south train, ``west`` and ``east`` hold test images only."""
+def with_test_only_sites(tmp_path_factory):
+    """Make four sites: north and south train, west and east hold test images only."""
     from tasks.data.partition import PartitionSettings, partition
 
     base = tmp_path_factory.mktemp("sites")
@@ -54,19 +54,19 @@ def west_is_tested_only(tmp_path_factory):
     return base
 
 
-def test_sites_that_only_test_are_told_apart(west_is_tested_only):
+def test_sites_without_training_images_are_counted(with_test_only_sites):
     from tasks.data.clients import load_clients
     from tasks.data.dataset import load_dataset
 
-    dataset = load_dataset(west_is_tested_only / "dataset")
-    clients = load_clients(west_is_tested_only / "clients")
+    dataset = load_dataset(with_test_only_sites / "dataset")
+    clients = load_clients(with_test_only_sites / "clients")
     assert site_counts(dataset, clients) == {"east": 0, "north": 8, "south": 8, "west": 0}
     assert untrained_sites(dataset, clients) == {"east": 4, "west": 4}
-    table = (west_is_tested_only / "clients" / "heterogeneity.md").read_text()
+    table = (with_test_only_sites / "clients" / "heterogeneity.md").read_text()
     assert "2 of 4 sites take no part in training" in table and "east, west" in table
 
 
-def test_means_over_sites_that_train_and_that_do_not():
+def test_site_means_separate_sites_that_train_from_those_that_do_not():
     rows = {
         "a": {"macro_ap": 0.8, "train_images": 5.0},
         "b": {"macro_ap": 0.6, "train_images": 9.0},
@@ -76,17 +76,17 @@ def test_means_over_sites_that_train_and_that_do_not():
     found = site_means(rows)
     assert found["site_mean/trained/macro_ap"] == pytest.approx(0.7) and found["site_mean/trained/sites"] == 2
     assert found["site_mean/never_trained/macro_ap"] == 0.4 and found["site_mean/never_trained/sites"] == 1
-    assert site_means({"a": rows["a"], "b": rows["b"]}) == {}, "all train: one mean says it"
+    assert site_means({"a": rows["a"], "b": rows["b"]}) == {}, "all sites train: there is one mean"
 
 
-def test_many_absent_sites_are_counted_and_some_named():
+def test_of_many_absent_sites_some_are_named():
     line = absent_sites_line([f"site {i}" for i in range(40)], 90)
     assert line.startswith("40 of 90 sites") and "site 7 and 32 more" in line and "site 8" not in line
     assert absent_sites_line([], 3) == ""
 
 
-def test_a_run_says_which_sites_take_no_part_and_what_its_scores_are_worth(west_is_tested_only, tmp_path, monkeypatch):
-    """The terminal's notes, the record, the report's tables and the summary's lines."""
+def test_a_run_reports_absent_sites_and_chance_levels(with_test_only_sites, tmp_path, monkeypatch):
+    """Check the terminal's notes, the record, the report's tables and the summary."""
     from rich.console import Console
 
     from flows.cli.main import show_scores
@@ -105,11 +105,11 @@ def test_a_run_says_which_sites_take_no_part_and_what_its_scores_are_worth(west_
     notes = []
     progress = Quiet()
     progress.note = notes.append
-    data = DataPaths(west_is_tested_only / "dataset", west_is_tested_only / "clients")
+    data = DataPaths(with_test_only_sites / "dataset", with_test_only_sites / "clients")
     summary = federate(settings, data, progress=progress)
-    said = "\n".join(notes)
-    assert "2 of 4 sites take no part in training" in said and "east, west" in said
-    assert "12 test images are too few" in said and "no validation images" in said
+    text = "\n".join(notes)
+    assert "2 of 4 sites take no part in training" in text and "east, west" in text
+    assert "12 test images are too few" in text and "no validation images" in text
 
     record = summary.records[-1]
     assert {site: row["train_images"] for site, row in record.per_site.items()} == {"east": 0, "north": 8, "west": 0}
@@ -119,9 +119,9 @@ def test_a_run_says_which_sites_take_no_part_and_what_its_scores_are_worth(west_
     report = Path(summary.report).read_text()
     trained, unseen = report.split("## Sites, round 1")[1].split("## Sites that take no part, round 1")
     assert "north" in trained and "west" not in trained and "west" in unseen.split("##")[0]
-    assert "without seeing images" in report
+    assert "chance level" in report
 
     shown = Console(width=120, record=True)
     with shown.capture() as lines:
         show_scores(summary.records, shown)
-    assert "without seeing images" in lines.get() and "warning: 12 test images are too few" in lines.get()
+    assert "chance level" in lines.get() and "warning: 12 test images are too few" in lines.get()
