@@ -23,7 +23,7 @@ def tiny_data(tmp_path_factory) -> TinyData:
 
     root = tmp_path_factory.mktemp("tiny")
     ingest(IngestSettings(image_size=32, synthetic={"images": 64, "sites": 3}), root / "dataset", seed=1)
-    return partitioned(root / "dataset", root / "clients", scheme="iid", clients=4)
+    return partitioned(root / "dataset", root / "clients", scheme="iid")
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from flows.engine.engines import LocalEngine
-from flows.federate import one_round
 from flows.methods import METHODS, load_method
+from flows.rounds import one_round
 from tasks.client.train import client_data
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.finished_rounds import finished_rounds, prune

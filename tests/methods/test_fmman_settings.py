@@ -9,14 +9,11 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from flows.engine.engines import make_engine
-from flows.federation.federation import Federation
-from flows.federation.progress import Quiet
 from flows.methods import fmman as method
 from models.settings import FmmanSettings
 from tasks.client.objectives.label_mask import fedlgt, fmman, label_mask_training
 from tasks.client.train import TrainJob, train_client
-from tasks.core.federation_settings import FederationSettings
+from tests.support.rounds import make_context, partitioned, run_round
 
 UNSURE = 2  # labels that the first reference gives exactly 0.5
 
@@ -117,58 +114,53 @@ def test_every_setting_changes_the_result(name, field, beside, values, trained, 
         assert digests[first] != digests[second], f"{name}.{field}: {first} and {second} give the same weights"
 
 
-@pytest.fixture
-def trained(make_run, tiny_data):
-    """``trained("objective.fmman", options)``: digest of a client's weights under two unlike references."""
-    runs = itertools.count()
+@pytest.fixture(scope="module")
+def trained(tiny_data, tmp_path_factory):
+    """``trained("objective.fmman", options)``: digest of a client's weights under two unlike references.
+
+    Options that come to the same settings, such as a value that is the default, are trained once.
+    """
+    done = {}
 
     def train(section, options):
-        base = {"layers": 1, "heads": 2} | (options if section == "model.fmman" else {})
         objective = "fmman" if section == "model.fmman" else section.removeprefix("objective.")
-        network = {"name": "fedlgt" if objective == "fedlgt" else "fmman", "backbone": {"width": 0.125}, "fmman": base}
-        settings = {} if section == "model.fmman" else options
-        context, start = make_run(f"run {next(runs)}", objective, settings, {"batch_size": 6}, network)
-        store = context.open_store()
-        state = store.get_state(start)
-        flat = {key: value.clone() for key, value in state.items()}
-        flat["readout.weight"][:UNSURE] = 0.0
-        flat["readout.bias"][:UNSURE] = 0.0
-        moved = {key: value + 0.02 if value.is_floating_point() else value for key, value in state.items()}
-        references = [store.put_state(f"reference {n}.safetensors", one) for n, one in enumerate((flat, moved))]
-        job = TrainJob(tiny_data.ids[0], 1, 3, start, tuple((ref, 1) for ref in references), own=0)
-        return train_client(context, job).model.digest
+        label_aware = {"layers": 1, "heads": 2} | (options if section == "model.fmman" else {})
+        network = {"name": "fedlgt" if objective == "fedlgt" else "fmman", "backbone": {"width": 0.125}}
+        own = SECTIONS[f"objective.{objective}"][0](**({} if section == "model.fmman" else options))
+        key = (objective, FmmanSettings(**label_aware).model_dump_json(), own.model_dump_json())
+        if key not in done:
+            store = tmp_path_factory.mktemp("trained")
+            settings = {"settings": own.model_dump(), "network": network | {"fmman": label_aware}}
+            context, start = make_context(tiny_data, store, objective=objective, train={"batch_size": 6}, **settings)
+            references = tuple((ref, 1) for ref in unlike(context.open_store(), start))
+            done[key] = train_client(context, TrainJob(tiny_data.ids[0], 1, 3, start, references, own=0)).model.digest
+        return done[key]
 
     return train
 
 
+def unlike(store, start):
+    """Two references: one that is unsure of some labels, one whose tensors are all moved."""
+    state = store.get_state(start)
+    flat = {key: value.clone() for key, value in state.items()}
+    flat["readout.weight"][:UNSURE] = 0.0
+    flat["readout.bias"][:UNSURE] = 0.0
+    moved = {key: value + 0.02 if value.is_floating_point() else value for key, value in state.items()}
+    return [store.put_state(f"reference {n}.safetensors", one) for n, one in enumerate((flat, moved))]
+
+
 @pytest.fixture(scope="module")
-def unequal(tiny_data, tmp_path_factory):
-    """A partition into four clients of different sizes: (folder, id -> images)."""
-    from tasks.data.clients import load_clients
-    from tasks.data.partition import PartitionSettings, partition
+def one_round(tiny_data, tmp_path_factory):
+    """``one_round(options)``: digest of the global model after one cycle of FMMAN with a plain, quick classifier.
 
-    folder = tmp_path_factory.mktemp("unequal") / "clients"
-    settings = PartitionSettings(scheme="dirichlet", clients=4, min_size=4, alpha=0.5)
-    partition(tiny_data.dataset, settings, folder, seed=1)
-    clients = load_clients(folder)
-    sizes = {client: len(clients.indices[client]) for client in clients.ids}
-    assert len(set(sizes.values())) > 1, "with equal sizes `loss` and `loss_size` are the same rule"
-    return folder, sizes
-
-
-@pytest.fixture
-def one_round(make_run, unequal):
-    """``one_round(options)``: digest of the global model after one cycle of FMMAN with a plain, quick classifier."""
-    runs = itertools.count()
+    All cycles have one store, so a training that two of them share, such as stage 1, is done once.
+    """
+    data = partitioned(tiny_data.dataset, tmp_path_factory.mktemp("unequal") / "clients", scheme="dirichlet", alpha=0.5)
+    assert len(set(data.sizes.values())) > 1, "with equal sizes `loss` and `loss_size` are the same rule"
+    context, start = make_context(data, tmp_path_factory.mktemp("rounds"), train={"lr": 0.01})
 
     def play(options):
-        network = {"name": "resnet18", "backbone": {"width": 0.125}}
-        context, start = make_run(f"round {next(runs)}", "bce", {}, {"lr": 0.01}, network, clients=str(unequal[0]))
-        settings = method.Settings(**({"clusters": 2, "cluster_on": "backbone.layer4."} | options))
-        clients, engine = unequal[1], make_engine("local", 1)
-        progress = Quiet()
-        federation = FederationSettings(engine="local", workers=1)
-        fed = Federation(context, federation, settings, clients, engine, 1, {}, progress)
-        return method.run_round(fed, start).digest
+        own = {"clusters": 2, "cluster_on": "backbone.layer4."} | options
+        return run_round("fmman", context, start, data.sizes, own=own).record.model.digest
 
     return play

@@ -45,7 +45,7 @@ def partitioned(dataset: Path, folder: Path, **settings: Any) -> TinyData:
     from tasks.data.dataset import load_dataset
     from tasks.data.partition import PartitionSettings, partition
 
-    partition(dataset, PartitionSettings(**({"min_size": 4} | settings)), folder, seed=1)
+    partition(dataset, PartitionSettings(**({"clients": 4, "min_size": 4} | settings)), folder, seed=1)
     clients = load_clients(folder)
     sizes = {client: len(clients.indices[client]) for client in sorted(clients.ids)}
     return TinyData(dataset, folder, tuple(load_dataset(dataset).classes), sizes)
