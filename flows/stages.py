@@ -12,7 +12,7 @@ from flows.federation.progress import Progress
 from flows.rounds import Summary
 from flows.run.data import require_data, source_change
 from flows.run.find import checked_id, read_run
-from flows.run.lock import locked
+from flows.run.lock import locked_run
 from flows.settings.schema import Settings
 from models.errors import UserError
 from models.files import remove
@@ -64,6 +64,6 @@ def write_report(
 
     rounds = rounds or rounds_asked(root)
     into_run = out.resolve().is_relative_to(root.resolve())
-    with locked(root, "wait for it, or write elsewhere: --out FOLDER") if into_run else contextlib.nullcontext():
+    with locked_run(root, "wait for it, or write elsewhere: --out FOLDER") if into_run else contextlib.nullcontext():
         report_with_predictions(root, out, settings or read_run(root).report, rounds)
         return load_records(root, rounds)

@@ -5,13 +5,13 @@ would change the other one as well, and fails where the cache is read-only.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from models.errors import UserError
 
 _WRITABLE = 0o222
 _PART = 1 << 20
@@ -57,11 +57,6 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: Path, value: Any, **options: Any) -> None:
-    """Writes a JSON file whole; ``options`` are those of ``json.dumps``."""
-    write_text(path, json.dumps(value, **options) + "\n")
-
-
 def copy_file(source: Path, target: Path) -> None:
     """Copies the content of a file into a new file at ``target``."""
     with replacing_file(target) as beside:
@@ -89,3 +84,38 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_folder(out: Path, marker: str) -> Iterator[Path]:
+    """Yield a new folder that replaces ``out`` if the block succeeds; otherwise ``out`` is left unchanged.
+
+    Args:
+        out: The folder to create or replace.
+        marker: File that identifies an existing ``out`` as written by us; any other non-empty folder is refused.
+
+    Raises:
+        UserError: ``out`` exists and has other content.
+    """
+    if out.exists() and not (out.is_dir() and ((out / marker).is_file() or not any(out.iterdir()))):
+        raise UserError(
+            "the output folder holds something else and would be replaced",
+            where=out,
+            expected=f"no folder, an empty one, or one with a {marker}",
+            hint="name another folder, or remove this one",
+        )
+    partial, old = (out.with_name(f".{out.name}.{kind}") for kind in ("partial", "old"))
+    if old.exists() and not out.exists():
+        old.rename(out)  # the process was killed between the two renames below
+    for leftover in (partial, old):
+        remove(leftover)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        if out.exists():
+            out.rename(old)
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    with contextlib.suppress(OSError):  # the new folder is in place; the next call tries again
+        remove(old)

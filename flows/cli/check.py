@@ -55,8 +55,8 @@ def check(
         from flows.engine.environment import runs_root
         from flows.run.folders import claim, place_for
         from flows.settings.files import load_settings
-        from tasks.core.locks import one_at_a_time
-        from tasks.data.dataset import replacing
+        from models.files import replacing_folder
+        from tasks.core.locks import locked
         from tasks.data.ingest.audit import audit
         from tasks.data.ingest.audit_report import REPORT, write_audit
 
@@ -69,9 +69,9 @@ def check(
             with counting(console(True), "checking") as progress:
                 found = audit(settings.ingest, settings.seed, why, progress, workers)
         place = runs_root() / "audit"
-        with one_at_a_time(out or place, "writes an audit"):
+        with locked(out or place, "writes an audit"):
             folder = out or place_for(place, path.resolve().name or "root", str(path.resolve()))
-            with replacing(folder, REPORT) as partial:
+            with replacing_folder(folder, REPORT) as partial:
                 files = [folder / file.name for file in write_audit(found, partial)]
                 claim(partial, str(path.resolve()))
         if as_json:

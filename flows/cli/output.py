@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from models.errors import PREFIX, UserError
-from tasks.core.json_values import plain
+from tasks.core.json_files import to_json_values
 from tasks.core.names import visible_lines
 
 Params = Annotated[str | None, typer.Option("--params", help="Settings file; default: params.yaml if it is here.")]
@@ -49,7 +49,7 @@ def say(line: str) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON object on stdout; NaN becomes null, which JSON has no word for."""
-    print(json.dumps(plain(value), indent=1, default=str))
+    print(json.dumps(to_json_values(value), indent=1, default=str))
 
 
 @contextlib.contextmanager

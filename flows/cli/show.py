@@ -41,8 +41,9 @@ def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> d
     Raises:
         UserError: The data are missing or damaged, do not belong together, or have no such site.
     """
+    from tasks.core.json_files import read_json
     from tasks.data.clients import load_clients, require_match
-    from tasks.data.dataset import load_dataset, read_json
+    from tasks.data.dataset import load_dataset
     from tasks.data.statistics.contact_sheet import sample_sheet
     from tasks.data.statistics.plots import FIGURES, write_partition_figures
 
@@ -84,7 +85,8 @@ def _source_change(dataset: Path) -> str:
     from pydantic import ValidationError
 
     from flows.run.data import source_change
-    from tasks.data.dataset import SUMMARY, read_json
+    from tasks.core.json_files import read_json
+    from tasks.data.dataset import SUMMARY
     from tasks.data.ingest.settings import IngestSettings
 
     try:

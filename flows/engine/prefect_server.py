@@ -23,7 +23,7 @@ from models.errors import UserError
 STUCK_S = 25.0  # without progress
 CPU_S = 0.5  # of the server's processor time that count as progress
 PORTS = 3  # tried, if another process takes one between the look and the start
-KEPT_LINES = 300
+MAX_LINES = 300
 # The server ends with its parent, however that ends: its standard input is closed then.
 _PROGRAM = (
     "import os, sys, threading\n"
@@ -160,7 +160,7 @@ def _launch(port: int) -> tuple["subprocess.Popen[bytes]", "deque[str]"]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    lines: deque[str] = deque(maxlen=KEPT_LINES)
+    lines: deque[str] = deque(maxlen=MAX_LINES)
 
     def read() -> None:
         for line in process.stdout or ():

@@ -16,7 +16,7 @@ from flows.run.open import DataPaths
 from flows.settings.schema import Settings
 from models.errors import UserError
 from models.files import remove
-from tasks.core.locks import one_at_a_time
+from tasks.core.locks import locked
 from tasks.core.store import Store, digest_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def prepare_data(settings: Settings, progress: ProgressCall | None = None, tell:
         place = _own_folder(settings)
         place.parent.mkdir(parents=True, exist_ok=True)
         (runs_root() / RUNS_MARKER).touch()  # a source that contains the runs is read without them
-        with one_at_a_time(place, "prepares data"):
+        with locked(place, "prepares data"):
             found = _find(settings, list_source(settings.ingest))
             if found.root is None:
                 found = _ingested(settings, found, progress, tell)

@@ -11,7 +11,7 @@ from flows.engine.environment import runs_root
 from flows.run.code_version import code_version
 from flows.run.find import checked_id
 from flows.run.fingerprint import fingerprint
-from flows.run.lock import LOCK, locked, remove_unfinished
+from flows.run.lock import LOCK, locked_run, remove_unfinished
 from flows.settings.consistency import check_method
 from flows.settings.schema import Settings, as_values
 from models.errors import LabelError, UserError
@@ -192,7 +192,7 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
     sizes = {client: len(clients.indices[client]) for client in clients.ids}
     name = checked_id(run_id) if run_id is not None else start.derived_id(settings)
     root, store = runs_root() / name, Store(runs_root() / name)
-    with locked(root, wait=True):
+    with locked_run(root, wait=True):
         _refuse_other(store, start.fingerprint)
         (root / LOCK).touch()
         remove_unfinished(root)

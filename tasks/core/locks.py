@@ -1,9 +1,10 @@
-"""One process at a time at one place: the others wait, say for what, and then find what the first one made."""
+"""Locks between processes and threads: one at a time works at a place; the others wait, or are refused."""
 
 import contextlib
 import errno
 import fcntl
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -11,48 +12,58 @@ from pathlib import Path
 
 from models.errors import UserError
 
+FOREVER = math.inf
+POLL_S = 0.1  # between two attempts, where the wait is limited
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextlib.contextmanager
-def one_at_a_time(
-    place: Path, what: str, refusal: str = "", hint: str = "wait for it", wait: bool = True, file: Path | None = None
+def locked(
+    place: Path,
+    what: str,
+    *,
+    wait_s: float = FOREVER,
+    refusal: str = "",
+    hint: str = "wait for it",
+    file: Path | None = None,
 ) -> Iterator[bool]:
-    """Holds ``place`` for the duration; another process that asks for it waits until this one ends, however it ends.
+    """Hold ``place`` for the duration of the block.
 
-    The lock is the operating system's, on the file ``.<name>.lock`` beside the place: what a dead process left is no
-    obstacle. The file says who holds it, for the message of those that wait, and is removed at the end.
+    The lock is the operating system's and ends with its process, so a dead process never blocks anything. The lock
+    file contains who holds it, for the messages of the others.
 
     Args:
         place: The file or folder; it need not exist.
-        what: What is done there, as ``prepares data``; for the others' message.
-        refusal: The error where nobody shall wait, or would wait for ever: for this very process; "" to wait all the
-            same (for another thread).
+        what: What is done there, as ``prepares data``; for the others' messages.
+        wait_s: Seconds to wait for another holder. Without a limit, a warning names the holder.
+        refusal: The error after ``wait_s``. Without a limit: the error if this very process is the holder, which
+            would wait for ever; "" if the holder is another thread that will end.
         hint: The error's hint.
-        wait: Whether to wait for another process.
-        file: A lock file of its own, which stays, with its times.
+        file: The lock file, which stays, with its times. Default: ``.<name>.lock`` beside the place, removed at the
+            end.
 
     Yields:
-        Whether this process had to wait, so that the work may be done already.
+        Whether this process had to wait without a limit, so that the work may be done already.
 
     Raises:
         UserError: With ``refusal``; or the holder is the process that started this one.
     """
     lock = file or place.with_name(f".{place.name}.lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
-    held, waited = _lock(lock, wait=False), False
+    held, waited = _try_for(lock, 0.0 if wait_s == FOREVER else wait_s), False
     if held is None:
-        found = _holder(lock)
-        if refusal and (not wait or found.startswith(f"process {os.getpid()} ")):
-            raise UserError(refusal, where=place, found=found, hint=hint)
-        if found.startswith(f"process {os.getppid()} "):
+        holder = _holder(lock)
+        if refusal and (wait_s < FOREVER or holder.startswith(f"process {os.getpid()} ")):
+            raise UserError(refusal, where=place, found=holder, hint=hint)
+        if holder.startswith(f"process {os.getppid()} "):
             # A worker that runs its program from the top again; both would wait for each other.
-            what, hint = (
+            raise UserError(
                 "a process would wait for the one that started it",
-                'put the call under if __name__ == "__main__":',
+                where=place,
+                found=holder,
+                hint='put the call under if __name__ == "__main__":',
             )
-            raise UserError(what, where=place, found=found, hint=hint)
-        logging.getLogger(__name__).warning("waiting for %s: %s; its result will be used", found, place)
+        logging.getLogger(__name__).warning("waiting for %s: %s; its result will be used", holder, place)
         held, waited = _lock(lock, wait=True), True
     assert held is not None
     try:
@@ -68,8 +79,16 @@ def one_at_a_time(
         os.close(held)
 
 
+def _try_for(path: Path, seconds: float) -> int | None:
+    """Return an open file that is locked, ``None`` when another one still holds it after so many seconds."""
+    end = time.monotonic() + seconds
+    while (held := _lock(path, wait=False)) is None and time.monotonic() < end:
+        time.sleep(POLL_S)
+    return held
+
+
 def _lock(path: Path, wait: bool) -> int | None:
-    """An open file that is locked, ``None`` when another one holds it and this shall not wait."""
+    """Return an open file that is locked, ``None`` when another one holds it and this shall not wait."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:

@@ -1,13 +1,13 @@
 """Numbers derived from finished rounds, shared by tracking, report and plots: losses, traffic, the best round."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from models.errors import UserError
+from tasks.core.json_files import damaged, read_json
 from tasks.core.names import metric_part, metric_parts
-from tasks.core.records import RoundRecord, read_round, require_known
+from tasks.core.records import RoundRecord, read_round
 from tasks.core.summary_statistics import distribution
 
 KEY_LIMIT = 250  # MLflow's limit on the length of a metric's name
@@ -33,19 +33,12 @@ def load_records(run_root: Path, rounds: int | None = None) -> list[RoundRecord]
 
 
 def _read_round(path: Path) -> RoundRecord:
+    hint, what = "delete this round's folder and all later ones, then resume the run", "a round's record"
+    value = read_json(path, hint, what=what)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(value, dict):
-            raise ValueError(f"a {type(value).__name__} instead of a mapping")
-        require_known(value, path)
         return read_round(value, int(path.parent.name))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
-            "A round's record cannot be read",
-            where=path,
-            found=str(error)[:300],
-            hint="delete this round's folder and all later ones, then resume the run",
-        ) from error
+    except ValueError as error:
+        raise damaged(path, error, hint, what) from error
 
 
 def best_score(record: RoundRecord) -> float:

@@ -24,13 +24,13 @@ PLUMBING = (
     "tasks.core.finished_rounds",
     "tasks.core.former_names",
     "tasks.core.json_files",
-    "tasks.core.json_values",
     "tasks.core.locks",
     "tasks.core.names",
     "tasks.core.records",
     "tasks.core.round_summary",
     "tasks.core.source_digest",
     "tasks.core.store",
+    "tasks.core.tables",
     "tasks.core.yaml_words",
 )
 _TEXTS = frozenset({"TITLE", "DESCRIPTION", "LAYOUT"})  # constants of modules that are shown and nothing else

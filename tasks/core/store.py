@@ -20,8 +20,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from models.errors import UserError
 from models.files import write_bytes
+from tasks.core.json_files import damaged, parse_json
 from tasks.core.names import file_name, visible
-from tasks.core.records import ModelRef, require_known
+from tasks.core.records import ModelRef
 
 if TYPE_CHECKING:
     import torch
@@ -132,18 +133,14 @@ class Store:
         Raises:
             UserError: If the file is missing, is not JSON, holds something else, or is of a later release.
         """
-        where = self._read_path(name)
+        where, what = self._read_path(name), "a file of the run"
         try:
-            value = json.loads(self.fs.cat_file(where))
+            content = self.fs.cat_file(where)
         except FileNotFoundError as error:
-            raise UserError("a file of the run is missing", where=where) from error
-        except (OSError, ValueError, RecursionError) as error:  # no JSON, no UTF-8, a folder, brackets without end
-            found = str(error)[:300]
-            raise UserError("a file of the run is damaged", where=where, found=found, hint="remove it") from error
-        if not isinstance(value, dict):
-            found = type(value).__name__
-            raise UserError("a file of the run is damaged", where=where, expected="a mapping", found=found)
-        require_known(value, where)
+            raise UserError(f"{what} is missing", where=where) from error
+        except OSError as error:
+            raise damaged(where, error, "remove it", what) from error
+        value: dict[str, Any] = parse_json(content, where, "remove it", what=what)
         return value
 
     def put_state(self, name: str, state: "Mapping[str, torch.Tensor]") -> ModelRef:

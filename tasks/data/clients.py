@@ -17,7 +17,9 @@ import numpy as np
 
 from models.errors import UserError
 from models.files import replacing_file
-from tasks.data.dataset import SPLITS, Dataset, read_json, read_table, stamp
+from tasks.core.json_files import read_json
+from tasks.core.tables import read_table
+from tasks.data.dataset import SPLITS, Dataset, stamp
 
 TABLE, SUMMARY = "clients.parquet", "clients.json"
 POOLS = ("labelled", "unlabelled", "server")

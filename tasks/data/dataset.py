@@ -6,10 +6,8 @@ labels, in their order. ``manifest.parquet``: one row per input file. ``dataset.
 
 import hashlib
 import json
-import shutil
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -17,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from models import files
 from models.errors import UserError
-from tasks.core.records import require_known
+from models.files import replacing_file
+from tasks.core.json_files import damaged, read_json
+from tasks.core.tables import read_table
 
 IMAGES, SAMPLES, CLASSES, SUMMARY = "images.npy", "samples.parquet", "classes.json", "dataset.json"
 SPLITS = ("train", "val", "test")
@@ -206,89 +205,9 @@ def write_samples(samples: list[dict[str, Any]], path: Path) -> None:
 
     types = {"labels": pa.list_(pa.string())}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
-    with files.replacing_file(path) as temporary:
+    with replacing_file(path) as temporary:
         pq.write_table(pa.Table.from_pylist(samples, schema), temporary)
 
 
-def read_table(path: Path, columns: tuple[str, ...], hint: str) -> dict[str, list[Any]]:
-    """Read columns of a Parquet file as lists.
-
-    Raises:
-        UserError: It is missing, damaged or lacks a column.
-    """
-    import pyarrow.parquet as pq
-    from pyarrow.lib import ArrowException
-
-    if not path.is_file():
-        raise UserError("a file of the data is missing", where=path, hint=hint)
-    try:
-        table = pq.read_table(path, columns=list(columns))
-    except (OSError, ArrowException) as error:
-        raise _damaged(path, error, hint) from error
-    missing = set(columns) - set(table.column_names)
-    if missing:
-        raise _damaged(path, f"no column {', '.join(sorted(missing))}", hint)
-    return table.to_pydict()
-
-
-def read_json(path: Path, hint: str, kind: type = dict) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        UserError: It is missing, damaged, not of this kind, or of a later release.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError("a file of the data is missing", where=path, hint=hint) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, error, hint) from error
-    if not isinstance(value, kind):
-        raise _damaged(path, f"a {type(value).__name__} instead of a {kind.__name__}", hint)
-    if isinstance(value, dict):
-        require_known(value, path)
-    return value
-
-
-def write_json(value: Any, path: Path) -> None:
-    """Write indented JSON that is readable and gives small diffs in git."""
-    files.write_json(path, value, indent=2, ensure_ascii=False)
-
-
-@contextmanager
-def replacing(out: Path, marker: str) -> Iterator[Path]:
-    """Yield a new folder that replaces ``out`` if the block succeeds; otherwise ``out`` is left unchanged.
-
-    Args:
-        out: The folder to create or replace.
-        marker: File that identifies an existing ``out`` as written by us; any other non-empty folder is refused.
-
-    Raises:
-        UserError: ``out`` exists and has other content.
-    """
-    if out.exists() and not (out.is_dir() and ((out / marker).is_file() or not any(out.iterdir()))):
-        raise UserError(
-            "the output folder holds something else and would be replaced",
-            where=out,
-            expected=f"no folder, an empty one, or one with a {marker}",
-            hint="name another folder, or remove this one",
-        )
-    partial, old = (out.with_name(f".{out.name}.{kind}") for kind in ("partial", "old"))
-    if old.exists() and not out.exists():
-        old.rename(out)  # the process was killed between the two renames below
-    for leftover in (partial, old):
-        files.remove(leftover)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        if out.exists():
-            out.rename(old)
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    with suppress(OSError):  # the new folder is in place; the next call tries again
-        files.remove(old)
-
-
-def _damaged(path: Path, found: object, hint: str = _HINT, expected: object = None) -> UserError:
-    return UserError("a file of the data is damaged", where=path, expected=expected, found=found, hint=hint)
+def _damaged(path: Path, found: object, expected: object = None) -> UserError:
+    return damaged(path, found, _HINT, expected=expected)

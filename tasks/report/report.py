@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from models.base_settings import Section
-from models.errors import UserError
 from models.files import copy_file, write_text
-from tasks.core.records import RoundRecord, require_known
+from tasks.core.json_files import read_json
+from tasks.core.records import RoundRecord
 from tasks.core.round_summary import best_round, best_score, client_quality, last_evaluated, load_records, totals
 from tasks.data.ingest.audit_report import AUDIT_FILES, REPORT
 from tasks.data.ingest.unusable_files import unusable_line
@@ -41,6 +41,7 @@ MAIN_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "m
 CLIENT_METRICS = ("client/macro_ap/mean", "client/macro_ap/worst_decile")  # where clients have test images of their own
 DATA_PAGES = {TABLE: "How the clients' data differ, in figures", REPORT: "What was read, and what was not used"}
 DATA_FIGURES = "data"  # folder of the run with the partition's plots and tables
+RUN_FILE = "a file of the run"  # in errors
 MAX_IMAGES = 60  # that a run keeps for its reports
 
 
@@ -94,7 +95,7 @@ def build_report(
     """
     settings = settings or ReportSettings()
     records = load_records(run_root, rounds or rounds_asked(run_root))
-    run, effective = _read_json(run_root / "run.json"), _read_json(run_root / "settings.json")
+    run, effective = (read_json(run_root / name, what=RUN_FILE) for name in ("run.json", "settings.json"))
     out.mkdir(parents=True, exist_ok=True)
     scoring = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
     plots = _draw(records, out / "plots", run, settings, predictions, scoring["threshold"])
@@ -128,7 +129,7 @@ def build_report(
 def rounds_asked(run_root: Path) -> int | None:
     """The rounds that were asked for when a run was last worked on; it may have more, of which nothing is shown."""
     file = run_root / "settings.json"
-    rounds = (_read_json(file).get("federation") or {}).get("rounds") if file.is_file() else None
+    rounds = (read_json(file, what=RUN_FILE).get("federation") or {}).get("rounds") if file.is_file() else None
     return rounds if isinstance(rounds, int) else None
 
 
@@ -240,12 +241,3 @@ def _leaves(part: Mapping[str, Any], prefix: str = "") -> list[tuple[str, object
     for key, value in part.items():
         leaves += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
     return leaves
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError("A file of the run cannot be read", where=path, found=error) from error
-    require_known(value, path)
-    return value

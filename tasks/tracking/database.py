@@ -14,15 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from filelock import FileLock, Timeout
-
-from models.errors import UserError
+from tasks.core.locks import locked
 from tasks.tracking.errors import quiet_mlflow, store_error
 from tasks.tracking.uri import SQLITE
 
 log = logging.getLogger(__name__)
 
-MIGRATION_S = 180.0  # making the tables of a new database takes 3-6 s; other processes wait for it
+MIGRATION_TIMEOUT_S = 180.0  # making the tables of a new database takes 3-6 s; other processes wait for it
 _MAKING = ".making-"  # part of the name of the folder in which a database is made
 _opened: dict[str, tuple[int, int]] = {}  # address -> (device, inode) of the file that MLflow's connections are to
 
@@ -41,18 +39,10 @@ def database_of(uri: str) -> Iterator[None]:
         return
     path = Path(uri.removeprefix(SQLITE))
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(f"{path}.lock", timeout=MIGRATION_S)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise UserError(
-            "Another process holds MLflow's database", where=lock.lock_file, hint="wait for it, or end it"
-        ) from error
-    try:
+    refusal, lock = "another process holds MLflow's database", Path(f"{path}.lock")
+    with locked(path, "uses it", wait_s=MIGRATION_TIMEOUT_S, refusal=refusal, hint="wait for it, or end it", file=lock):
         _prepare(path)
         yield
-    finally:
-        lock.release()
 
 
 def reconnect(uri: str) -> None:

@@ -13,22 +13,21 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from models.errors import UserError
 from models.files import edit_text
+from tasks.core.locks import locked
 from tasks.core.yaml_text import parse_yaml
 from tasks.versioning.git import run_git
 from tasks.versioning.repository import check_repository
 from tasks.versioning.yaml_keys import set_key
 
 DATA_STAGES = ("ingest", "partition")
-LOCK_WAIT_S = 120.0
-KEPT_LINES = 15  # of a failed call's output, in the error
+LOCK_TIMEOUT_S = 120.0
+MAX_QUOTED_LINES = 15  # of a failed call's output, in the error
 
 
 def repro(
@@ -36,7 +35,7 @@ def repro(
     stage: str,
     single: bool = True,
     echo: Callable[[str], None] | None = None,
-    wait: float = LOCK_WAIT_S,
+    wait: float = LOCK_TIMEOUT_S,
     force: bool = False,
 ) -> bool:
     """Runs a stage if its dependencies, parameters or outputs changed: ``dvc repro``.
@@ -61,7 +60,7 @@ def repro(
     return _locked_stages(root) != before
 
 
-def commit(root: Path, stages: Sequence[str], wait: float = LOCK_WAIT_S) -> None:
+def commit(root: Path, stages: Sequence[str], wait: float = LOCK_TIMEOUT_S) -> None:
     """Records the present dependencies, parameters and outputs of stages, so that ``dvc repro`` has nothing to do.
 
     Raises:
@@ -192,7 +191,7 @@ def run_dvc(
     root: Path,
     arguments: Sequence[str],
     echo: Callable[[str], None] | None = None,
-    wait: float = LOCK_WAIT_S,
+    wait: float = LOCK_TIMEOUT_S,
 ) -> list[str]:
     """Runs ``dvc`` with these arguments and returns the lines that it printed.
 
@@ -208,7 +207,14 @@ def run_dvc(
     check_repository(root)
     command = [sys.executable, "-m", "dvc", *arguments]
     lines: list[str] = []
-    with _one_at_a_time(root, " ".join(arguments), wait):
+    with locked(
+        root / ".dvc" / "tmp",
+        f"runs dvc {' '.join(arguments)}",
+        wait_s=wait,
+        refusal=f"another DVC call is still running after {wait:g} s",
+        hint="wait for it, or end that process",
+        file=root / ".dvc" / "tmp" / "fedscene.lock",
+    ):
         process = subprocess.Popen(
             command,
             cwd=root,
@@ -246,28 +252,5 @@ def _failure(root: Path, arguments: Sequence[str], code: int, lines: Sequence[st
     return UserError(
         f"dvc {' '.join(arguments)} failed",
         where=root.resolve(),
-        found="\n    ".join([f"exit code {code}", *lines[-KEPT_LINES:]]),
+        found="\n    ".join([f"exit code {code}", *lines[-MAX_QUOTED_LINES:]]),
     )
-
-
-@contextlib.contextmanager
-def _one_at_a_time(root: Path, what: str, wait: float) -> Iterator[None]:
-    folder = root / ".dvc" / "tmp"
-    folder.mkdir(parents=True, exist_ok=True)
-    lock, holder = FileLock(folder / "fedscene.lock", timeout=wait), folder / "fedscene.holder"
-    try:
-        lock.acquire()
-    except Timeout as error:
-        found = holder.read_text(encoding="utf-8") if holder.is_file() else "unknown"
-        raise UserError(
-            f"Another DVC call is still running after {wait:g} s",
-            where=folder.resolve(),
-            found=found,
-            hint="wait for it, or end that process",
-        ) from error
-    try:
-        holder.write_text(f"process {os.getpid()}: dvc {what}", encoding="utf-8")
-        yield
-    finally:
-        holder.unlink(missing_ok=True)
-        lock.release()

@@ -14,7 +14,7 @@ from typing import Any
 
 from models.errors import UserError
 from models.files import write_bytes
-from tasks.core.locks import one_at_a_time
+from tasks.core.locks import locked
 from tasks.core.names import is_portable, visible_name
 from tasks.core.yaml_text import parse_yaml
 from tasks.versioning.dvc import check_repository, run_dvc, write_params
@@ -209,7 +209,7 @@ def changed_outs(root: Path, targets: Sequence[str]) -> dict[str, str]:
 def _incoming(root: Path) -> Iterator[tuple[Path, list[str]]]:
     """An empty folder beside the data, one process at a time; and the names that a killed one gave back."""
     folder = root / RAW / INCOMING
-    with one_at_a_time(root / RAW, "adds data", file=root / ".dvc" / "tmp" / "fedscene-add.lock"):
+    with locked(root / RAW, "adds data", file=root / ".dvc" / "tmp" / "fedscene-add.lock"):
         try:
             back = _put_back(root)
             shutil.rmtree(folder, ignore_errors=True)  # what else a killed one left

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from models.errors import UserError
-from models.files import edit_text, remove, write_bytes, write_json
+from models.files import edit_text, remove, write_bytes
+from tasks.core.json_files import damaged, read_json, write_json
+from tasks.core.locks import locked
 from tasks.core.yaml_text import parse_yaml
 from tasks.versioning.dvc import parse_lock, run_dvc
 from tasks.versioning.git import git_files
@@ -69,18 +69,9 @@ def undoable(root: Path, what: str, note: Note) -> Iterator[Callable[..., None]]
     Raises:
         UserError: If another such command is running, or what a killed one left cannot be taken back.
     """
-    folder = root / JOURNAL.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "fedscene-undo.lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        running = _read(root)
-        found = f"{running.what}, since {running.began}" if running else None
-        raise UserError(
-            "Another command is changing this repository", where=root.resolve(), found=found, hint="wait for it"
-        ) from error
-    try:
+    lock = root / JOURNAL.parent / "fedscene-undo.lock"
+    refusal = "another command is changing this repository"
+    with locked(root.resolve(), f"runs {what}", wait_s=0, refusal=refusal, file=lock):
         _undo_leftover(root, note)
         try:
             yield lambda files, whole=False: _change(root, what, files, whole)
@@ -88,8 +79,6 @@ def undoable(root: Path, what: str, note: Note) -> Iterator[Callable[..., None]]
             _undo_failed(root, note)
             raise
         (root / JOURNAL).unlink(missing_ok=True)
-    finally:
-        lock.release()
 
 
 def _change(root: Path, what: str, files: Mapping[str, Content], whole: bool) -> None:
@@ -243,13 +232,14 @@ def _read(root: Path) -> Journal | None:
     file = root / JOURNAL
     if not file.is_file():
         return None
+    hint = f"rm '{file.resolve()}', and see what git status and dvc status say"
+    what = "the record of what to roll back"
+    values = read_json(file, hint, what=what)
     try:
-        values = json.loads(file.read_bytes())
         for name in ("before", "after", "kept"):
             values[name] = {
                 path: None if data is None else base64.b64decode(data) for path, data in values[name].items()
             }
         return Journal(**values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        hint = f"rm '{file.resolve()}', and see what git status and dvc status say"
-        raise UserError("The note of what to take back is damaged", where=file, found=error, hint=hint) from error
+        raise damaged(file, error, hint, what) from error

@@ -9,7 +9,7 @@ from typing import Any
 from flows.papers.replicate.report import COSTS, over_seeds
 from flows.papers.replicate.tables import METRICS
 from models.files import write_text
-from tasks.core.json_values import plain
+from tasks.core.json_files import to_json_values
 from tasks.plotting.markdown import markdown_table, safe_cell
 
 TABLE, PAGE = "table.json", "table.md"
@@ -29,7 +29,7 @@ _MORE = {
 def write_table(report: Mapping[str, Any], out: Path) -> list[Path]:
     """Writes ``table.json`` and ``table.md``, which shows the plots in ``out``; returns their paths, page first."""
     out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(plain(report), indent=1, allow_nan=False)
+    text = json.dumps(to_json_values(report), indent=1, allow_nan=False)
     plots = {name: title for name, title in PLOTS.items() if (out / name).is_file()}
     return [_write(out / PAGE, page(report, plots)), _write(out / TABLE, text + "\n")]
 

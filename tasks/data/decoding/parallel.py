@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from models.errors import UserError
+from models.files import replacing_file, write_text
 from tasks.core.source_digest import PLUMBING, closure, source_digest
 from tasks.data.decoding.workers import process_pool
 from tasks.data.source.decode import DecodeError, Limits, resize
@@ -147,9 +148,8 @@ def decode_chunk(images: list[ImageSource], how: Decoding) -> list[DecodeResult]
         results.append(result)
     if stack:
         _write_array(how.cache / f"{name}.npy", np.ascontiguousarray(stack))
-    beside = record.with_suffix(f".{os.getpid()}.tmp")
-    beside.write_text(with_checksum([asdict(result) for result in results]), encoding="utf-8")
-    beside.replace(record)  # last, so that a part with findings is complete
+    # last, so that a part with a record is complete
+    write_text(record, with_checksum([asdict(result) for result in results]))
     return results
 
 
@@ -247,10 +247,8 @@ def _decode_image(image: ImageSource, how: Decoding) -> tuple[DecodeResult, np.n
 
 
 def _write_array(path: Path, array: np.ndarray) -> None:
-    beside = path.with_suffix(f".{os.getpid()}.tmp")
-    with beside.open("wb") as file:
+    with replacing_file(path) as beside, beside.open("wb") as file:
         np.save(file, array, allow_pickle=False)
-    beside.replace(path)
 
 
 def _chunked(samples: Iterable[RawSample]) -> Iterator[list[RawSample]]:

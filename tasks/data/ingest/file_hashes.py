@@ -1,8 +1,8 @@
 """Hashes of files, cached by size and times, so that an unchanged file is not read again."""
 
+import contextlib
 import hashlib
 import json
-import os
 import stat
 import time
 from collections.abc import Mapping
@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from models.files import write_text
 
 UNREADABLE = "unreadable"  # in place of a sha256
 MIN_AGE_NS = 2_000_000_000  # a file written later than so long before a look may change again with the same times
@@ -72,13 +74,8 @@ class HashCache:
         """Write new entries; do nothing without a folder to write to."""
         if self._file is None or not self._new or not self._file.parent.parent.is_dir():
             return
-        beside = self._file.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            self._file.parent.mkdir(exist_ok=True)
-            beside.write_text(json.dumps(self._known), encoding="utf-8")
-            beside.replace(self._file)
-        except (OSError, ValueError):
-            beside.unlink(missing_ok=True)  # a memory only
+        with contextlib.suppress(OSError, ValueError):  # a cache only
+            write_text(self._file, json.dumps(self._known))
 
 
 def hash_files(files: Mapping[str, Status], hashes: HashCache) -> dict[str, str]:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from models.errors import UserError
-from tasks.core.locks import one_at_a_time
+from models.files import replacing_folder
+from tasks.core.json_files import read_json, write_json
+from tasks.core.locks import locked
 from tasks.core.records import VERSION
 from tasks.data.dataset import (
     CLASSES,
@@ -20,10 +22,7 @@ from tasks.data.dataset import (
     SUMMARY,
     content_digest,
     labels_digest,
-    read_json,
-    replacing,
     targets_of,
-    write_json,
     write_samples,
 )
 from tasks.data.decoding.image_array import write_images
@@ -80,7 +79,7 @@ def ingest(
         UserError: The source is missing, empty or too bad, holds unknown labels, or ``out`` is something else.
     """
     out = Path(os.path.abspath(out))  # noqa: PTH100  keeps links
-    with one_at_a_time(out, "ingests") as waited:
+    with locked(out, "ingests") as waited:
         if waited and (made := _made_meanwhile(out, settings, seed, memory)) is not None:
             return made
         return _ingest(settings, out, seed, progress, workers, memory)
@@ -110,7 +109,7 @@ def _ingest(
     source = open_source(settings)
     listing = list_source(settings)  # before anything is read: what changes meanwhile is then seen as changed
     known = HashCache(memory, listing.where)
-    with replacing(out, SUMMARY) as folder:
+    with replacing_folder(out, SUMMARY) as folder:
         parts.mkdir(exist_ok=True)
         how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, parts)
         collector = collect(source, settings, seed, how, progress, workers)
@@ -207,7 +206,7 @@ def _write(
     assert len({sample["sample_id"] for sample in samples}) == len(samples), "two hashes share 64 bits"
     write_samples(samples, folder / SAMPLES)
     write_manifest(collector.rows, folder / MANIFEST)
-    write_json(classes, folder / CLASSES)
+    write_json(folder / CLASSES, classes)
     if contents:
         write_contents(contents, folder / CONTENTS)
     labels = Counter(label for row in kept for label in row["labels"])
@@ -233,5 +232,5 @@ def _write(
         "settings": settings.model_dump(mode="json"),
         "source_digest": contents_digest(contents) if contents else None,
     }
-    write_json(summary, folder / SUMMARY)
+    write_json(folder / SUMMARY, summary)
     return summary

@@ -8,7 +8,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from models.errors import UserError
-from tasks.data.dataset import SAMPLES, SUMMARY, read_json, read_table
+from tasks.core.json_files import read_json
+from tasks.core.tables import read_table
+from tasks.data.dataset import SAMPLES, SUMMARY
 from tasks.data.formats.table.rows import open_table
 from tasks.data.ingest.manifest import FILE as MANIFEST
 from tasks.data.text.read_text import TextError, decode_text, normalize

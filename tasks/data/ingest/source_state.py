@@ -17,7 +17,9 @@ from typing import Any
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.dataset import SUMMARY, read_json, read_table
+from tasks.core.json_files import read_json
+from tasks.core.tables import read_table
+from tasks.data.dataset import SUMMARY
 from tasks.data.formats import Format, load_format, tree_root
 from tasks.data.formats.files.tree import scan
 from tasks.data.ingest.file_hashes import HashCache, Status, file_status, hash_files

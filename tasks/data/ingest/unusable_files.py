@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.data.dataset import SUMMARY, read_json
+from tasks.core.json_files import read_json
+from tasks.data.dataset import SUMMARY
 from tasks.data.ingest.audit_report import AUDIT, REPORT
 from tasks.data.ingest.manifest import FILE as MANIFEST
 

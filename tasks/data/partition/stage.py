@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tasks.core.locks import one_at_a_time
+from models.files import replacing_folder
+from tasks.core.json_files import read_json, write_json
+from tasks.core.locks import locked
 from tasks.core.records import VERSION
 from tasks.data.clients import HINT, SUMMARY, TABLE, clients_digest, write_clients_table
-from tasks.data.dataset import SPLITS, Dataset, load_dataset, read_json, replacing, write_json
+from tasks.data.dataset import SPLITS, Dataset, load_dataset
 from tasks.data.partition.divide import Division, divide
 from tasks.data.partition.feature_skew import client_features
 from tasks.data.partition.participation import absent_sites_line
@@ -29,7 +31,7 @@ def partition(dataset_dir: Path, settings: PartitionSettings, out: Path, seed: i
         UserError: The data set is missing or damaged, or cannot be divided as ``settings`` ask.
     """
     out = Path(os.path.abspath(out))  # noqa: PTH100  keeps links
-    with one_at_a_time(out, "partitions") as waited:
+    with locked(out, "partitions") as waited:
         dataset = load_dataset(dataset_dir)
         if waited and (out / SUMMARY).is_file():
             existing: dict[str, Any] = read_json(out / SUMMARY, HINT)
@@ -44,12 +46,12 @@ def _partition(dataset: Dataset, settings: PartitionSettings, out: Path, seed: i
 
     division = divide(dataset, settings, seed)
     summary = _summary(dataset, settings, division, seed)
-    with replacing(out, SUMMARY) as folder:
+    with replacing_folder(out, SUMMARY) as folder:
         write_clients_table(dataset, division.rows, division.server, folder / TABLE)
         note = absent_sites_line(summary["sites_without_training_images"], len(set(dataset.sites.tolist())))
         ids = sorted(division.rows)
         write_partition_figures(*_training(dataset, division), ids, dataset.classes, folder, note=note)
-        write_json(summary, folder / SUMMARY)
+        write_json(folder / SUMMARY, summary)
     return summary
 
 

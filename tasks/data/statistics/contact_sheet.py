@@ -10,7 +10,8 @@ import numpy as np
 
 from tasks.core.names import visible
 from tasks.core.randomness import numpy_generator
-from tasks.data.dataset import SAMPLES, Dataset, read_table
+from tasks.core.tables import read_table
+from tasks.data.dataset import SAMPLES, Dataset
 from tasks.plotting.style import DPI, GREY, INK, PALE, new_figure, one_line, shortened
 
 MAX_IMAGES = 120  # on a sheet

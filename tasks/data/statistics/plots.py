@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from models.files import write_text
-from tasks.data.dataset import write_json
+from tasks.core.json_files import write_json
 from tasks.data.statistics.heterogeneity import cooccurrence, label_counts, rows_of, statistics
 from tasks.data.statistics.heterogeneity_table import as_markdown
 from tasks.plotting.style import BLUE, GREY, INK, WIDTH, new_figure, one_line
@@ -59,7 +59,7 @@ def write_partition_figures(
     if figures["cooccurrence"] is not None:
         cooccurrence_panels(targets, owners, figures, classes, folder / COOCCURRENCE, what)
     write_text(folder / TABLE, as_markdown(figures, classes, what, note))
-    write_json(figures, folder / FIGURES)
+    write_json(folder / FIGURES, figures)
 
 
 def label_client_heatmap(

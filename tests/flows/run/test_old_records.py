@@ -10,10 +10,11 @@ from flows.run.find import read_run
 from flows.settings.schema import Settings, as_values
 from models.errors import UserError
 from tasks.core.finished_rounds import load_round
+from tasks.core.json_files import read_json
 from tasks.core.records import VERSION, RoundRecord, Update
 from tasks.core.round_summary import load_records
 from tasks.core.store import Store
-from tasks.data.dataset import load_dataset, read_json
+from tasks.data.dataset import load_dataset
 from tasks.report.report import build_report
 
 # rounds/0002/round.json as commit 5cfad71 wrote it

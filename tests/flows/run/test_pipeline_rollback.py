@@ -163,7 +163,7 @@ def test_two_at_once_and_a_damaged_note(tmp_path):
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")
     with undoable(tmp_path, "the first", print) as change:
         change({"params.yaml": b"seed: 2\n"})
-        with pytest.raises(UserError, match=r"(?s)Another command.*the first"), undoable(tmp_path, "the second", print):
+        with pytest.raises(UserError, match=r"(?s)another command.*the first"), undoable(tmp_path, "the second", print):
             pass
     assert (tmp_path / "params.yaml").read_text() == "seed: 2\n" and not (tmp_path / JOURNAL).exists()
     (tmp_path / JOURNAL).write_text("{")

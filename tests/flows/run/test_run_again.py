@@ -10,7 +10,7 @@ import pytest
 
 from flows.federate import federate
 from flows.federation.progress import Quiet
-from flows.run.lock import locked
+from flows.run.lock import locked_run
 from flows.run.open import DataPaths
 from flows.settings.files import load_settings
 from models.errors import UserError
@@ -176,7 +176,7 @@ def test_whoever_writes_into_a_run_holds_its_lock(copy, tmp_path, monkeypatch):
 
     def score(*_):
         assert (root / formulas.PRINTED).exists()
-        with pytest.raises(UserError, match="another process"), locked(root):
+        with pytest.raises(UserError, match="another process"), locked_run(root):
             held.append("not")
         held.append("yes")
         return {"metrics": {"macro_ap": 0.1}}
@@ -185,7 +185,7 @@ def test_whoever_writes_into_a_run_holds_its_lock(copy, tmp_path, monkeypatch):
     monkeypatch.setattr(formulas, "printed_sum", lambda *_: 0.5)
     formulas.printed_average(root, summary.records)
     assert held == ["yes"] and not (root / formulas.PRINTED).exists()
-    with locked(root):
+    with locked_run(root):
         with pytest.raises(UserError, match=r"another process[\s\S]*--out"):
             write_report(root, root / "report")
         monkeypatch.setattr("tasks.report.sample_predictions.report_with_predictions", lambda *_: None)

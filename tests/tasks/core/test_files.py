@@ -56,10 +56,11 @@ def _partition_figures(folder: Path) -> list[str]:
 
 
 def _data_tables(folder: Path) -> list[str]:
-    from tasks.data.dataset import write_json, write_samples
+    from tasks.core.json_files import write_json
+    from tasks.data.dataset import write_samples
     from tasks.data.ingest.manifest import write_manifest
 
-    write_json({"a": 1}, folder / "dataset.json")
+    write_json(folder / "dataset.json", {"a": 1})
     write_samples([], folder / "samples.parquet")
     write_manifest([], folder / "manifest.parquet")
     return ["dataset.json", "samples.parquet", "manifest.parquet"]
@@ -123,14 +124,14 @@ def test_a_dangling_link_becomes_a_settings_file(tmp_path):
 
 
 def test_a_folder_behind_a_link_is_replaced_again_and_again(tmp_path):
-    from tasks.data.dataset import replacing
+    from models.files import replacing_folder
 
     disk = tmp_path / "disk"
     disk.mkdir()
     (disk / "mark").write_text("there")
     (tmp_path / "dataset").symlink_to(disk)
     for text in ("one", "two"):
-        with replacing(tmp_path / "dataset", "mark") as partial:
+        with replacing_folder(tmp_path / "dataset", "mark") as partial:
             (partial / "mark").write_text(text)
         assert (tmp_path / "dataset" / "mark").read_text() == text
     assert (disk / "mark").read_text() == "there" and [path.name for path in tmp_path.iterdir()].count("disk") == 1

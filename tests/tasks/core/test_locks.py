@@ -55,13 +55,13 @@ def test_of_two_at_once_the_second_waits_and_takes_what_the_first_made(tmp_path,
 @pytest.mark.integration
 def test_a_dead_process_is_no_obstacle(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    script = "import os, sys\nfrom pathlib import Path\nfrom tasks.core.locks import one_at_a_time\n"
-    script += "with one_at_a_time(Path('place'), 'works'):\n    os._exit(9)\n"
+    script = "import os, sys\nfrom pathlib import Path\nfrom tasks.core.locks import locked\n"
+    script += "with locked(Path('place'), 'works'):\n    os._exit(9)\n"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
     assert (tmp_path / ".place.lock").exists()
-    from tasks.core.locks import one_at_a_time
+    from tasks.core.locks import locked
 
-    with one_at_a_time(tmp_path / "place", "works") as waited:
+    with locked(tmp_path / "place", "works") as waited:
         assert not waited
     assert not (tmp_path / ".place.lock").exists()
 
@@ -69,10 +69,10 @@ def test_a_dead_process_is_no_obstacle(tmp_path, monkeypatch):
 UNGUARDED = """
 from multiprocessing import get_context
 from pathlib import Path
-from tasks.core.locks import one_at_a_time
+from tasks.core.locks import locked
 def work():
     pass
-with one_at_a_time(Path("place"), "works"):
+with locked(Path("place"), "works"):
     worker = get_context("spawn").Process(target=work)
     worker.start()
     worker.join()
@@ -91,8 +91,8 @@ def test_a_worker_that_runs_its_program_from_the_top_does_not_wait_for_its_paren
 HOLD = """
 import time
 from pathlib import Path
-from flows.run.lock import locked
-with locked(Path("runs/mine")):
+from flows.run.lock import locked_run
+with locked_run(Path("runs/mine")):
     Path("held").touch()
     while not Path("release").exists():
         time.sleep(0.05)
@@ -104,7 +104,7 @@ with locked(Path("runs/mine")):
 def test_a_run_that_another_process_works_on_is_waited_for_and_a_report_is_not(
     tiny_data, tmp_path, monkeypatch, caplog
 ):
-    from flows.run.lock import locked
+    from flows.run.lock import locked_run
     from flows.run.open import DataPaths, open_run
     from flows.settings.files import load_settings
     from models.errors import UserError
@@ -115,7 +115,7 @@ def test_a_run_that_another_process_works_on_is_waited_for_and_a_report_is_not(
     while not (tmp_path / "held").exists():
         assert other.poll() is None
         time.sleep(0.05)
-    with pytest.raises(UserError, match="another process") as caught, locked(tmp_path / "runs/mine", "elsewhere"):
+    with pytest.raises(UserError, match="another process") as caught, locked_run(tmp_path / "runs/mine", "elsewhere"):
         pass
     assert str(other.pid) in str(caught.value.found) and caught.value.hint == "elsewhere"
     settings = load_settings(None, ["tiny"], ["ingest.image_size=32"])

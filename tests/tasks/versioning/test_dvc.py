@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from models.errors import UserError
+from tasks.core.locks import locked
 from tasks.versioning import dvc
 
 PARAMS = """\
@@ -158,11 +158,8 @@ def test_failures_are_told(repository):
     (repository / "source.txt").unlink()
     with pytest.raises(UserError, match=r"dvc repro --single-item ingest failed(.*\n)+.*source\.txt"):
         dvc.repro(repository, "ingest")
-    (repository / ".dvc" / "tmp" / "fedscene.holder").write_text("process 1: dvc repro x")
-    with (
-        FileLock(repository / ".dvc" / "tmp" / "fedscene.lock"),
-        pytest.raises(UserError, match="process 1: dvc repro x"),
-    ):
+    lock = repository / ".dvc" / "tmp" / "fedscene.lock"
+    with locked(lock.parent, "runs dvc repro x", file=lock), pytest.raises(UserError, match="that runs dvc repro x"):
         dvc.repro(repository, "ingest", wait=0.1)
 
 
@@ -182,7 +179,9 @@ def test_an_interrupt_ends_the_stage_too(repository):
         for _ in range(50):
             os.kill(seen[0], 0)
             time.sleep(0.1)
-    assert not (repository / ".dvc" / "tmp" / "fedscene.holder").exists()
+    lock = repository / ".dvc" / "tmp" / "fedscene.lock"
+    with locked(lock.parent, "tests", wait_s=0, refusal="still held", file=lock):
+        pass
 
 
 @pytest.mark.integration

@@ -9,7 +9,8 @@ from PIL import Image
 from pydantic import ValidationError
 
 from models.errors import UserError
-from tasks.data.dataset import content_digest, load_dataset, replacing
+from models.files import replacing_folder
+from tasks.data.dataset import content_digest, load_dataset
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.ingest.manifest import COUNTED_BAD, REASONS
 from tasks.data.source.decode import resize
@@ -209,7 +210,7 @@ def test_a_foreign_output_folder_is_left_alone(tmp_path):
 
 def test_a_crash_between_the_renames_loses_nothing(tmp_path):
     put(tmp_path / ".data.old/marker", b"1")
-    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "data", "marker"):
+    with pytest.raises(KeyboardInterrupt), replacing_folder(tmp_path / "data", "marker"):
         raise KeyboardInterrupt
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     assert (tmp_path / "data/marker").read_bytes() == b"1"
