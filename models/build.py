@@ -16,7 +16,7 @@ BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d)
 NORM = (*BATCH_NORM, nn.LayerNorm, nn.GroupNorm)
 
 
-def build_model(settings: ModelSettings, problem: ModelSpec) -> nn.Module:
+def build_model(settings: ModelSettings, spec: ModelSpec) -> nn.Module:
     """Build the network that ``settings.name`` names, on the CPU.
 
     Its weights are PyTorch's own start values from the global generator: call ``initialise``,
@@ -24,11 +24,11 @@ def build_model(settings: ModelSettings, problem: ModelSpec) -> nn.Module:
 
     Args:
         settings: The whole model section.
-        problem: What it is built for; ``label_table`` may be None for networks that don't need labels.
+        spec: What it is built for; ``label_embeddings`` may be None for networks that don't need labels.
     """
     network = NETWORKS[settings.name]
-    assert problem.label_table is not None or not network.needs_labels, f"{settings.name} needs a label table"
-    model: nn.Module = import_module(network.module).build(settings, problem)
+    assert spec.label_embeddings is not None or not network.needs_labels, f"{settings.name} needs a label table"
+    model: nn.Module = import_module(network.module).build(settings, spec)
     return model
 
 
@@ -111,13 +111,13 @@ def _load(model: nn.Module, settings: ModelSettings) -> None:
         load_backbone_weights(backbone, path)
 
 
-def new_model(settings: ModelSettings, problem: ModelSpec, generator: torch.Generator) -> nn.Module:
+def new_model(settings: ModelSettings, spec: ModelSpec, generator: torch.Generator) -> nn.Module:
     """Build, initialise and, where the settings name a file for it, load the backbone: the round-0 model.
 
     Raises:
         UserError: The weight file is missing, damaged or of another network, or the network does not fit the images.
     """
-    model = build_model(settings, problem)
+    model = build_model(settings, spec)
     initialise(model, generator)
     _load(model, settings)
     return model

@@ -112,7 +112,7 @@ class FmmanSettings(Section):
         description="How a state enters a label embedding (eq 3): times -1/0/1; times a learned vector per state; "
         "plus a vector per state (C-Tran, FedLGT).",
     )
-    state_words: Literal["learned", "frozen"] = Field(
+    state_embeddings: Literal["learned", "frozen"] = Field(
         default="learned",
         description="The vectors of add_embed: learned and exchanged (C-Tran), or the frozen embeddings of the words "
         "negative and positive (FedLGT). In both unknown adds nothing.",
@@ -146,9 +146,9 @@ class FmmanSettings(Section):
 
     @model_validator(mode="after")
     def _words_are_added(self) -> "FmmanSettings":
-        if self.state_words == "frozen" and self.state_combine != "add_embed":
+        if self.state_embeddings == "frozen" and self.state_combine != "add_embed":
             raise ValueError(
-                f"state_words frozen is for state_combine add_embed, which is {self.state_combine}; set both or neither"
+                f"state_embeddings frozen needs state_combine add_embed, found {self.state_combine}; set both or none"
             )
         return self
 
@@ -204,9 +204,9 @@ class ModelSettings(Section):
         return [] if path is None else [path]
 
     @property
-    def wants_state_words(self) -> bool:
+    def wants_state_embeddings(self) -> bool:
         """Whether the network is built around the embeddings of the words for absent and present."""
-        return self.name == "fedlgt" or (self.name == "fmman" and self.fmman.state_words == "frozen")
+        return self.name == "fedlgt" or (self.name == "fmman" and self.fmman.state_embeddings == "frozen")
 
     @field_validator("name")
     @classmethod

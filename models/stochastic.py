@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Noisy(nn.Module):
+class StochasticModule(nn.Module):
     """Base of the modules that draw while they train.
 
     Attributes:
@@ -32,7 +32,7 @@ class Noisy(nn.Module):
         return {**super().__getstate__(), "generator": None}
 
 
-class Dropout(Noisy):
+class Dropout(StochasticModule):
     """Inverted dropout: zero with probability p and divide the rest by 1 - p; the identity in eval mode or at p = 0."""
 
     def __init__(self, p: float) -> None:
@@ -51,5 +51,5 @@ class Dropout(Noisy):
 def use_generator(model: nn.Module, generator: torch.Generator | None) -> None:
     """Let every module of ``model`` that draws use ``generator``; it must live on the model's device."""
     for module in model.modules():
-        if isinstance(module, Noisy):
+        if isinstance(module, StochasticModule):
             module.generator = generator

@@ -63,28 +63,28 @@ TASKS: dict[str, Policy] = {
         tags=("gpu",),
     ),
     "check-updates": Policy("tasks.server.validate_updates:check_updates", "Check what clients sent before it counts."),
-    "cluster-models": Policy("tasks.server.clustering:cluster_models", "Group clients whose models changed alike."),
+    "cluster-models": Policy("tasks.server.clustering:cluster_models", "Cluster clients whose models changed alike."),
     "aggregate": Policy("tasks.server.aggregation:aggregate", "Combine models into one.", retries=1, delays=(1.0,)),
-    "average-with-duals": Policy(
+    "fedhybrid-average": Policy(
         "tasks.server.fedhybrid:average_with_duals",
         "FedHybrid: the clients' mean, moved by the mean of their dual variables.",
         retries=1,
         delays=(1.0,),
     ),
-    "average-with-scenes": Policy(
+    "xuesgcn-average": Policy(
         "tasks.server.xuesgcn:average_with_scenes",
         "XueSGCN: the clients' mean, and each one's label counts mixed with those of similar scenes.",
         retries=1,
         delays=(1.0,),
     ),
-    "find-held-out": Policy("tasks.server.fedcor:held_out", "Find out whether every client holds val images."),
-    "note-losses": Policy("tasks.server.fedcor:note_losses", "Keep the clients' losses and how they changed."),
-    "learn-correlations": Policy("tasks.server.fedcor:learn", "Train FedCor's process on the losses' changes."),
-    "choose-clients": Policy("tasks.server.fedcor:choose", "FedCor's greedy choice of clients."),
-    "nova-average": Policy(
+    "find-held-out": Policy("tasks.server.fedcor:held_out_split", "Find out whether every client holds val images."),
+    "fedcor-record-losses": Policy("tasks.server.fedcor:record_client_losses", "FedCor: record the clients' losses."),
+    "fedcor-fit": Policy("tasks.server.fedcor:fit_process", "FedCor: fit the Gaussian process."),
+    "fedcor-select": Policy("tasks.server.fedcor:select_clients", "FedCor: greedy choice of clients."),
+    "fednova-average": Policy(
         "tasks.server.fednova:nova_average", "FedNova's average of changes per step.", retries=1, delays=(1.0,)
     ),
-    "control-step": Policy(
+    "scaffold-step": Policy(
         "tasks.server.scaffold:control_step", "SCAFFOLD's model and control variate.", retries=1, delays=(1.0,)
     ),
     "evaluate": Policy(

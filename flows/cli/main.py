@@ -204,9 +204,9 @@ def methods(as_json: Json = False) -> None:
         from tasks.client.objectives import OBJECTIVES, load_objective
 
         groups = {
-            "methods": {name: load_method(name).TITLE for name in METHODS},
-            "objectives": {name: load_objective(name).TITLE for name in OBJECTIVES},
-            "models": {name: network.title for name, network in NETWORKS.items()},
+            "methods": {name: load_method(name).DESCRIPTION for name in METHODS},
+            "objectives": {name: load_objective(name).DESCRIPTION for name in OBJECTIVES},
+            "models": {name: network.description for name, network in NETWORKS.items()},
             "presets": {name: about_preset(name) for name in presets()},
         }
         if as_json:

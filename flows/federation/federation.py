@@ -1,22 +1,21 @@
-"""The run as a round sees it: sample, train, cluster, aggregate. Each call is one or more tasks of the engine.
+"""The operations of a round: sample, train, cluster, aggregate. Each call runs one or more tasks of the engine.
 
-A ``Federation`` lives for one round. It remembers what each stage cost and who was dropped, so that a round's
-file in ``flows/methods`` holds nothing but the algorithm.
+A ``Federation`` lives for one round. It records each stage's cost and the dropped clients, so that a method's module
+in ``flows/methods`` contains only the algorithm.
 """
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flows.engine.engines import Engine
-from flows.federation.jobs import Need, cost_of, make_jobs, run_jobs
+from flows.federation.jobs import cost_of, make_jobs, required_updates, run_jobs
 from flows.federation.progress import Progress
 from models.errors import UserError
 from models.registry import NETWORKS
-from tasks.client.objectives import load_objective
+from tasks.client.objectives import Needed, load_objective
 from tasks.client.regularisers import RegulariserSpec, load_regulariser
-from tasks.client.train import TrainJob
+from tasks.client.train import Init, TrainJob
 from tasks.core.context import RunContext
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.randomness import address, numpy_generator
@@ -24,23 +23,23 @@ from tasks.core.records import Dropped, ModelRef, RoundRecord, StageLog, Update
 
 
 class Federation:
-    """One round's view of the run.
+    """One round of a run.
 
     Args:
-        context: The run, as tasks see it.
+        context: The run, as passed to tasks.
         settings: The federation's settings.
         method: The method's own settings.
         clients: All clients of the partition, id -> number of training images.
-        engine: Where tasks run.
+        engine: Runs the tasks.
         number: The round, from 1.
         states: Client id -> its private state from earlier rounds.
-        progress: Told about every stage.
-        server_state: What the method kept at the server in the round before.
+        progress: Notified of every stage.
+        server_state: The method's server state of the previous round.
 
     Attributes:
-        server_state: The method's own tensors, kept with the round and handed to the next one; a round may set it.
-        personal_states: Client id -> personal tensors (``model/<name>``), laid over the global model when it is scored;
-            empty: the global model is scored as it is.
+        server_state: The method's tensors at the server, stored with the round and passed to the next one.
+        personal_states: Client id -> personal tensors (``model/<name>``) that replace the global model's when it is
+            evaluated; empty: the global model is evaluated as it is.
     """
 
     def __init__(
@@ -62,16 +61,16 @@ class Federation:
         self.record = RoundRecord(round=number, model=ModelRef("", "", 0), client_states=dict(states))
 
     def sample(self) -> list[str]:
-        """The round's participants in id order: all, or ``clients_per_round`` drawn without replacement."""
+        """Return the round's participants in id order: all, or ``clients_per_round`` sampled without replacement."""
         ids = sorted(self.clients)
-        wanted = self.settings.clients_per_round
-        if wanted is not None and wanted < len(ids):
+        count = self.settings.clients_per_round
+        if count is not None and count < len(ids):
             rng = numpy_generator(self.context.seed, "sample clients", self.number)
-            ids = sorted(rng.choice(ids, size=wanted, replace=False).tolist())
+            ids = sorted(rng.choice(ids, size=count, replace=False).tolist())
         return self.choose(ids)
 
     def choose(self, ids: Sequence[str]) -> list[str]:
-        """Makes these clients the round's participants, in id order: a method's own choice."""
+        """Make these clients the round's participants, in id order: a method's own choice."""
         self.record.participants = sorted(ids)
         return self.record.participants
 
@@ -83,48 +82,48 @@ class Federation:
         stage: int,
         name: str,
         references: Sequence[ModelRef] | None = None,
-        own: Mapping[str, int] | None = None,
-        start_from_best: bool = False,
+        cluster_of: Mapping[str, int] | None = None,
+        init: Init = "start",
         already_at_client: bool = False,
-        term: RegulariserSpec | Mapping[str, RegulariserSpec] | None = None,
-        shared: ModelRef | None = None,
+        regulariser: RegulariserSpec | Mapping[str, RegulariserSpec] | None = None,
+        server_tensors: ModelRef | None = None,
         server_owned: bool = False,
     ) -> list[Update]:
-        """Local training of the given clients.
+        """Train the given clients locally.
 
         Args:
-            clients: Who trains.
+            clients: The clients.
             start: The weights they start from, one for all or one each.
-            stage: Number of the stage; part of every random draw's address.
-            name: What the tasks are called.
-            references: Frozen prototypes that are sent along where the objective or the term needs them. Default: the
-                model that the client's training starts from.
-            own: Each client's own group among the references that are given.
-            start_from_best: Each client starts from the reference with its lowest loss.
-            already_at_client: The client has the start already (its own last model), so it is not sent.
-            term: What the method adds to the loss, for all or for each client.
-            shared: Tensors of the method that all clients are sent, for the term.
-            server_owned: The clients' own tensors come from the server.
+            stage: Number of the stage; part of every seed.
+            name: Name of the stage and its tasks.
+            references: Frozen models that are sent along if the objective or the regulariser needs them. Default: the
+                model that the client's training starts from; an empty sequence sends none.
+            cluster_of: Each client's cluster among the given references.
+            init: ``best_cluster``: each client starts from the reference with its lowest loss.
+            already_at_client: The clients have the start already, so it is not sent.
+            regulariser: What the method adds to the loss, one for all or one each.
+            server_tensors: Tensors of the method that all clients are sent, for the regulariser.
+            server_owned: The clients' private tensors come from the server.
 
         Returns:
-            The updates that count, in client-id order.
+            The valid updates in client-id order.
 
         Raises:
-            UserError: If fewer than the quorum answer.
+            UserError: If fewer clients than the quorum report.
         """
         began = time.monotonic()
         self.progress.stage(self.number, name, len(clients))
-        need: Need = "all" if start_from_best else self._guides_needed(term)
+        need: Needed = "all" if init == "best_cluster" else self._references_needed(regulariser)
         states = self.record.client_states
         jobs = make_jobs(
-            clients, self.number, stage, start, references, own, need, start_from_best, states, term, shared
+            clients, self.number, stage, start, references, cluster_of, need, init, states, regulariser, server_tensors
         )
-        answered, dropped = run_jobs(self.engine, self.context, self.settings, jobs, name, self.progress.clients_done)
-        updates, refused = self.engine.run(
+        reported, dropped = run_jobs(self.engine, self.context, self.settings, jobs, name, self.progress.clients_done)
+        updates, rejected = self.engine.run(
             "check-updates",
             f"round {self.number}: check updates of {name}",
             self.context,
-            answered,
+            reported,
             jobs[0].start,
             stage,
             self.clients,
@@ -133,41 +132,40 @@ class Federation:
         self.record.stages.append(
             cost_of(name, jobs, updates, seconds, already_at_client=already_at_client, server_owned=server_owned)
         )
-        self.record.dropped += [*dropped, *refused]
+        self.record.dropped += [*dropped, *rejected]
         self.record.updates.setdefault(stage, []).extend(updates)
         self.record.client_states |= {u.client: u.state for u in updates if u.state}
-        self._need_quorum(updates, jobs, name, [*dropped, *refused])
+        self._need_quorum(updates, jobs, name, [*dropped, *rejected])
         return updates
 
-    def _guides_needed(self, term: RegulariserSpec | Mapping[str, RegulariserSpec] | None) -> Need:
-        """Which prototypes clients must be sent for the objective and the term."""
-        specs = list(term.values()) if isinstance(term, Mapping) else [term] if term else []
-        if any(load_regulariser(spec.name).needs_guide(spec.values) for spec in specs):
+    def _references_needed(self, regulariser: RegulariserSpec | Mapping[str, RegulariserSpec] | None) -> Needed:
+        """Return which reference models the objective and the regulariser need."""
+        specs = regulariser.values() if isinstance(regulariser, Mapping) else [regulariser]
+        if any(spec and load_regulariser(spec.name).needs_reference(spec.values) for spec in specs):
             return "all"
-        need: Need = load_objective(self.context.objective).references_needed(self.context.objective_settings)
-        return need
+        return load_objective(self.context.objective).references_needed(self.context.objective_settings)
 
     def _need_quorum(
         self, updates: Sequence[Update], jobs: Sequence[TrainJob], name: str, dropped: Sequence[Dropped]
     ) -> None:
-        need = max(1, math.ceil(self.settings.quorum * len(jobs) - 1e-9))  # 0.56 * 25 is a little over 14
-        if len(updates) >= need:
+        required = required_updates(self.settings.quorum, len(jobs))
+        if len(updates) >= required:
             return
         raise UserError(
-            f"too few clients answered in round {self.number}, {name}",
+            f"too few clients reported in round {self.number}, {name}",
             where="federation.quorum",
-            expected=f"at least {need} of {len(jobs)} clients",
+            expected=f"at least {required} of {len(jobs)} clients",
             found=f"{len(updates)}; " + "; ".join(f"{d.client}: {d.reason}" for d in dropped[:5]),
-            hint="finished clients are kept: mend the cause and run again",
+            hint="finished clients are stored: fix the cause and run again",
         )
 
     def cluster(
-        self, updates: Sequence[Update], anchor: ModelRef, k: int, how: str, prefix: str | None, *, name: str
+        self, updates: Sequence[Update], start: ModelRef, k: int, how: str, prefix: str | None, *, name: str
     ) -> dict[str, int]:
-        """Groups clients by how their models changed (``kmeans``), or by lot (``random``).
+        """Cluster clients by how their models changed (``kmeans``) or at random (``random``).
 
         Returns:
-            Client id -> group, 0..K'-1.
+            Client id -> cluster, 0..K'-1.
 
         Raises:
             UserError: If the network names no parameters to cluster on and none are set.
@@ -175,9 +173,11 @@ class Federation:
         began = time.monotonic()
         self.progress.stage(self.number, name, len(updates))
         if how == "random":
-            from tasks.server.clustering import random_groups
+            from tasks.server.clustering import random_clusters
 
-            numbers = random_groups(len(updates), k, numpy_generator(self.context.seed, "random groups", self.number))
+            # The purpose is part of every seed: never changed.
+            rng = numpy_generator(self.context.seed, "random groups", self.number)
+            numbers = random_clusters(len(updates), k, rng)
         else:
             prefix = prefix or NETWORKS[self.context.model.name].cluster_prefix
             if prefix is None:
@@ -189,19 +189,19 @@ class Federation:
             seed = address(self.context.seed, "k-means", self.number)
             refs = [update.model for update in updates]
             title = f"round {self.number}: {name}"
-            numbers = self.engine.run("cluster-models", title, self.context, refs, anchor, prefix, k, seed)
+            numbers = self.engine.run("cluster-models", title, self.context, refs, start, prefix, k, seed)
         self.record.stages.append(StageLog(name, seconds=time.monotonic() - began, clients=len(updates)))
         return {update.client: number for update, number in zip(updates, numbers, strict=True)}
 
     def combine(self, updates: Sequence[Update], weights: Sequence[float], *, name: str, rule: Any = None) -> ModelRef:
-        """Combines the clients' models with given weights and, if given, another rule than the weighted mean.
+        """Combine the clients' models by the weighted mean or another rule.
 
         Args:
             updates: In client-id order.
             weights: One per update, summing to 1.
-            name: What the task is called.
-            rule: ``rule(values, weights) -> tensor`` for the values of one name: a module's function, or
-                ``functools.partial`` of one where it has a setting.
+            name: Name of the stage and its task.
+            rule: ``rule(values, weights) -> tensor`` for the values of one name: a module-level function, or
+                ``functools.partial`` of one if it has a setting.
         """
         began = time.monotonic()
         self.progress.stage(self.number, name, len(updates))
@@ -214,13 +214,13 @@ class Federation:
         return ref
 
     def average(self, updates: Sequence[Update], *, name: str) -> ModelRef:
-        """The mean by image count, M_i / sum M."""
-        from tasks.server.aggregation import size_weights
+        """Average the clients' models, weighted by sample count M_i / sum M."""
+        from tasks.server.aggregation import sample_count_weights
 
-        return self.combine(updates, size_weights([update.samples for update in updates]), name=name)
+        return self.combine(updates, sample_count_weights([update.samples for update in updates]), name=name)
 
-    def average_by_loss(self, updates: Sequence[Update], mode: Any, *, name: str) -> ModelRef:
-        """FMMAN's eq 15, normalised: the mean by loss and image count. Falls back to size, with a note."""
+    def average_loss_weighted(self, updates: Sequence[Update], mode: Any, *, name: str) -> ModelRef:
+        """Average by FMMAN's eq 15, normalised: loss times sample count. Fall back to sample counts, with a note."""
         from tasks.server.aggregation import loss_weights
 
         losses = [update.mean("classification") for update in updates]
@@ -230,7 +230,7 @@ class Federation:
         return self.combine(updates, weights, name=name)
 
     def server_task(self, task: str, *args: Any, name: str, clients: int = 0) -> Any:
-        """Runs a task of the catalogue as ``function(context, *args)`` and logs it as a stage of the round."""
+        """Run a task of ``tasks.registry`` as ``function(context, *args)`` and log it as a stage of the round."""
         began = time.monotonic()
         self.progress.stage(self.number, name, clients)
         result = self.engine.run(task, f"round {self.number}: {name}", self.context, *args)
@@ -238,12 +238,12 @@ class Federation:
         return result
 
     def client_losses(self, model: ModelRef, *, name: str, split: str = "val") -> dict[str, tuple[float, int]]:
-        """The loss of a model at every client, whether it takes part or not.
+        """Return the loss of a model at every client, whether it takes part or not.
 
         Args:
-            model: What is scored.
-            name: What the stage is called.
-            split: The clients' own images to score it on: ``val``, or ``train``.
+            model: The model.
+            name: Name of the stage.
+            split: The local images to evaluate it on: ``val`` or ``train``.
 
         Returns:
             Client id -> (mean binary cross entropy per label, number of images); the loss is NaN without images.
@@ -256,6 +256,6 @@ class Federation:
         log.bytes_down = log.bytes_down_naive = len(ids) * model.bytes
         return losses
 
-    def keep(self, groups: Mapping[str, int], prototypes: Sequence[ModelRef]) -> None:
-        """Puts groups and prototypes into the round's record."""
-        self.record.cluster_of, self.record.cluster_models = dict(groups), list(prototypes)
+    def record_clusters(self, cluster_of: Mapping[str, int], prototypes: Sequence[ModelRef]) -> None:
+        """Record the clients' clusters and the cluster models."""
+        self.record.cluster_of, self.record.cluster_models = dict(cluster_of), list(prototypes)

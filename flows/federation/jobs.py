@@ -1,33 +1,37 @@
-"""The clients' part of a stage: who gets which job, what became of it, and what it cost on the wire."""
+"""The clients' part of a stage: jobs, their results, and the bytes that travel."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
 from flows.engine.engines import Engine
 from tasks.client.chunk import ChunkError
+from tasks.client.objectives import Needed
 from tasks.client.regularisers import RegulariserSpec
-from tasks.client.train import TrainJob, find_update
+from tasks.client.train import Init, TrainJob, find_update
 from tasks.core.context import RunContext
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.records import Dropped, ModelRef, StageLog, Update
 
-Need = Literal["none", "own", "all"]
-
 
 def references_for(
-    client: str, references: Sequence[ModelRef], own: Mapping[str, int] | None, need: Need
+    client: str, references: Sequence[ModelRef], cluster_of: Mapping[str, int] | None, need: Needed
 ) -> tuple[tuple[tuple[ModelRef, int], ...], int | None]:
-    """The prototypes that one client is sent, each with its number of equal multiplicity, and its own among them.
+    """Return the references that one client is sent with their multiplicities, and its cluster's index among them.
 
-    Equal prototypes are sent and run once: K equal ones become one with K multiplicity, others one each.
+    Equal references are sent and run once: K equal ones become one of multiplicity K.
     """
     if need == "none" or not references:
         return (), None
-    if need == "own":
-        return ((references[own[client] if own else 0], 1),), None if own is None else 0
+    if need == "own_cluster":
+        return ((references[cluster_of[client] if cluster_of else 0], 1),), None if cluster_of is None else 0
     if all(ref.digest == references[0].digest for ref in references):
-        return ((references[0], len(references)),), None if own is None else 0
-    return tuple((ref, 1) for ref in references), None if own is None else own[client]
+        return ((references[0], len(references)),), None if cluster_of is None else 0
+    return tuple((ref, 1) for ref in references), None if cluster_of is None else cluster_of[client]
+
+
+def required_updates(quorum: float, clients: int) -> int:
+    """Return how many of ``clients`` must report, at least one."""
+    return max(1, math.ceil(quorum * clients - 1e-9))  # 0.56 * 25 is a little over 14
 
 
 def make_jobs(
@@ -36,22 +40,19 @@ def make_jobs(
     stage: int,
     start: ModelRef | Mapping[str, ModelRef],
     references: Sequence[ModelRef] | None,
-    own: Mapping[str, int] | None,
-    need: Need,
-    start_from_best: bool,
+    cluster_of: Mapping[str, int] | None,
+    need: Needed,
+    init: Init,
     states: Mapping[str, ModelRef],
-    term: RegulariserSpec | Mapping[str, RegulariserSpec] | None,
-    shared: ModelRef | None,
+    regulariser: RegulariserSpec | Mapping[str, RegulariserSpec] | None,
+    server_tensors: ModelRef | None,
 ) -> list[TrainJob]:
-    """One job per client, in id order; the arguments are those of ``Federation.train``."""
+    """Return one job per client in id order; the arguments are those of ``Federation.train``."""
     jobs = []
     for client in sorted(clients):
         first = start if isinstance(start, ModelRef) else start[client]
-        sent, place = (
-            references_for(client, [first], None, need)
-            if references is None
-            else references_for(client, references, own, need)
-        )
+        given, clusters = ([first], None) if references is None else (references, cluster_of)
+        sent, assigned = references_for(client, given, clusters, need)
         jobs.append(
             TrainJob(
                 client=client,
@@ -59,11 +60,11 @@ def make_jobs(
                 stage=stage,
                 start=first,
                 references=sent,
-                own=place,
-                start_from_best=start_from_best,
+                assigned_cluster=assigned,
+                init=init,
                 state=states.get(client),
-                term=term[client] if isinstance(term, Mapping) else term,
-                shared=shared,
+                regulariser=regulariser[client] if isinstance(regulariser, Mapping) else regulariser,
+                server_tensors=server_tensors,
             )
         )
     return jobs
@@ -75,9 +76,12 @@ def run_jobs(
     settings: FederationSettings,
     jobs: Sequence[TrainJob],
     name: str,
-    told: Callable[[int], None] = lambda _: None,
+    on_progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[list[Update], list[Dropped]]:
-    """Runs the jobs in chunks; what a failed chunk finished still counts. ``told`` hears how many clients ended."""
+    """Run the jobs in chunks; clients that a failed chunk finished still count.
+
+    ``on_progress`` is called with the number of clients that have ended.
+    """
     size = settings.clients_per_task
     chunks = [jobs[i : i + size] for i in range(0, len(jobs), size)]
     slots = settings.workers if context.device == "cpu" else settings.clients_per_gpu
@@ -85,17 +89,17 @@ def run_jobs(
         (f"round {chunk[0].round}: {name}, {', '.join(j.client for j in chunk)}", (context, chunk, slots))
         for chunk in chunks
     ]
-    # Clients keep their own time; this bound is for a task that hangs outside the training loop.
-    bound = 1.5 * size * context.client_timeout_s + 60
+    # Clients watch their own time; this bound is for a task that hangs outside the training loop.
+    timeout_s = 1.5 * size * context.client_timeout_s + 60
     updates: list[Update] = []
     dropped: list[Dropped] = []
     ended: list[int] = []
 
-    def count(place: int) -> None:
-        ended.append(len(chunks[place]))
-        told(sum(ended))
+    def count(index: int) -> None:
+        ended.append(len(chunks[index]))
+        on_progress(sum(ended))
 
-    for chunk, outcome in zip(chunks, engine.map("train-clients", calls, bound, count), strict=True):
+    for chunk, outcome in zip(chunks, engine.map("train-clients", calls, timeout_s, count), strict=True):
         if outcome.error is None:
             updates += outcome.value[0]
             dropped += outcome.value[1]
@@ -123,22 +127,22 @@ def cost_of(
     already_at_client: bool = False,
     server_owned: bool = False,
 ) -> StageLog:
-    """Counts bytes from the tensors that travel: down to every client, up from those that answered.
+    """Return the cost of a stage: bytes of the tensors down to every client, up from those that reported.
 
     Args:
         name: The stage's name.
-        jobs: What was sent.
-        updates: What came back.
+        jobs: All jobs of the stage.
+        updates: The valid updates.
         seconds: Wall seconds of the stage.
         already_at_client: The clients have the start already, so it is not sent.
-        server_owned: The clients' own tensors come from the server, so they are.
+        server_owned: The clients' private tensors come from the server, so they are sent.
     """
     log = StageLog(name, seconds=seconds, clients=len(updates))
     for job in jobs:
         sizes = {ref.digest: ref.bytes for ref, _ in job.references}
         log.bytes_down_naive += sum(ref.bytes * count for ref, count in job.references)
-        single = [job.shared, job.state if server_owned else None]
-        if not already_at_client and not job.start_from_best:
+        single = [job.server_tensors, job.state if server_owned else None]
+        if not already_at_client and job.init == "start":
             single.append(job.start)
         for ref in single:
             if ref is not None and ref.digest not in sizes:

@@ -1,4 +1,4 @@
-"""Who is told how far a run is: the command line, a Prefect worker's log, or nobody."""
+"""Progress of a run: shown on the command line, in a Prefect worker's log, or nowhere."""
 
 from typing import Protocol
 
@@ -6,36 +6,36 @@ from tasks.core.records import RoundRecord
 
 
 class Progress(Protocol):
-    """Told about what is going on; the command line draws it."""
+    """Receiver of a run's progress; the command line shows it."""
 
     def stage(self, round_: int, name: str, clients: int) -> None:
-        """A stage begins."""
+        """Report that a stage begins."""
         ...
 
     def clients_done(self, count: int) -> None:
-        """So many clients of the stage have ended, whether or not they answered."""
+        """Report how many clients of the stage have ended, with or without an update."""
         ...
 
     def round_done(self, record: RoundRecord, found: bool = False) -> None:
-        """A round is finished; ``found`` when it was there already."""
+        """Report a finished round; ``found``: it was finished by an earlier run."""
         ...
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own."""
+        """Report a note, shown on its own line."""
         ...
 
 
 class Quiet:
-    """Says nothing."""
+    """Progress that is shown nowhere."""
 
     def stage(self, round_: int, name: str, clients: int) -> None:
-        """A stage begins."""
+        """Report that a stage begins."""
 
     def clients_done(self, count: int) -> None:
-        """So many clients of the stage have ended."""
+        """Report how many clients of the stage have ended."""
 
     def round_done(self, record: RoundRecord, found: bool = False) -> None:
-        """A round is finished."""
+        """Report a finished round."""
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own."""
+        """Report a note, shown on its own line."""

@@ -1,4 +1,4 @@
-"""Federated averaging: McMahan et al., AISTATS 2017, algorithm 1."""
+"""FedAvg, federated averaging: McMahan et al., AISTATS 2017, algorithm 1; docs/algorithms/fedavg.md."""
 
 from typing import TYPE_CHECKING
 
@@ -8,15 +8,15 @@ from tasks.core.records import ModelRef
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
 
-TITLE = "FedAvg: one local training, one average by size (McMahan et al., AISTATS 2017)"
+DESCRIPTION = "FedAvg: local training, models weighted by sample count (McMahan et al., AISTATS 2017)"
 
 
 class Settings(Section):
-    """FedAvg has nothing to set beyond the local loop and the federation."""
+    """FedAvg has no settings beyond those of the local loop and the federation."""
 
 
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
-    """One round: sampled clients train from the global model; their models are averaged by image count."""
+    """Train the sampled clients from the global model; average their models, weighted by sample count."""
     clients = fed.sample()
-    updates = fed.train(clients, start, references=[start], stage=1, name="local training")
-    return fed.average(updates, name="average by size")
+    updates = fed.train(clients, start, stage=1, name="local training")
+    return fed.average(updates, name="weighted average")

@@ -1,4 +1,4 @@
-"""FedHybrid, a primal-dual method (Niu and Wei, IEEE Trans. Signal Processing 2023; specification 4.6).
+"""FedHybrid, a primal-dual method (Niu and Wei, IEEE Trans. Signal Processing 2023; docs/algorithms/fedhybrid.md).
 
 Gradient-type clients only: the paper's Newton-type clients, which precondition by a Hessian, are left out.
 """
@@ -14,27 +14,27 @@ from tasks.core.records import ModelRef
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
 
-TITLE = "FedHybrid: proximal training with a dual variable per client (Niu and Wei, IEEE TSP 2023)"
+DESCRIPTION = "FedHybrid: proximal training with a dual variable per client (Niu and Wei, IEEE TSP 2023)"
 
 
 class Settings(Section):
-    """FedHybrid's penalty, and which of its readings is run."""
+    """FedHybrid's penalty and its version."""
 
     mu: float = Field(
         0.01,
         ge=0,
         description="Weight of (mu/2) |x - x_0|^2; tune in 0.001 to 1. Few local steps need a large one: "
-        "duals take hold only as fast as local training follows them.",
+        "duals take effect only as fast as local training follows them.",
     )
     version: Literal["dual", "prox"] = Field(
         "dual",
         description="dual: the paper's method, whose clients keep a dual variable from round to round; "
-        "prox: without it and averaged by size, which is FedProx, for clients that rarely come back.",
+        "prox: FedProx, without duals and weighted by sample count, for clients that rarely take part twice.",
     )
     weighting: Literal["uniform", "size"] = Field(
         "uniform",
-        description="What the dual version minimises: the plain mean of the clients' losses, or their mean by image "
-        "count. The prox version is always by image count.",
+        description="What the dual version minimises: the plain mean of the clients' losses, or their mean weighted by "
+        "sample count. The prox version is always weighted by sample count.",
     )
 
     @model_validator(mode="after")
@@ -42,31 +42,40 @@ class Settings(Section):
         if self.version == "dual" and self.mu == 0:
             raise ValueError("version dual divides by mu, so mu must be above 0; version prox with mu 0 is FedAvg")
         if self.version == "prox" and self.weighting == "size":
-            raise ValueError("weighting is used by version dual only (prox is by image count); set it to uniform")
+            raise ValueError(
+                "weighting is used by version dual only (prox always weights by sample count); set it to uniform"
+            )
         return self
 
 
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
-    """One round: local training, then x_0 = mean of the participants' x_i - (1/n) sum of all clients' y_i / mu."""
+    """Train the sampled clients, then x_0 = mean of the participants' x_i - (1/n) sum of all clients' y_i / mu."""
     s: Settings = fed.method
     clients = fed.sample()
 
     if s.version == "prox":
-        near = RegulariserSpec("prox", {"mu": s.mu})
-        updates = fed.train(clients, start, stage=1, name="local training", references=[start], term=near)
-        return fed.average(updates, name="average by size")
+        proximal = RegulariserSpec("prox", {"mu": s.mu})
+        updates = fed.train(clients, start, stage=1, name="local training", regulariser=proximal)
+        return fed.average(updates, name="weighted average")
 
-    n, images = len(fed.clients), sum(fed.clients.values())
-    scales = {c: n * fed.clients[c] / images if s.weighting == "size" else 1.0 for c in clients}
-    terms = {c: RegulariserSpec("dual", {"mu": s.mu, "scale": scales[c]}) for c in clients}
-    updates = fed.train(clients, start, stage=1, name="local training", references=[start], term=terms)
+    n, samples = len(fed.clients), sum(fed.clients.values())
+    scales = {c: n * fed.clients[c] / samples if s.weighting == "size" else 1.0 for c in clients}
+    duals = {c: RegulariserSpec("dual", {"mu": s.mu, "scale": scales[c]}) for c in clients}
+    updates = fed.train(clients, start, stage=1, name="local training", regulariser=duals)
 
-    # The duals' changes are mu (x_0 - x_i): the server adds them up itself, and nothing more travels.
+    # The duals' changes are mu (x_0 - x_i): the server computes their sum itself, so clients upload nothing more.
     fed.record.weights = {update.client: 1 / len(updates) for update in updates}
-    back = [update.model for update in updates], [update.samples for update in updates]
-    parts = (*back, start, fed.server_state, s.mu, n)
+    models, counts = [update.model for update in updates], [update.samples for update in updates]
     model: ModelRef
     model, fed.server_state = fed.server_task(
-        "average-with-duals", *parts, name="average with duals", clients=len(updates)
+        "fedhybrid-average",
+        models,
+        counts,
+        start,
+        fed.server_state,
+        s.mu,
+        n,
+        name="average with duals",
+        clients=len(updates),
     )
     return model

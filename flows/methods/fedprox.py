@@ -1,4 +1,4 @@
-"""FedProx (Li et al., MLSys 2020, algorithm 2), with full local epochs for all clients."""
+"""FedProx (Li et al., MLSys 2020, algorithm 2), with full local epochs for all clients; docs/algorithms/fedprox.md."""
 
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,11 @@ from tasks.core.records import ModelRef
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
 
-TITLE = "FedProx: FedAvg with a pull to the global model (Li et al., MLSys 2020)"
+DESCRIPTION = "FedProx: FedAvg with a proximal term (Li et al., MLSys 2020)"
 
 
 class Settings(Section):
-    """FedProx's one number."""
+    """FedProx's weight of the proximal term."""
 
     mu: float = Field(
         0.01, ge=0, description="Weight of (mu/2) |theta - W|^2; the paper tries 0.001 to 1, and 0 is FedAvg."
@@ -23,8 +23,8 @@ class Settings(Section):
 
 
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
-    """One round: local training near the global model, then the average by image count."""
+    """Train the sampled clients with the proximal term; average their models, weighted by sample count."""
     clients = fed.sample()
-    near = RegulariserSpec("prox", {"mu": fed.method.mu})
-    updates = fed.train(clients, start, stage=1, name="local training", references=[start], term=near)
-    return fed.average(updates, name="average by size")
+    proximal = RegulariserSpec("prox", {"mu": fed.method.mu})
+    updates = fed.train(clients, start, stage=1, name="local training", regulariser=proximal)
+    return fed.average(updates, name="weighted average")

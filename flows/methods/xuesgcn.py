@@ -1,4 +1,4 @@
-"""XueSGCN's round: MiLab-HITSZ/2023XueSGCN, IJCNN 2024; specification 4.7. Made for the network xuesgcn."""
+"""XueSGCN's round: MiLab-HITSZ/2023XueSGCN, IJCNN 2024; docs/algorithms/xuesgcn.md. For the network xuesgcn."""
 
 from typing import TYPE_CHECKING
 
@@ -12,27 +12,27 @@ from tasks.core.records import ModelRef
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
 
-TITLE = "XueSGCN: average by size, lend label counts between similar scenes (MiLab-HITSZ/2023XueSGCN, IJCNN 2024)"
+DESCRIPTION = "XueSGCN: label co-occurrence counts mixed between similar scenes (MiLab-HITSZ/2023XueSGCN, IJCNN 2024)"
 
 
 class Settings(Section):
-    """Whose the scenes are; their number is set under ``model.xuesgcn``, their loss under ``objective.asl``."""
+    """Whether clients share scenes; their number is set in ``model.xuesgcn``, their loss in ``objective.asl``."""
 
     scene_shared: bool = Field(
         False,
-        description="False: every client has its own scene head and counts, as published, and its own model is scored; "
-        "for sites that come back. True: heads are averaged and counts summed, one global model; for very many clients "
-        "of which a round draws a few.",
+        description="False: every client has its own scene head and counts, as published, and its own model is "
+        "evaluated; for stateful clients. True: heads are averaged and counts summed, one global model; for very many "
+        "clients of which a round samples a few.",
     )
 
 
 def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
-    """One round: local training, parameters averaged by size, each client's label counts mixed with similar scenes'."""
-    _need_scenes(fed)
+    """Train, average the parameters by sample count, and mix each client's label counts with similar scenes'."""
+    _require_scenes(fed)
     shared: bool = fed.method.scene_shared
     clients = fed.sample()
     before = dict(fed.record.client_states)
-    updates = fed.train(clients, start, stage=1, name="local training", references=[start], server_owned=not shared)
+    updates = fed.train(clients, start, stage=1, name="local training", server_owned=not shared)
 
     ids, images = [u.client for u in updates], sum(u.samples for u in updates)
     fed.record.weights = {u.client: u.samples / images for u in updates}
@@ -40,7 +40,7 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     own = [before.get(client) for client in ids], [u.state for u in updates]
     model: ModelRef
     model, states = fed.server_task(
-        "average-with-scenes", ids, *trained, start, *own, shared, name="average, lend label counts", clients=len(ids)
+        "xuesgcn-average", ids, *trained, start, *own, shared, name="average and mix counts", clients=len(ids)
     )
     fed.record.client_states |= states
     if not shared:
@@ -48,8 +48,8 @@ def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
     return model
 
 
-def _need_scenes(fed: "Federation") -> None:
-    """The round is about scenes.
+def _require_scenes(fed: "Federation") -> None:
+    """Require a network with scenes.
 
     Raises:
         UserError: If the network has none.
@@ -57,7 +57,7 @@ def _need_scenes(fed: "Federation") -> None:
     name = fed.context.model.name
     if "co_occurrence" not in NETWORKS[name].private:
         raise UserError(
-            "this method is for networks with scenes",
+            "method xuesgcn needs a network with scenes",
             where="model.name",
             expected="xuesgcn",
             found=name,

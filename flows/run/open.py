@@ -26,7 +26,7 @@ from tasks.data.ingest.audit_report import AUDIT, AUDIT_FILES
 from tasks.data.ingest.unusable_files import unusable
 from tasks.data.statistics.plots import FILES
 from tasks.report.report import DATA_FIGURES
-from tasks.server.initial_model import fixed_tables
+from tasks.server.initial_model import frozen_embeddings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,7 +155,7 @@ def _start(settings: Settings, data: DataPaths) -> _Start:
 def _tables(settings: Settings, dataset: Dataset) -> "dict[str, Tensor]":
     """What the network is built around; a label that is refused is named with the file that it is from."""
     try:
-        return fixed_tables(settings.model, dataset.classes)
+        return frozen_embeddings(settings.model, dataset.classes)
     except LabelError as error:
         from tasks.data.ingest.label_origin import label_locations
 

@@ -205,7 +205,7 @@ def _run_tags(settings: Settings, run: Run) -> dict[str, str]:
         "fedscene.device": run.context.device,
         "mlflow.user": _user(),
         "mlflow.source.name": "fedscene",
-        "mlflow.note.content": f"{load_method(settings.method.name).TITLE}. Network {settings.model.name}, "
+        "mlflow.note.content": f"{load_method(settings.method.name).DESCRIPTION}. Network {settings.model.name}, "
         f"{len(run.clients)} clients, seed {settings.seed}. Report and plots: Artifacts, report/.",
     }
 

@@ -93,9 +93,7 @@ def check_method(settings: "RunSettings", clients: int | None) -> None:
     Raises:
         ValueError: The method refuses them.
     """
-    check = getattr(load_method(settings.method.name), "check", None)
-    if check is not None:
-        facts = RunFacts(
-            settings.method.chosen, settings.model, settings.train, clients, settings.federation.clients_per_round
-        )
-        check(facts)
+    facts = RunFacts(
+        settings.method.chosen, settings.model, settings.train, clients, settings.federation.clients_per_round
+    )
+    load_method(settings.method.name).check(facts)

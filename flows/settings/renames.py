@@ -14,6 +14,7 @@ from models.errors import UserError
 KEYS: dict[str, str] = {
     "ingest.rendered": "ingest.synthetic",
     "objective.fedlgt.guide_scope": "objective.fedlgt.reference_scope",
+    "model.fmman.state_words": "model.fmman.state_embeddings",
     "objective.lmt": "objective.label_mask_training",
     "partition.redraws": "partition.resamples",
     "report.pictures": "report.images",
@@ -24,12 +25,16 @@ VALUES: dict[str, dict[str, str]] = {
     "federation.engine": {"direct": "local"},
     "ingest.source": {"rendered": "synthetic"},
     "model.labels.source": {"lexical": "hash"},
+    "method.fmman.stage3_start": {"own": "own_cluster", "best": "best_cluster"},
+    "objective.fmman.ae_target": {"label_table": "label_embeddings"},
+    "objective.fmman.contrast_mode": {"own_group": "own_cluster"},
+    "objective.fmman.prox": {"own_group": "own_cluster"},
     "objective.fmman.state_init": {"lmt": "label_mask_training"},
     "objective.name": {"lmt": "label_mask_training", "native": "default"},
 }
 
 # Old preset -> new preset.
-PRESETS: dict[str, str] = {}
+PRESETS: dict[str, str] = {"fmman_random_groups": "fmman_random_clusters"}
 
 _MAX_DEPTH = 3  # of the keys below a renamed section that a message names; YAML's anchors can make a section endless
 

@@ -30,22 +30,22 @@ class Classifier(nn.Module):
             self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, projection))
         self.readout = nn.Linear(projection or width, classes)
 
-    def features(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
         """Images [B, 3, H, W], float in [0, 1], to features [B, F]: what ``readout`` takes and MOON contrasts."""
         vectors: Tensor = self.projection(self.backbone.pooled(x))
         return vectors
 
     def forward(self, x: Tensor) -> Tensor:
         """Images [B, 3, H, W], float in [0, 1], to logits [B, C]."""
-        logits: Tensor = self.readout(self.features(x))
+        logits: Tensor = self.readout(self.embed(x))
         return logits
 
 
-def build(settings: ModelSettings, problem: ModelSpec) -> Classifier:
-    """ResNet-18 (size from ``settings.backbone``) or ResNet-50 (from ``settings.timm``) for the problem's classes."""
+def build(settings: ModelSettings, spec: ModelSpec) -> Classifier:
+    """ResNet-18 (size from ``settings.backbone``) or ResNet-50 (from ``settings.timm``) for the spec's classes."""
     if settings.name == "resnet50":
         blocks = settings.timm.scaled("resnet50").blocks
         backbone = ResNetTokens(BackboneSettings(width=settings.timm.width), blocks, bottleneck=True)
     else:
         backbone = ResNetTokens(settings.backbone)
-    return Classifier(backbone, len(problem.classes), settings.classifier.projection)
+    return Classifier(backbone, len(spec.classes), settings.classifier.projection)

@@ -22,7 +22,7 @@ LAYER_SCALE = 1e-5  # PoolFormer-S12 and -S24 start their layer scales here
 HALVES = (0.5, 0.5, 0.5)
 
 TRUNCATED = initializers.truncated_normal
-START_VALUES = {
+INITIALIZERS = {
     # timm leaves the patch convolution at PyTorch's values. Class token as positions, as DeiT does.
     "vit_tiny": Initializers(
         conv=initializers.uniform_fan_in,
@@ -136,7 +136,7 @@ class TimmBackbone(Backbone):
     @property
     def initializers(self) -> Initializers:
         """Rules for ``models.build``."""
-        return START_VALUES[self.family]
+        return INITIALIZERS[self.family]
 
     def pooled(self, x: Tensor) -> Tensor:
         """Images [B, 3, S, S], float in [0, 1], to vectors [B, D]: ViT's class token, else the mean over positions."""
@@ -182,11 +182,11 @@ def draws_globally(net: nn.Module) -> bool:
     return any(rate(module) > 0.0 or isinstance(module, PatchDropout) for module in net.modules())
 
 
-def build(settings: ModelSettings, problem: ModelSpec) -> Classifier:
-    """The network that ``settings.name`` names, for the problem's classes and image size.
+def build(settings: ModelSettings, spec: ModelSpec) -> Classifier:
+    """The network that ``settings.name`` names, for the spec's classes and image size.
 
     Raises:
         UserError: The patches do not cover the images.
     """
-    backbone = TimmBackbone(settings, problem.image_size)
-    return Classifier(backbone, len(problem.classes), settings.classifier.projection)
+    backbone = TimmBackbone(settings, spec.image_size)
+    return Classifier(backbone, len(spec.classes), settings.classifier.projection)

@@ -1,19 +1,19 @@
 """C-Tran (Lanchantin et al., CVPR 2021; spec 4.2) on a ResNet-18: embeddings of labels and states are learnt."""
 
 from models.label_aware.fmman import FmmanNetwork
-from models.label_aware.label_graph import LearntRows, StateTable
+from models.label_aware.label_graph import LearnedRows, StateTable
 from models.registry import ModelSpec
 from models.settings import ModelSettings
 
-OPTIONS = {"use_graph": False, "use_state": True, "state_combine": "add_embed", "state_words": "learned"}
+OPTIONS = {"use_graph": False, "use_state": True, "state_combine": "add_embed", "state_embeddings": "learned"}
 
 
-def build(settings: ModelSettings, problem: ModelSpec) -> FmmanNetwork:
-    """The network for the problem's classes; of ``model.fmman`` it takes the transformer's settings and ``z``.
+def build(settings: ModelSettings, spec: ModelSpec) -> FmmanNetwork:
+    """The network for the spec's classes; of ``model.fmman`` it takes the transformer's settings and ``z``.
 
     The embeddings are exchanged and averaged as all weights are. Unknown has none: C-Tran means its row to stay zero.
     """
     dim = settings.backbone.dim
     options = settings.fmman.model_copy(update=OPTIONS)
-    labels, states = LearntRows(len(problem.classes), dim), StateTable(dim, "add_embed")
+    labels, states = LearnedRows(len(spec.classes), dim), StateTable(dim, "add_embed")
     return FmmanNetwork(settings.backbone, options, labels, states)

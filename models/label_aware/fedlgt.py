@@ -5,13 +5,13 @@ from models.label_aware.label_graph import FrozenRows, frozen_states
 from models.registry import ModelSpec
 from models.settings import ModelSettings
 
-OPTIONS = {"use_graph": False, "use_state": True, "state_combine": "add_embed", "state_words": "frozen"}
+OPTIONS = {"use_graph": False, "use_state": True, "state_combine": "add_embed", "state_embeddings": "frozen"}
 
 
-def build(settings: ModelSettings, problem: ModelSpec) -> FmmanNetwork:
-    """The network for the problem's classes; of ``model.fmman`` it takes the transformer's settings and ``z``."""
-    table, words = problem.label_table, problem.state_words
+def build(settings: ModelSettings, spec: ModelSpec) -> FmmanNetwork:
+    """The network for the spec's classes; of ``model.fmman`` it takes the transformer's settings and ``z``."""
+    table, words = spec.label_embeddings, spec.state_embeddings
     assert table is not None and words is not None, "FedLGT needs embeddings of labels and state words"
-    assert table.shape[0] == len(problem.classes), "one label embedding for each class"
+    assert table.shape[0] == len(spec.classes), "one label embedding for each class"
     options = settings.fmman.model_copy(update=OPTIONS)
     return FmmanNetwork(settings.backbone, options, FrozenRows(table), frozen_states(words))

@@ -15,11 +15,11 @@ from models.label_aware.label_graph import (
     StateTable,
     adjacency,
     combine_states,
-    edge_strength,
-    edges,
+    cosine_similarity_matrix,
+    edge_weights,
     frozen_states,
 )
-from models.label_aware.label_transformer import LabelTransformer, uniform_by_fan_in
+from models.label_aware.label_transformer import LabelTransformer, uniform_fan_in_
 from models.registry import ModelSpec
 from models.settings import BackboneSettings, FmmanSettings, ModelSettings
 
@@ -61,8 +61,8 @@ class LabelClassifier(nn.Module):
 
     def initialise_parameters(self, generator: torch.Generator) -> None:
         """Uniform within 1 / sqrt(d), as the linear layer that it stands for."""
-        uniform_by_fan_in(self.weight, self.weight.shape[1], generator)
-        uniform_by_fan_in(self.bias, self.weight.shape[1], generator)
+        uniform_fan_in_(self.weight, self.weight.shape[1], generator)
+        uniform_fan_in_(self.bias, self.weight.shape[1], generator)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Label tokens [B, C, d] to logits [B, C]."""
@@ -86,7 +86,7 @@ class FmmanNetwork(nn.Module):
         self.options = options
         self.backbone = ResNetTokens(backbone)
         self.labels, self.state_table = labels, states
-        classes, dim = self.label_table.shape
+        classes, dim = self.label_embeddings.shape
         assert dim == self.backbone.width, f"label table {dim} wide, backbone {self.backbone.width}"
         self.graph = (
             GaussianGraphAutoencoder(dim, options.heads, options.gae_scale, options.gae_residual)
@@ -98,14 +98,14 @@ class FmmanNetwork(nn.Module):
         self.readout = LabelClassifier(classes, dim)
 
     @property
-    def label_table(self) -> Tensor:
+    def label_embeddings(self) -> Tensor:
         """L [C, d]: frozen unit rows, or C-Tran's learnt ones."""
         table: Tensor = self.labels()
         return table
 
     def unknown(self, batch: int) -> Tensor:
         """States of images nothing is known about: -1 everywhere, int64 [batch, C]."""
-        table = self.label_table
+        table = self.label_embeddings
         return torch.full((batch, table.shape[0]), UNKNOWN, dtype=torch.int64, device=table.device)
 
     def encode_image(self, x: Tensor) -> Tensor:
@@ -116,16 +116,16 @@ class FmmanNetwork(nn.Module):
     def _masked_labels(self, states: Tensor) -> Tensor:
         """Lt [B, C, d] for states [B, C] (eq 3)."""
         if not self.options.use_state:
-            return self.label_table.expand(len(states), -1, -1)
+            return self.label_embeddings.expand(len(states), -1, -1)
         table = None if self.state_table is None else self.state_table()
-        return combine_states(self.label_table, states, self.options.state_combine, table)
+        return combine_states(self.label_embeddings, states, self.options.state_combine, table)
 
     def _label_tokens(self, states: Tensor) -> dict[str, Tensor]:
         """What the labels give under states [B, C] (eqs 3-8): ``HeadOutput``'s fields from ``masked_labels`` on."""
         masked = self._masked_labels(states)
         if self.graph is None:
             return {"masked_labels": masked}
-        strength = edge_strength(edges(masked), self.options.edge_act)
+        strength = edge_weights(cosine_similarity_matrix(masked), self.options.edge_act)
         graph = adjacency(strength, self.options.adj_norm)
         features, reconstruction, mean, deviation = self.graph(masked, graph)
         return {
@@ -148,7 +148,7 @@ class FmmanNetwork(nn.Module):
         """
         batch, positions = tokens.shape[:2]
         rows, classes = states.shape
-        assert classes == self.label_table.shape[0] and rows in ((batch,) if self.training else (1, batch)), (
+        assert classes == self.label_embeddings.shape[0] and rows in ((batch,) if self.training else (1, batch)), (
             f"states {tuple(states.shape)} for {batch} images"
         )
         parts = {
@@ -164,7 +164,7 @@ class FmmanNetwork(nn.Module):
         """The head with every label of images x [B, 3, H, W] unknown: the use after training (D14)."""
         return self.head(self.encode_image(x), self.unknown(len(x) if self.training else 1))
 
-    def features(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
         """What MOON contrasts: z [B, d] or [B, 2d] of images [B, 3, H, W] in [0, 1] with every label unknown."""
         return self.all_unknown(x).z
 
@@ -181,14 +181,14 @@ def _contrastive_feature(hidden: Tensor, positions: int, choice: str) -> Tensor:
     return {"image": image, "labels": labels, "concat": torch.cat([image, labels], dim=-1)}[choice]
 
 
-def build(settings: ModelSettings, problem: ModelSpec) -> FmmanNetwork:
-    """The network for the problem's classes with their embeddings, and with the state words' where they are frozen."""
-    options, table = settings.fmman, problem.label_table
-    assert table is not None and table.shape[0] == len(problem.classes), "one label embedding for each class"
+def build(settings: ModelSettings, spec: ModelSpec) -> FmmanNetwork:
+    """The network for the spec's classes with their embeddings, and with the state words' where they are frozen."""
+    options, table = settings.fmman, spec.label_embeddings
+    assert table is not None and table.shape[0] == len(spec.classes), "one label embedding for each class"
     states: nn.Module | None = None
-    if options.use_state and options.state_words == "frozen":
-        assert problem.state_words is not None, "frozen states need the embeddings of their words"
-        states = frozen_states(problem.state_words)
+    if options.use_state and options.state_embeddings == "frozen":
+        assert spec.state_embeddings is not None, "frozen states need the embeddings of their words"
+        states = frozen_states(spec.state_embeddings)
     elif options.use_state and options.state_combine != "mul_scalar":
         states = StateTable(table.shape[1], options.state_combine)
     return FmmanNetwork(settings.backbone, options, FrozenRows(table), states)

@@ -15,9 +15,9 @@ from models.files import replacing_file
 from models.settings import LabelSettings
 
 PROJECTION_SEED = 20250503  # of the one fixed projection from w to d; changing it changes every model
-LEXICAL_WIDTH = 4096  # hash buckets for letter groups
-LEXICAL_GRAMS = (2, 4)  # letters in a group
-STATE_WORDS = ("negative", "positive")  # absent, present (FedLGT's own table has them the other way round)
+HASH_WIDTH = 4096  # hash buckets for letter groups
+HASH_NGRAMS = (2, 4)  # letters in a group
+STATE_PROMPTS = ("negative", "positive")  # absent, present (FedLGT's own table has them the other way round)
 SAME = 1e-6  # two labels whose cosine is within this of 1 have one embedding
 MAX_WAIT = 5.0  # seconds to find out that the model hub cannot be reached
 
@@ -37,7 +37,7 @@ def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> T
         UserError: The source is missing or damaged, lacks a label, or gives rows that cannot be normalised.
     """
     if settings.source == "hash":
-        rows = _lexical(_words(settings, classes))
+        rows = _hashed_ngrams(_words(settings, classes))
     elif settings.source == "clip":
         rows = _clip(settings, _words(settings, classes), classes)
     else:
@@ -53,7 +53,7 @@ def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> T
     return rows.to(torch.float32).contiguous()
 
 
-def embed_state_words(settings: LabelSettings, dim: int) -> Tensor:
+def embed_states(settings: LabelSettings, dim: int) -> Tensor:
     """The rows e(absent), e(present) of FedLGT's frozen states (spec 1.4.1), from the same source as the labels.
 
     The bare words are embedded, without the labels' sentence and centring.
@@ -66,14 +66,14 @@ def embed_state_words(settings: LabelSettings, dim: int) -> Tensor:
     """
     plain = settings.model_copy(update={"prompt": "{label}", "prompt_names": {}, "center": False})
     try:
-        return embed_labels(plain, STATE_WORDS, dim)
+        return embed_labels(plain, STATE_PROMPTS, dim)
     except UserError as error:
         if settings.source != "file":
             raise
         raise UserError(
             "The label file does not give the two state words that the network is built around.",
             where=error.where,
-            expected=f"rows named {' and '.join(STATE_WORDS)} (absent, present) besides those of the labels",
+            expected=f"rows named {' and '.join(STATE_PROMPTS)} (absent, present) besides those of the labels",
             found=f"{error.what} {error.found}",
             hint="Add the embeddings of the two words to the file, or set model.labels.source to clip or hash.",
         ) from error
@@ -157,15 +157,15 @@ def _words(settings: LabelSettings, classes: Sequence[str]) -> list[str]:
     return words
 
 
-def _lexical(words: Sequence[str]) -> Tensor:
-    """Counts of hashed features [C, LEXICAL_WIDTH]: labels that share words or stems are close, no two are one.
+def _hashed_ngrams(words: Sequence[str]) -> Tensor:
+    """Counts of hashed features [C, HASH_WIDTH]: labels that share words or stems are close, no two are one.
 
     The features are the letter groups inside words, each word with its place, and the text as a whole: with letter
     groups alone ``red`` and ``red red`` would be one direction, and ``door open`` and ``open door`` one row.
     """
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    groups = HashingVectorizer(analyzer="char_wb", ngram_range=LEXICAL_GRAMS).build_analyzer()
+    groups = HashingVectorizer(analyzer="char_wb", ngram_range=HASH_NGRAMS).build_analyzer()
 
     def features(text: str) -> list[str]:
         text = text.lower()
@@ -173,7 +173,7 @@ def _lexical(words: Sequence[str]) -> Tensor:
         return [*groups(text), *places, f"={text}"]
 
     # Signed buckets would let two groups that meet in one bucket cancel to a zero row.
-    hashing = HashingVectorizer(analyzer=features, n_features=LEXICAL_WIDTH, norm="l2", alternate_sign=False)
+    hashing = HashingVectorizer(analyzer=features, n_features=HASH_WIDTH, norm="l2", alternate_sign=False)
     return torch.from_numpy(hashing.transform(list(words)).toarray())
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.label_aware.label_transformer import SelfAttention, uniform_by_fan_in
-from models.stochastic import Noisy
+from models.label_aware.label_transformer import SelfAttention, uniform_fan_in_
+from models.stochastic import StochasticModule
 
 LEAK = 0.2  # negative slope of the LeakyReLU in eq 5
 
@@ -35,7 +35,7 @@ def combine_states(labels: Tensor, states: Tensor, mode: str, table: Tensor | No
     return labels + embedded
 
 
-def edges(vectors: Tensor) -> Tensor:
+def cosine_similarity_matrix(vectors: Tensor) -> Tensor:
     """Cosine of every pair of rows (eq 4): [..., C, d] -> [..., C, C]; 0, with zero gradient, where a row is zero."""
     squared = vectors.square().sum(-1, keepdim=True)  # [..., C, 1]
     present = squared > 1e-24
@@ -44,7 +44,7 @@ def edges(vectors: Tensor) -> Tensor:
     return unit @ unit.transpose(-1, -2)
 
 
-def edge_strength(cosines: Tensor, act: str) -> Tensor:
+def edge_weights(cosines: Tensor, act: str) -> Tensor:
     """Er [..., C, C]: cosines made strengths ("abs", "clamp", "shift", "raw"), with a self loop of 1 on every label."""
     if act == "abs":
         strength = cosines.abs()
@@ -77,7 +77,7 @@ def adjacency(strength: Tensor, norm: str) -> Tensor:
     return root.unsqueeze(-1) * strength * root.unsqueeze(-2)
 
 
-class GaussianGraphAutoencoder(Noisy):
+class GaussianGraphAutoencoder(StochasticModule):
     """Gaussian graph attention autoencoder over the labels (eqs 5-8); 2,888,706 parameters at d = 512.
 
     Args:
@@ -113,7 +113,7 @@ class GaussianGraphAutoencoder(Noisy):
         F is drawn around the mean in training and is the mean in eval mode; with ``residual`` Lt is added to F alone.
         """
         hidden = graph @ self.W(labels)  # Hg [B, C, d]
-        similarity = F.leaky_relu(self.scale * edges(hidden) + self.shift, LEAK)  # eq 5
+        similarity = F.leaky_relu(self.scale * cosine_similarity_matrix(hidden) + self.shift, LEAK)  # eq 5
         attention = similarity.softmax(-1)  # alpha [B, C, C], eq 6
         mean, deviation = attention @ self.V(labels), attention @ self.U(labels)  # mean_i, dev_i [B, C, d]
         features = mean
@@ -157,7 +157,7 @@ class FrozenRows(nn.Module):
         return self.rows
 
 
-class LearntRows(nn.Module):
+class LearnedRows(nn.Module):
     """A label table that is trained and exchanged (C-Tran).
 
     Args:
@@ -171,7 +171,7 @@ class LearntRows(nn.Module):
 
     def initialise_parameters(self, generator: torch.Generator) -> None:
         """Uniform within 1 / sqrt(d), as C-Tran starts its embeddings."""
-        uniform_by_fan_in(self.rows, self.rows.shape[1], generator)
+        uniform_fan_in_(self.rows, self.rows.shape[1], generator)
 
     def forward(self) -> Tensor:
         """The table [n, d]."""
@@ -203,7 +203,7 @@ class StateTable(nn.Module):
             with torch.no_grad():
                 self.rows.copy_(torch.tensor([-1.0, 0.0, 1.0]).unsqueeze(-1).expand_as(self.rows))
         else:
-            uniform_by_fan_in(self.rows, self.rows.shape[1], generator)
+            uniform_fan_in_(self.rows, self.rows.shape[1], generator)
 
     def forward(self) -> Tensor:
         """The table [3, d]."""

@@ -13,7 +13,7 @@ from models.initializers import Initializers, he_fan_out, xavier_uniform
 from models.stochastic import Dropout
 
 
-def uniform_by_fan_in(tensor: Tensor, fan_in: int, generator: torch.Generator) -> None:
+def uniform_fan_in_(tensor: Tensor, fan_in: int, generator: torch.Generator) -> None:
     """Fill ``tensor`` with numbers uniform within 1 / sqrt(fan_in), as C-Tran starts embeddings and linear layers."""
     bound = 1.0 / math.sqrt(fan_in)
     nn.init.uniform_(tensor, -bound, bound, generator=generator)

@@ -37,7 +37,7 @@ class SceneOutput(NamedTuple):
     context: Tensor
 
 
-def count_together(targets: Tensor, scenes: Tensor, number: int) -> Tensor:
+def co_occurrence_counts(targets: Tensor, scenes: Tensor, number: int) -> Tensor:
     """How often two labels are in an image of a scene: the sum of y y^T over each scene's images.
 
     Args:
@@ -67,13 +67,13 @@ def label_probabilities(counts: Tensor) -> Tensor:
     return torch.where(identity.bool(), identity, counts / (seen + TINY))
 
 
-def graph_of(probabilities: Tensor) -> Tensor:
+def normalized_adjacency(probabilities: Tensor) -> Tensor:
     """The adjacency D P^T D with D = diag(row sums of P)^(-1/2): [..., C, C] -> [..., C, C]."""
     scale = probabilities.sum(-1).rsqrt()  # [..., C]; the diagonal of 1 keeps the sums from 0
     return scale.unsqueeze(-1) * probabilities.transpose(-1, -2) * scale.unsqueeze(-2)
 
 
-def attend(tokens: Tensor, images: Tensor, labels: Tensor, direction: Tensor) -> Tensor:
+def bilinear_attention(tokens: Tensor, images: Tensor, labels: Tensor, direction: Tensor) -> Tensor:
     """Low-rank bilinear attention: for each label the mean of the tokens weighted by softmax_s of v . tanh(x_s * q_c).
 
     The published w(Wh tanh(...)) is linear in the tanh, so v = Wh^T w is taken once instead of Wh for every pair of
@@ -93,7 +93,7 @@ def attend(tokens: Tensor, images: Tensor, labels: Tensor, direction: Tensor) ->
 
 
 class BilinearAttention(nn.Module):
-    """The projections of ``attend``.
+    """The projections of ``bilinear_attention``.
 
     Args:
         dim: Token width D.
@@ -111,7 +111,7 @@ class BilinearAttention(nn.Module):
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
         """Tokens [B, S, D] and label vectors [C, d] to label features [B, C, D]."""
         direction = (self.target.weight @ self.hidden.weight).squeeze(0)  # [n]
-        return attend(tokens, self.image_proj(tokens), self.label_proj(labels), direction)
+        return bilinear_attention(tokens, self.image_proj(tokens), self.label_proj(labels), direction)
 
 
 class GraphConvolution(nn.Linear):
@@ -128,25 +128,27 @@ class SceneGraphNetwork(nn.Module):
 
     Args:
         settings: The whole model section.
-        label_table: Label vectors [C, D], unit rows, frozen.
+        label_embeddings: Label vectors [C, D], unit rows, frozen.
 
     Attributes:
         co_occurrence: Co [K, C, C] float32, how often two labels were in one training image of a scene. Part of
             the state dict, so that checkpoints hold it; the server has its own rule for it (``tasks.server.xuesgcn``).
         scene_counts: Training images seen in each scene, int64 [K].
-        label_table: Outside the state dict: equal on all clients, so never sent or averaged.
+        label_embeddings: Outside the state dict: equal on all clients, so never sent or averaged.
     """
 
     co_occurrence: Tensor
     scene_counts: Tensor
-    label_table: Tensor
+    label_embeddings: Tensor
 
-    def __init__(self, settings: ModelSettings, label_table: Tensor) -> None:
+    def __init__(self, settings: ModelSettings, label_embeddings: Tensor) -> None:
         super().__init__()
         options = settings.xuesgcn
         self.backbone = ResNetTokens(settings.backbone)
-        dim, (classes, label_dim) = self.backbone.width, label_table.shape
-        self.register_buffer("label_table", label_table.detach().to(torch.float32, copy=True), persistent=False)
+        dim, (classes, label_dim) = self.backbone.width, label_embeddings.shape
+        self.register_buffer(
+            "label_embeddings", label_embeddings.detach().to(torch.float32, copy=True), persistent=False
+        )
         self.register_buffer("co_occurrence", torch.zeros(options.scenes, classes, classes))
         self.register_buffer("scene_counts", torch.zeros(options.scenes, dtype=torch.int64))
         self.scene_head = nn.Linear(dim, options.scenes, bias=False)
@@ -167,7 +169,7 @@ class SceneGraphNetwork(nn.Module):
         tokens: Tensor = self.backbone(x).flatten(2).transpose(1, 2)
         return tokens
 
-    def features(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor) -> Tensor:
         """Images [B, 3, H, W] to their context [B, D], the mean over the tokens."""
         return self.encode_image(x).mean(1)
 
@@ -192,8 +194,8 @@ class SceneGraphNetwork(nn.Module):
         hard = scenes.argmax(-1)  # m [B]
         if targets is not None:
             self._count(targets, hard)
-        graph = graph_of(label_probabilities(self.co_occurrence))[hard]  # [B, C, C]
-        labels = self.attention(tokens, self.label_table)  # [B, C, D]
+        graph = normalized_adjacency(label_probabilities(self.co_occurrence))[hard]  # [B, C, C]
+        labels = self.attention(tokens, self.label_embeddings)  # [B, C, D]
         refined = graph @ self.graph1(labels)  # [B, C, graph width]
         refined = graph @ self.graph2(F.leaky_relu(refined, LEAK))  # [B, C, D]
         merged = torch.tanh(self.merge(torch.cat([labels, refined], dim=-1)))
@@ -202,12 +204,12 @@ class SceneGraphNetwork(nn.Module):
     @torch.no_grad()
     def _count(self, targets: Tensor, hard: Tensor) -> None:
         number = len(self.scene_counts)
-        self.co_occurrence += count_together(targets, hard, number)
+        self.co_occurrence += co_occurrence_counts(targets, hard, number)
         self.scene_counts += torch.bincount(hard, minlength=number)
 
 
-def build(settings: ModelSettings, problem: ModelSpec) -> SceneGraphNetwork:
-    """The network for the problem's classes with their embeddings."""
-    table = problem.label_table
-    assert table is not None and table.shape[0] == len(problem.classes), "one label embedding for each class"
+def build(settings: ModelSettings, spec: ModelSpec) -> SceneGraphNetwork:
+    """The network for the spec's classes with their embeddings."""
+    table = spec.label_embeddings
+    assert table is not None and table.shape[0] == len(spec.classes), "one label embedding for each class"
     return SceneGraphNetwork(settings, table)

@@ -1,4 +1,4 @@
-"""Batches of a client's images: order, conversion and augmentation."""
+"""Batches of a client's images: their order and augmentation, and the smallest one that BatchNorm can train on."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -6,15 +6,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from tasks.core.train_settings import TrainSettings
 
 
-def batches(count: int, size: int, rng: "np.random.Generator") -> "Iterator[np.ndarray]":
-    """Index batches of one epoch in random order.
+class TrainingError(Exception):
+    """A client's training cannot give a usable update, and a retry would fail the same way."""
 
-    A last batch of one joins the batch before it, because BatchNorm cannot train on a single image and no
+
+class BatchError(TrainingError):
+    """A BatchNorm layer got one value per channel, so it has no statistics: one image whose last map is 1 x 1."""
+
+
+def batches(count: int, size: int, rng: "np.random.Generator") -> "Iterator[np.ndarray]":
+    """Yield the index batches of one epoch in random order.
+
+    A last batch of one image joins the batch before it, because BatchNorm cannot train on a single image and no
     image may be left out.
     """
     order = rng.permutation(count)
@@ -28,7 +36,7 @@ def batches(count: int, size: int, rng: "np.random.Generator") -> "Iterator[np.n
 
 
 def augment(images: "Tensor", settings: "TrainSettings", generator: "torch.Generator") -> "Tensor":
-    """Random flips and shifts of a batch [B, 3, S, S], each image its own draw."""
+    """Return a batch [B, 3, S, S] with random flips and shifts, drawn for each image."""
     import torch
     from torch.nn.functional import pad
 
@@ -43,3 +51,21 @@ def augment(images: "Tensor", settings: "TrainSettings", generator: "torch.Gener
             [image[:, t : t + size, left : left + size] for image, t, left in zip(wide, *tops, strict=True)]
         )
     return images
+
+
+def refuse_single_values(model: "nn.Module") -> None:
+    """Make every BatchNorm layer raise a ``BatchError`` before it would train on one value per channel."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    for layer in model.modules():
+        if isinstance(layer, _BatchNorm):
+            layer.register_forward_pre_hook(_need_two_values)
+
+
+def _need_two_values(layer: "nn.Module", inputs: "tuple[Tensor, ...]") -> None:
+    (x,) = inputs  # [B, channels, ...]
+    if layer.training and x.numel() == x.shape[1]:
+        raise BatchError(
+            "a batch of one image whose last feature map is 1 x 1 cannot be trained on with BatchNorm; "
+            "give clients more images (partition.min_size) or use larger ones (ingest.image_size)"
+        )

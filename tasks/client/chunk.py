@@ -1,4 +1,4 @@
-"""Several clients in one task, so that fifty clients do not mean fifty database rows."""
+"""Several clients in one task, so that fifty clients do not create fifty rows in Prefect's database."""
 
 import logging
 import threading
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.client.train import TrainingError, TrainingStopped, TrainJob, train_client
+from tasks.client.batches import TrainingError
+from tasks.client.train import TrainingStopped, TrainJob, train_client
 from tasks.core.records import Dropped, Update
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ _device_lock = threading.Lock()
 
 
 class ChunkError(Exception):
-    """Some clients of a chunk failed in a way that may pass; the task is tried again for them alone.
+    """Some clients of a chunk failed for a reason that may pass; the task is retried for them alone.
 
     Attributes:
         failures: Client id -> reason.
-        dropped: The chunk's clients whose failure would repeat itself.
+        dropped: The chunk's clients whose failure would repeat.
     """
 
     def __init__(self, failures: dict[str, str], dropped: Sequence[Dropped] = ()) -> None:
@@ -35,13 +36,13 @@ class ChunkError(Exception):
 
 
 def device_slots(device: str, slots: int) -> threading.BoundedSemaphore:
-    """The semaphore that bounds how many clients of this process train on a device at once."""
+    """Return the semaphore that bounds how many clients of this process train on a device at once."""
     with _device_lock:
         return _device_slots.setdefault((device, slots), threading.BoundedSemaphore(slots))
 
 
-def described(error: BaseException) -> str:
-    """An error that nobody foresaw, with the last line of this project that it went through."""
+def describe(error: BaseException) -> str:
+    """Return an unexpected error as text, with the last line of this project in its traceback."""
     root = Path(__file__).parents[2]
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(root)]
     where = f" ({Path(own[-1].filename).relative_to(root)}, line {own[-1].lineno})" if own else ""
@@ -49,10 +50,10 @@ def described(error: BaseException) -> str:
 
 
 def train_clients(context: "RunContext", jobs: Sequence[TrainJob], slots: int) -> tuple[list[Update], list[Dropped]]:
-    """Trains the clients of a chunk one after the other.
+    """Train the clients of a chunk one after the other.
 
-    Finished clients are in the store, so a retry of the task trains only those that failed. An error that nobody
-    foresaw, such as a slip in an objective, ends one client's training alone, and its traceback is logged.
+    Finished clients are in the store, so a retry of the task trains only those that failed. An unexpected error, such
+    as a mistake in an objective, ends one client's training alone, and its traceback is logged.
 
     Args:
         context: The run.
@@ -60,10 +61,10 @@ def train_clients(context: "RunContext", jobs: Sequence[TrainJob], slots: int) -
         slots: How many clients of this process may train on the device at once.
 
     Returns:
-        The updates, and the clients whose failure would repeat itself, with the reason.
+        The updates, and the clients whose failure would repeat, with the reason.
 
     Raises:
-        ChunkError: If a client failed in a way that may pass (I/O, memory); the others are finished.
+        ChunkError: If a client failed for a reason that may pass (I/O, memory); the others are finished.
     """
     updates: list[Update] = []
     dropped: list[Dropped] = []
@@ -76,14 +77,14 @@ def train_clients(context: "RunContext", jobs: Sequence[TrainJob], slots: int) -
         except (TrainingError, UserError) as error:
             dropped.append(Dropped(job.client, job.stage, str(error)))
         except (OSError, RuntimeError, MemoryError) as error:  # torch reports CUDA and memory faults as RuntimeError
-            place = isinstance(error, RuntimeError)  # may also be a slip, such as tensors that do not fit
-            failures[job.client] = described(error) if place else f"{type(error).__name__}: {error}"
+            in_code = isinstance(error, RuntimeError)  # may also be a mistake, such as shapes that do not fit
+            failures[job.client] = describe(error) if in_code else f"{type(error).__name__}: {error}"
             cause = error
         except TrainingStopped:
             raise
-        except Exception as error:  # the same would happen again, so it is not tried again
+        except Exception as error:  # it would repeat, so there is no retry
             logging.getLogger(__name__).exception("client %s, round %d, stage %d", job.client, job.round, job.stage)
-            dropped.append(Dropped(job.client, job.stage, described(error)))
+            dropped.append(Dropped(job.client, job.stage, describe(error)))
     if failures:
         raise ChunkError(failures, dropped) from cause
     return updates, dropped

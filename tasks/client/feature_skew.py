@@ -1,4 +1,4 @@
-"""Feature skew: a client's images as its own camera takes them (``partition.features``)."""
+"""Feature skew: each client's images are changed in their own way (``partition.features``)."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def client_images(dataset: "Dataset", clients: "Clients", client: str, rows: np.ndarray) -> LazyImages:
-    """Some rows of the data set as this client sees them: its own training or test images."""
+    """Return rows of the data set with this client's feature skew: its training or test images."""
     parameters = clients.features(client)
     if parameters is None:
         return dataset.lazy_images(rows)
@@ -21,14 +21,14 @@ def client_images(dataset: "Dataset", clients: "Clients", client: str, rows: np.
 
 
 class SkewedImages(LazyImages):
-    """Images that are changed as they are read; a image is the same each time, in whatever batch.
+    """Images that are changed on access; an image is the same each time, in any batch.
 
     Args:
         images: uint8 [N, 3, S, S], mapped from disk.
         rows: int64 [n].
         parameters: ``sigma``, or those of the transform (``tasks.data.partition.feature_skew``).
         seed: Of the partition.
-        client: Whose images they are.
+        client: The client.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class SkewedImages(LazyImages):
         self.parameters, self.seed, self.client = parameters, seed, client
 
     def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
-        """The changed images at these places, uint8 [k, 3, S, S]."""
+        """Return the changed images at these places, uint8 [k, 3, S, S]."""
         picked = super().__getitem__(index)
         if not len(picked):
             return picked
@@ -56,9 +56,9 @@ class SkewedImages(LazyImages):
 
 
 def transformed(images: np.ndarray, parameters: dict[str, float]) -> np.ndarray:
-    """Brightness, contrast, saturation, hue, rotation and blur of a batch, uint8 [k, 3, S, S].
+    """Return a batch uint8 [k, 3, S, S] with changed brightness, contrast, saturation, hue, rotation and blur.
 
-    The border is mirrored before the rotation, so that no empty corners tell the clients apart.
+    The border is mirrored before the rotation, so that empty corners do not identify the client.
     """
     import torch
     from torchvision.transforms.v2 import functional
@@ -70,8 +70,8 @@ def transformed(images: np.ndarray, parameters: dict[str, float]) -> np.ndarray:
     x = functional.adjust_saturation(x, parameters["saturation"])
     x = functional.adjust_hue(x, parameters["hue"])
     wide = functional.pad(x, [side // 4], padding_mode="reflect")
-    turned = functional.rotate(wide, parameters["rotation"], functional.InterpolationMode.BILINEAR)
-    x = functional.center_crop(turned, [side, side])
+    rotated = functional.rotate(wide, parameters["rotation"], functional.InterpolationMode.BILINEAR)
+    x = functional.center_crop(rotated, [side, side])
     sigma = parameters["blur"] * side
     if sigma >= 0.1:  # below it, the kernel is a single point
         radius = min(max(1, round(3 * sigma)), (side - 1) // 2)

@@ -33,7 +33,7 @@ PLUMBING = (
     "tasks.core.tables",
     "tasks.core.yaml_words",
 )
-_TEXTS = frozenset({"TITLE", "DESCRIPTION", "LAYOUT"})  # constants of modules that are shown and nothing else
+_TEXTS = frozenset({"DESCRIPTION", "LAYOUT"})  # constants of modules that are shown and nothing else
 
 
 class _Normaliser(ast.NodeTransformer):

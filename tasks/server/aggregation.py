@@ -1,6 +1,7 @@
-"""Averaging of client models: weights (eqs 14 and 15), the mean itself, and BatchNorm statistics (section 7).
+"""Averaging of client models: weights (FMMAN's eqs 14 and 15), the mean, BatchNorm statistics.
 
-States are read tensor by tensor, so the server's memory holds one tensor of every client, not every model.
+See docs/algorithms/aggregation.md. States are read tensor by tensor, so the server holds one tensor of every client in
+memory, not every model.
 """
 
 import contextlib
@@ -23,8 +24,8 @@ BnPolicy = Literal["avg", "total_variance", "local", "frozen"]
 Rule = Callable[[Sequence[Tensor], Sequence[float]], Tensor]
 
 
-def size_weights(sizes: Sequence[int]) -> list[float]:
-    """FedAvg's weights and eq 14's inside a cluster: M_i / sum M."""
+def sample_count_weights(sizes: Sequence[int]) -> list[float]:
+    """Return M_i / sum M: FedAvg's weights, and FMMAN's eq 14 inside a cluster."""
     total = sum(sizes)
     if total <= 0 or min(sizes) < 0:
         raise UserError("no client has training images", where="aggregation", found=list(sizes))
@@ -34,29 +35,31 @@ def size_weights(sizes: Sequence[int]) -> list[float]:
 def loss_weights(
     losses: Sequence[float], sizes: Sequence[int], mode: Literal["loss_size", "size", "loss"] = "loss_size"
 ) -> tuple[list[float], str]:
-    """Eq 15 normalised: loss_i M_i / sum_j loss_j M_j. A higher loss weighs more.
+    """Return FMMAN's eq 15, normalised: loss_i M_i / sum_j loss_j M_j. A higher loss gives a larger weight.
 
-    As printed the products sum to about 1/N and would shrink the model, so they are normalised.
+    As printed the products sum to about 1/N and would shrink the model.
 
     Args:
         losses: Mean loss per counted label of each client, never a sum over its images.
         sizes: Training images M_i.
-        mode: ``size`` leaves the losses out (FedAvg), ``loss`` the sizes.
+        mode: ``size`` ignores the losses (FedAvg), ``loss`` the sample counts.
 
     Returns:
-        The weights, which sum to 1, and a note: empty, or why sizes were used instead of losses.
+        The weights, which sum to 1, and a note: empty, or why sample counts alone were used.
     """
     if mode == "size":
-        return size_weights(sizes), ""
+        return sample_count_weights(sizes), ""
     products = [loss * (size if mode == "loss_size" else 1) for loss, size in zip(losses, sizes, strict=True)]
     total = sum(products)
     if any(not math.isfinite(loss) or loss < 0 for loss in losses) or not (math.isfinite(total) and total > 0):
-        return size_weights(sizes), f"losses {list(losses)} cannot be weights; the average was by size"
+        return sample_count_weights(
+            sizes
+        ), f"losses {list(losses)} cannot be weights; models were weighted by sample count"
     return [product / total for product in products], ""
 
 
 def weighted_mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """sum_i a_i v_i in float64; the caller casts back. Same shape as each value."""
+    """Return sum_i a_i v_i in float64; the caller casts back. Same shape as each value."""
     total = torch.zeros(values[0].shape, dtype=torch.float64)
     for value, weight in zip(values, weights, strict=True):
         total.add_(value.to(torch.float64), alpha=weight)
@@ -64,13 +67,13 @@ def weighted_mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 
 def check_weights(weights: Sequence[float]) -> None:
-    """Averaging weights are not negative and sum to 1 within 1e-9."""
+    """Refuse averaging weights that are negative or do not sum to 1 within 1e-9."""
     if not (abs(math.fsum(weights) - 1.0) <= 1e-9 and min(weights) >= 0):  # so written, NaN is refused too
         raise UserError("averaging weights must sum to 1", where="aggregation", found=list(weights))
 
 
 def combine(readers: Sequence[Any], weights: Sequence[float], rule: Rule, bn_policy: str) -> dict[str, Tensor]:
-    """One state out of many, name by name.
+    """Combine many states into one, name by name.
 
     Floating tensors go through ``rule``; integer buffers (``num_batches_tracked``) take the maximum, because a
     float mean truncates on load. With ``total_variance`` a running variance becomes the variance of the pooled
@@ -80,7 +83,7 @@ def combine(readers: Sequence[Any], weights: Sequence[float], rule: Rule, bn_pol
         readers: Open states with ``keys()`` and ``get_tensor(name)``, in client-id order.
         weights: One weight per state, summing to 1.
         rule: ``rule(values, weights) -> tensor`` for one name.
-        bn_policy: Section 7's policy; only ``total_variance`` differs here.
+        bn_policy: BatchNorm policy; only ``total_variance`` matters here.
 
     Returns:
         Name -> tensor, with the dtypes of the first state.
@@ -106,7 +109,7 @@ def combine(readers: Sequence[Any], weights: Sequence[float], rule: Rule, bn_pol
 
 
 def pooled_variance(means: Sequence[Tensor], variances: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Variance of the mixture of the clients' distributions (law of total variance), float64."""
+    """Return the variance of the mixture of the clients' distributions (law of total variance), float64."""
     mean = weighted_mean(means, weights)
     second = weighted_mean([v.double() + m.double().square() for v, m in zip(variances, means, strict=True)], weights)
     return (second - mean.square()).clamp_(min=0)
@@ -115,19 +118,19 @@ def pooled_variance(means: Sequence[Tensor], variances: Sequence[Tensor], weight
 def aggregate(
     context: "RunContext", refs: Sequence[ModelRef], weights: Sequence[float], rule: Rule = weighted_mean
 ) -> ModelRef:
-    """Combines stored states into a new one; returns the finished one if it is already there.
+    """Combine stored states into a new one, or return the finished one.
 
     Args:
         context: The run.
         refs: The clients' weights in client-id order.
         weights: One per state, summing to 1.
-        rule: How the values of one name become one: a function of a module, or ``functools.partial`` of one.
+        rule: Combines the values of one name: a module-level function, or ``functools.partial`` of one.
 
     Returns:
         Reference of the combined state.
 
     Raises:
-        UserError: If the rule is a lambda or a nested function, whose settings no name would tell apart.
+        UserError: If the rule is a lambda or a nested function, whose settings would not show in its name.
     """
     store = context.open_store()
     inputs = [ref.digest for ref in refs], list(weights), rule_name(rule)
@@ -143,13 +146,13 @@ def aggregate(
 
 
 def rule_name(rule: Rule) -> list[Any]:
-    """What tells rules apart: module, name and, for a partial, its arguments."""
+    """Return the identity of a rule: module, name and, for a partial, its arguments."""
     if isinstance(rule, functools.partial):
         return [*rule_name(rule.func), list(rule.args), sorted(rule.keywords.items())]
     name = f"{rule.__module__}.{rule.__qualname__}"
     if "<" in name:
         raise UserError(
-            "a rule must be a function of a module",
+            "a rule must be a module-level function",
             where="Federation.combine(rule=...)",
             expected="a module-level function, or functools.partial(function, setting=value)",
             found=name,
@@ -158,11 +161,11 @@ def rule_name(rule: Rule) -> list[Any]:
 
 
 def find_reference(store: Store, name: str) -> ModelRef | None:
-    """The finished state of that name if it is there and verifies."""
+    """Return the finished state of that name if it exists and verifies."""
     if not store.exists(f"{name}.json"):
         return None
     try:
         ref = ModelRef.of(store.read_json(f"{name}.json"))
-    except (UserError, KeyError, TypeError, ValueError):  # damaged: it is made again
+    except (UserError, KeyError, TypeError, ValueError):  # damaged: compute it again
         return None
     return ref if store.holds(ref) else None

@@ -1,4 +1,4 @@
-"""FMMAN's stage 2: clients whose models changed alike form a group (eq 13, specification 2.2)."""
+"""FMMAN's stage 2: clients whose models changed alike form a cluster (eq 13; docs/algorithms/fmman.md)."""
 
 import hashlib
 import warnings
@@ -14,16 +14,16 @@ from tasks.core.store import Store
 if TYPE_CHECKING:
     from tasks.core.context import RunContext
 
-STATISTICS = (".running_mean", ".running_var")  # BatchNorm's: no parameters
+STATISTICS = (".running_mean", ".running_var")  # of BatchNorm: not parameters
 
 
-def vector_of(store: Store, ref: ModelRef, anchor: ModelRef, prefix: str) -> np.ndarray:
-    """The chosen parameters of one model minus the start model's, flattened in name order, float64 [P].
+def parameter_change(store: Store, ref: ModelRef, start: ModelRef, prefix: str) -> np.ndarray:
+    """Return one model's chosen parameters minus the start model's, flattened in name order, float64 [P].
 
     Raises:
         UserError: If no tensor's name begins with ``prefix``.
     """
-    with store.open_state(ref) as reader, store.open_state(anchor) as start:
+    with store.open_state(ref) as reader, store.open_state(start) as sent:
         names = sorted(
             name
             for name in reader.keys()  # noqa: SIM118 - no mapping
@@ -36,24 +36,24 @@ def vector_of(store: Store, ref: ModelRef, anchor: ModelRef, prefix: str) -> np.
                 expected=f"a prefix of one of {sorted({n.rsplit('.', 1)[0] for n in reader.keys()})[:12]} ...",  # noqa: SIM118
                 found=prefix,
             )
-        changes = ((reader.get_tensor(name), start.get_tensor(name)) for name in names)
+        changes = ((reader.get_tensor(name), sent.get_tensor(name)) for name in names)
         parts = [(a.double() - b.double()).reshape(-1).numpy() for a, b in changes if a.is_floating_point()]
     return np.concatenate(parts)
 
 
-def group_rows(vectors: np.ndarray, k: int, seed: int) -> list[int]:
-    """k-means groups of the rows, renumbered by their smallest member.
+def cluster_rows(vectors: np.ndarray, k: int, seed: int) -> list[int]:
+    """Return the k-means cluster of each row, numbered by smallest member.
 
-    k is cut to the number of rows and of distinct rows; groups that stay empty are dropped, so the numbers are
-    0..K'-1 with K' <= k. Permuting the rows permutes nothing but the numbers.
+    k is limited to the number of distinct rows and empty clusters are dropped, so the numbers are 0..K'-1 with
+    K' <= k. Permuting the rows permutes only the numbers.
 
     Args:
         vectors: [N, P].
-        k: Wanted number of groups.
+        k: Requested number of clusters.
         seed: scikit-learn's random_state, 0 <= seed < 2^32.
 
     Returns:
-        Group of each row.
+        Cluster of each row.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -62,7 +62,7 @@ def group_rows(vectors: np.ndarray, k: int, seed: int) -> list[int]:
     wanted = min(k, len(vectors), len(set(keys)))
     if wanted == 1:
         return [0] * len(vectors)
-    # k-means++ draws by row position: a fixed order makes the groups independent of how clients are numbered.
+    # k-means++ draws by row position: a fixed order makes the clusters independent of the clients' order.
     order = sorted(range(len(keys)), key=keys.__getitem__)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -73,31 +73,31 @@ def group_rows(vectors: np.ndarray, k: int, seed: int) -> list[int]:
 
 
 def renumber(labels: Sequence[int]) -> list[int]:
-    """Groups in order of their smallest member, without gaps: [7, 2, 7] -> [0, 1, 0]."""
+    """Return cluster numbers in order of the smallest member, without gaps: [7, 2, 7] -> [0, 1, 0]."""
     numbers: dict[int, int] = {}
     return [numbers.setdefault(label, len(numbers)) for label in labels]
 
 
-def random_groups(count: int, k: int, rng: np.random.Generator) -> list[int]:
-    """Groups of nearly equal size by lot: the ablation without k-means that keeps the second training."""
+def random_clusters(count: int, k: int, rng: np.random.Generator) -> list[int]:
+    """Return random clusters of nearly equal size: the ablation without k-means that keeps the second training."""
     return renumber((rng.permutation(count) % min(k, count)).tolist())
 
 
 def cluster_models(
-    context: "RunContext", refs: Sequence[ModelRef], anchor: ModelRef, prefix: str, k: int, seed: int
+    context: "RunContext", refs: Sequence[ModelRef], start: ModelRef, prefix: str, k: int, seed: int
 ) -> list[int]:
-    """Groups of the uploaded models by k-means on the parameters under ``prefix``.
+    """Return the clusters of the uploaded models by k-means on the parameters under ``prefix``.
 
     Args:
         context: The run.
         refs: Uploaded weights in client-id order.
-        anchor: The model they started from.
+        start: The model they started from.
         prefix: First part of the parameter names to cluster on (the paper: the first transformer layer).
         k: Number of prototypes K.
         seed: For scikit-learn, any non-negative integer.
 
     Returns:
-        Group of each model, 0..K'-1.
+        Cluster of each model, 0..K'-1.
     """
     store = context.open_store()
-    return group_rows(np.stack([vector_of(store, ref, anchor, prefix) for ref in refs]), k, seed % 2**32)
+    return cluster_rows(np.stack([parameter_change(store, ref, start, prefix) for ref in refs]), k, seed % 2**32)

@@ -1,4 +1,4 @@
-"""FedHybrid's server step: the mean of the participants, moved by the mean dual of all clients (specification 4.6)."""
+"""FedHybrid's server step: participants' mean minus the mean dual of all clients (docs/algorithms/fedhybrid.md)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tasks.core.records import ModelRef
-from tasks.server.aggregation import combine, size_weights, weighted_mean
-from tasks.server.state_rules import Without, once, opened, parameter_names
+from tasks.server.aggregation import combine, sample_count_weights, weighted_mean
+from tasks.server.state_rules import Excluding, cached_state, open_states, parameter_names
 
 if TYPE_CHECKING:
     from tasks.core.context import RunContext
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def next_mean_dual(before: Tensor, x_0: Tensor, values: Sequence[Tensor], mu: float, n: int) -> Tensor:
-    """(1/n) sum of all clients' y_i after a round, for one parameter.
+    """Return (1/n) sum of all clients' y_i after a round, for one parameter.
 
-    A participant's dual has changed by mu (x_0 - x_i), which the server knows from what it sent and what came back;
-    those of the others have not changed.
+    A participant's dual has changed by mu (x_0 - x_i), which the server computes from the weights that it sent and
+    received; the duals of the others have not changed.
 
     Args:
         before: The mean dual before the round, float64; 0 in the first round.
@@ -27,17 +27,17 @@ def next_mean_dual(before: Tensor, x_0: Tensor, values: Sequence[Tensor], mu: fl
         values: Their x_i, same shape.
         mu: Weight of the proximal term.
         n: Number of ALL clients. With the number of participants, which may differ from round to round, the sum
-            would no longer be that of the duals, and the method would end elsewhere.
+            would no longer be that of the duals, and the method would converge to another point.
 
     Returns:
         float64, same shape.
     """
-    moves = weighted_mean([x_0, *values], [float(len(values)), *[-1.0] * len(values)])
-    return before + mu / n * moves
+    deltas = weighted_mean([x_0, *values], [float(len(values)), *[-1.0] * len(values)])
+    return before + mu / n * deltas
 
 
 def corrected_mean(values: Sequence[Tensor], mean_dual: Tensor, mu: float) -> Tensor:
-    """x_0 <- mean of the participants' x_i - mean dual of all clients / mu, for one parameter; float64."""
+    """Return x_0 <- mean of the participants' x_i - mean dual of all clients / mu, for one parameter; float64."""
     return weighted_mean(values, [1 / len(values)] * len(values)) - mean_dual / mu
 
 
@@ -50,12 +50,12 @@ def average_with_duals(
     mu: float,
     n: int,
 ) -> tuple[ModelRef, ModelRef]:
-    """The next global model and the next mean dual; finished ones are returned if they are there.
+    """Return the next global model and the next mean dual.
 
     Args:
         context: The run.
         refs: The participants' weights in client-id order.
-        sizes: Their image counts: buffers have no dual and are averaged by size.
+        sizes: Their sample counts: buffers have no dual and are weighted by them.
         start: The model that they started from.
         duals: The mean dual of all clients before this round, ``None`` in the first one.
         mu: Weight of the proximal term, above 0.
@@ -66,18 +66,18 @@ def average_with_duals(
     """
     names, trained = parameter_names(context), [ref.digest for ref in refs]
     inputs = [trained, start.digest, duals.digest if duals else None, mu, n]
-    mean = once(context, "duals", inputs, lambda store: _next_duals(store, names, refs, start, duals, mu, n))
+    mean = cached_state(context, "duals", inputs, lambda store: _next_duals(store, names, refs, start, duals, mu, n))
 
     def next_model(store: "Store") -> dict[str, Tensor]:
-        with opened(store, [mean, *refs]) as (means, *readers):
-            buffers = [Without(reader, set(names)) for reader in readers]
-            state = combine(buffers, size_weights(sizes), weighted_mean, context.bn_policy)
+        with open_states(store, [mean, *refs]) as (means, *readers):
+            buffers = [Excluding(reader, set(names)) for reader in readers]
+            state = combine(buffers, sample_count_weights(sizes), weighted_mean, context.bn_policy)
             for name in names:
                 values = [reader.get_tensor(name) for reader in readers]
                 state[name] = corrected_mean(values, means.get_tensor(name), mu).to(values[0].dtype)
             return state
 
-    return once(context, "hybrid", [trained, list(sizes), mean.digest, mu], next_model), mean
+    return cached_state(context, "hybrid", [trained, list(sizes), mean.digest, mu], next_model), mean
 
 
 def _next_duals(
@@ -89,8 +89,8 @@ def _next_duals(
     mu: float,
     n: int,
 ) -> dict[str, Tensor]:
-    """``next_mean_dual`` of every parameter; the arguments are those of ``average_with_duals``."""
-    with opened(store, [start, *refs, *([duals] if duals else [])]) as (sent, *others):
+    """Return ``next_mean_dual`` of every parameter; the arguments are those of ``average_with_duals``."""
+    with open_states(store, [start, *refs, *([duals] if duals else [])]) as (sent, *others):
         readers, old = others[: len(refs)], others[len(refs) :]
         out = {}
         for name in names:

@@ -1,12 +1,12 @@
-"""FedNova: clients that made more steps do not count for more (Wang et al., NeurIPS 2020; specification 4.10)."""
+"""FedNova: clients with more local steps do not count more (Wang et al., NeurIPS 2020; docs/algorithms/fednova.md)."""
 
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tasks.core.records import ModelRef
-from tasks.server.aggregation import size_weights
-from tasks.server.state_rules import moved, once, opened, parameter_names
+from tasks.server.aggregation import sample_count_weights
+from tasks.server.state_rules import apply_updates, cached_state, open_states, parameter_names
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def effective_steps(steps: int, momentum: float) -> float:
-    """a_i: how many times the mean gradient n_i steps of SGD move the model, in units of the learning rate.
+    """Return a_i: the length of n_i SGD steps in mean gradients, in units of the learning rate.
 
     Without momentum n_i; with momentum r: (n_i - r (1 - r^n_i) / (1 - r)) / (1 - r). For Adam a_i is not defined, and
     n_i is used (momentum 0).
@@ -24,8 +24,8 @@ def effective_steps(steps: int, momentum: float) -> float:
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
-def nova_factors(steps: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """f_i of W <- W + sum_i f_i (theta_i - W): (sum_j p_j a_j) p_i / a_i.
+def nova_coefficients(steps: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """Return f_i of W <- W + sum_i f_i (theta_i - W): (sum_j p_j a_j) p_i / a_i.
 
     This is the paper's W - (sum p_i a_i) sum p_i d_i with d_i = (W - theta_i) / a_i. Equal a_i give f_i = p_i.
 
@@ -34,15 +34,15 @@ def nova_factors(steps: Sequence[float], weights: Sequence[float]) -> list[float
         weights: p_i, summing to 1.
     """
     return [
-        weight * math.fsum(p * (a / own) for p, a in zip(weights, steps, strict=True))
-        for weight, own in zip(weights, steps, strict=True)
+        weight * math.fsum(p * (a / own_steps) for p, a in zip(weights, steps, strict=True))
+        for weight, own_steps in zip(weights, steps, strict=True)
     ]
 
 
 def nova_average(
     context: "RunContext", refs: Sequence[ModelRef], samples: Sequence[int], steps: Sequence[int], start: ModelRef
 ) -> ModelRef:
-    """FedNova's new model; buffers are averaged by image count.
+    """Return FedNova's new model; buffers are weighted by sample count.
 
     Args:
         context: The run.
@@ -51,11 +51,11 @@ def nova_average(
         steps: Optimiser steps n_i.
         start: The model W that they started from.
     """
-    weights = size_weights(samples)
-    factors = nova_factors([effective_steps(n, context.train.momentum) for n in steps], weights)
+    weights = sample_count_weights(samples)
+    coefficients = nova_coefficients([effective_steps(n, context.train.momentum) for n in steps], weights)
 
     def make(store: "Store") -> "dict[str, Tensor]":
-        with opened(store, [start, *refs]) as (sent, *trained):
-            return moved(sent, trained, factors, weights, parameter_names(context), context.bn_policy)
+        with open_states(store, [start, *refs]) as (sent, *trained):
+            return apply_updates(sent, trained, coefficients, weights, parameter_names(context), context.bn_policy)
 
-    return once(context, "nova", [[ref.digest for ref in (start, *refs)], factors, weights], make)
+    return cached_state(context, "nova", [[ref.digest for ref in (start, *refs)], coefficients, weights], make)

@@ -1,4 +1,4 @@
-"""What a run starts from: the label embeddings and the first global model."""
+"""The start of a run: frozen label embeddings and the first global model."""
 
 from typing import TYPE_CHECKING
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     from tasks.core.context import RunContext
 
 
-def fixed_tables(settings: "ModelSettings", classes: "Sequence[str]") -> "dict[str, Tensor]":
-    """What a network is built around and never trains: ``label_table`` [C, d] and ``state_words`` [2, d].
+def frozen_embeddings(settings: "ModelSettings", classes: "Sequence[str]") -> "dict[str, Tensor]":
+    """Return a network's frozen embeddings: ``label_table`` [C, d], ``state_words`` [2, d] (names in the stored file).
 
-    Empty for networks that need neither. The state words come from the same source as the labels.
+    Empty for networks that need neither. The state embeddings come from the same source as the labels'.
 
     Raises:
-        UserError: If their source is not there (see ``model.labels``).
+        UserError: If their source is missing (see ``model.labels``).
     """
-    from models.label_aware.label_embeddings import embed_labels, embed_state_words
+    from models.label_aware.label_embeddings import embed_labels, embed_states
     from models.registry import NETWORKS
 
     network, dim = NETWORKS[settings.name], settings.backbone.dim
-    tables: dict[str, Tensor] = {}
+    embeddings: dict[str, Tensor] = {}
     if network.needs_labels:
-        tables["label_table"] = embed_labels(settings.labels, classes, dim)
-    if network.needs_state_words and settings.wants_state_words:
-        tables["state_words"] = embed_state_words(settings.labels, dim)
-    return tables
+        embeddings["label_table"] = embed_labels(settings.labels, classes, dim)
+    if network.needs_state_embeddings and settings.wants_state_embeddings:
+        embeddings["state_words"] = embed_states(settings.labels, dim)
+    return embeddings
 
 
 def initial_model(context: "RunContext") -> ModelRef:
-    """The first global model: drawn from the run's seed, the backbone from a file if one is given.
+    """Return the first global model: random from the run's seed, the backbone from a file if one is set.
 
     Raises:
         UserError: If the given weights do not fit.

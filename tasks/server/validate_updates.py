@@ -1,4 +1,4 @@
-"""What a client sends is data from outside: it is checked here, once, before it counts."""
+"""Validation of updates, data from outside: checked once, before aggregation (docs/algorithms/aggregation.md)."""
 
 import math
 from typing import TYPE_CHECKING
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 NEVER_NEGATIVE = (".running_var", "co_occurrence", "scene_counts")  # BatchNorm's variances, XueSGCN's counts
 
 
-def faults(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]") -> list[str]:
-    """What is wrong with an update's tensors, compared with the model that was sent out.
+def tensor_errors(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]") -> list[str]:
+    """Return what is wrong with an update's tensors, compared with the model that was sent out.
 
     Args:
         state: The update's tensors.
         template: The start model's tensors.
 
     Returns:
-        One sentence per fault: missing or extra names, shapes, dtypes, values that are not finite. Empty if fine.
+        One sentence per error: missing or extra names, shapes, dtypes, values that are not finite. Empty if valid.
     """
     import torch
 
@@ -47,14 +47,14 @@ def faults(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]") -> l
     return found
 
 
-def update_faults(store: Store, update: Update, template: "Mapping[str, Tensor]", size: int | None = None) -> list[str]:
-    """Everything wrong with one update: its record first, then its tensors."""
+def update_errors(store: Store, update: Update, template: "Mapping[str, Tensor]", size: int | None = None) -> list[str]:
+    """Return all errors of one update: its record first, then its tensors."""
     found = []
     if not isinstance(update.samples, int) or update.samples <= 0:
         found.append(f"it says it was trained on {update.samples!r} images")
     elif size is not None and update.samples != size:
         found.append(f"it says it was trained on {update.samples} images, the partition says {size}")
-    if math.isinf(update.mean("classification")):  # NaN is no report: eq 15 then falls back to sizes
+    if math.isinf(update.mean("classification")):  # NaN counts as not reported: eq 15 then falls back to sample counts
         found.append("its reported loss is infinite")
     try:
         state = store.get_state(update.model, verify=False)
@@ -62,7 +62,7 @@ def update_faults(store: Store, update: Update, template: "Mapping[str, Tensor]"
         return [*found, error.what]
     if state_digest(state) != update.model.digest:
         found.append("its tensors do not match the digest it was sent with")
-    return found + faults(state, template)
+    return found + tensor_errors(state, template)
 
 
 def check_updates(
@@ -72,23 +72,23 @@ def check_updates(
     stage: int,
     sizes: "Mapping[str, int] | None" = None,
 ) -> tuple[list[Update], list[Dropped]]:
-    """Splits updates into those that count and those that do not, with the reason.
+    """Split updates into valid ones and rejected ones, with the reason.
 
     Args:
         context: The run.
-        updates: As the clients sent them.
+        updates: As received.
         start: A model that the server sent out; its tensors are the template.
         stage: The stage, for the record.
         sizes: Client id -> number of training images, as the server knows them; ``None``: not known.
 
     Returns:
-        The good updates in client-id order, and the dropped clients.
+        The valid updates in client-id order, and the rejected clients.
     """
     store = context.open_store()
     template = store.get_state(start)
     good, dropped = [], []
     for update in sorted(updates, key=lambda u: u.client):
-        wrong = update_faults(store, update, template, sizes.get(update.client) if sizes else None)
+        wrong = update_errors(store, update, template, sizes.get(update.client) if sizes else None)
         if wrong:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
             dropped.append(Dropped(update.client, stage, "; ".join(wrong[:3]) + more))

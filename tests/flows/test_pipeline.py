@@ -150,9 +150,9 @@ def test_a_deployment_runs_on_a_worker_and_shows_the_papers_stages(project, serv
     for stage in (
         "stage 1 local training",
         "stage 2 cluster models",
-        "stage 2 average group 0",
+        "stage 2 average cluster 0",
         "stage 3 refine with prototypes",
-        "stage 4 average by loss",
+        "stage 4 loss-weighted average",
         "evaluate global model",
         "track",
     ):

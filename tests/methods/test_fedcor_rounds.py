@@ -21,7 +21,7 @@ from tasks.registry import TASKS
 
 SIZES = {"a": 10, "b": 30, "c": 20, "d": 40, "e": 25}
 SCHEDULE = {"warmup": 3, "interval": 2, "gp_steps": 30, "gp_steps_later": 5, "rank": 3}
-REAL = ("note-losses", "learn-correlations", "choose-clients")
+REAL = ("fedcor-record-losses", "fedcor-fit", "fedcor-select")
 
 
 def ref(*parts):
@@ -33,7 +33,7 @@ class Recorder:
 
     def __init__(self, split="val", empty=()):
         self.split, self.empty = split, set(empty)
-        self.jobs, self.averages, self.scored, self.learnt = [], [], [], []
+        self.jobs, self.averages, self.scored, self.fits = [], [], [], []
 
     def map(self, task, calls, timeout_s=None, done=None):
         assert task == "train-clients"
@@ -50,7 +50,7 @@ class Recorder:
 
     def run(self, task, title, context, *args):
         if task in REAL:
-            self.learnt += [args[1:]] if task == "learn-correlations" else []
+            self.fits += [args[1:]] if task == "fedcor-fit" else []
             return TASKS[task].load()(context, *args)
         if task == "find-held-out":
             return self.split
@@ -97,13 +97,13 @@ def rounds(tmp_path):
 def test_the_schedule_of_warm_up_choice_and_throw_away_rounds(rounds):
     feds, models, engine = rounds(9)
     names = [[log.name for log in fed.record.stages] for fed in feds]
-    plain = ["losses of the global model", "note losses", "local training", "average"]
-    chosen = [*plain[:2], "choose clients", *plain[2:]]
-    learns = [*plain[:2], "learn correlations", *chosen[2:]]
-    away = [*plain[:2], "throw-away training", "throw-away average", "losses after it", *learns[2:]]
+    plain = ["losses of the global model", "record client losses", "local training", "average"]
+    chosen = [*plain[:2], "select clients", *plain[2:]]
+    learns = [*plain[:2], "fit the Gaussian process", *chosen[2:]]
+    away = [*plain[:2], "probing training", "probing average", "losses after probing", *learns[2:]]
     assert names == [plain] * 3 + [learns, chosen, away, chosen, away, chosen]
-    assert [how["steps"] for _, _, how in engine.learnt] == [30, 5, 5]
-    assert [(losses is None, number) for losses, number, _ in engine.learnt] == [(True, 4), (False, 6), (False, 8)]
+    assert [options["steps"] for _, _, options in engine.fits] == [30, 5, 5]
+    assert [(losses is None, number) for losses, number, _ in engine.fits] == [(True, 4), (False, 6), (False, 8)]
     for fed, model in zip(feds, models, strict=False):
         ids = fed.record.participants
         if fed.number <= 3:
@@ -126,10 +126,10 @@ def test_when_the_process_is_refreshed_as_the_settings_read_and_as_the_release_d
 
 def test_the_releases_schedule_in_rounds(rounds):
     feds, _, engine = rounds(9, {"interval": 3, "refresh": "multiples"})
-    away = [fed.number for fed in feds if any(log.name == "throw-away training" for log in fed.record.stages)]
+    away = [fed.number for fed in feds if any(log.name == "probing training" for log in fed.record.stages)]
     assert away == [5, 8]
-    assert [how["steps"] for _, _, how in engine.learnt] == [30, 5, 5]
-    assert [number for _, number, _ in engine.learnt] == [3, 4, 7]  # the age of its record: of the round before
+    assert [options["steps"] for _, _, options in engine.fits] == [30, 5, 5]
+    assert [number for _, number, _ in engine.fits] == [3, 4, 7]  # the age of its record: of the round before
 
 
 def test_a_throw_away_round_is_no_progress(rounds):
@@ -142,12 +142,12 @@ def test_a_throw_away_round_is_no_progress(rounds):
     assert models[6] == ref("mean", [r.digest for r in trained], [0.5, 0.5])
     assert list(fed.record.updates) == [1] and set(fed.record.weights) == set(fed.record.participants)
     assert all(state.uri.endswith("/1") for state in fed.record.client_states.values())
-    assert any("throw-away round of" in note for note in fed.record.notes)
+    assert any("probing round of" in note for note in fed.record.notes)
     down = {log.name: log.bytes_down for log in fed.record.stages}
     up = {log.name: log.bytes_up for log in fed.record.stages}
     # It is paid for all the same; the global model is with all clients already, for its losses.
-    assert down["losses of the global model"] == down["losses after it"] == 5000 and up["throw-away training"] == 2000
-    assert down["throw-away training"] == down["local training"] == 0
+    assert down["losses of the global model"] == down["losses after probing"] == 5000 and up["probing training"] == 2000
+    assert down["probing training"] == down["local training"] == 0
 
 
 def test_the_order_of_clients_changes_nothing(rounds):
@@ -187,7 +187,7 @@ def test_which_images_losses_are_of(rounds):
 
 @pytest.mark.parametrize("count", [None, 5, 7])
 def test_where_all_take_part_there_is_nothing_to_choose(rounds, count):
-    with pytest.raises(UserError, match="all are to take part"):
+    with pytest.raises(UserError, match="all take part"):
         rounds(1, clients_per_round=count)
 
 
@@ -207,6 +207,6 @@ def test_a_real_run_and_its_resume_end_at_the_same_model(tiny_data, tmp_path, mo
     whole, halves = run("whole", 4), run("halves", 2, 4)
     assert whole.digest == halves.digest
     assert [r.participants for r in whole.records] == [r.participants for r in halves.records]
-    assert any("throw-away" in note for note in whole.records[3].notes)
+    assert any("probing" in note for note in whole.records[3].notes)
     assert whole.records[3].server_state.uri == "rounds/0004/server.safetensors"
     assert math.isfinite(whole.metrics["macro_ap"])

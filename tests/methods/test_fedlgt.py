@@ -9,7 +9,7 @@ from flows.methods import load_method
 from tasks.core.federation_settings import FederationSettings
 
 SMALL = {"backbone": {"width": 0.125}, "fmman": {"layers": 1, "heads": 2}}
-NO_GRAPH = {"use_graph": False, "state_combine": "add_embed", "state_words": "frozen"}
+NO_GRAPH = {"use_graph": False, "state_combine": "add_embed", "state_embeddings": "frozen"}
 BAND = {"tau": 0.5, "eps": 0.05, "band": "closed", "known_share": 0.75}
 LIKE_FEDLGT = BAND | {"corr_rule": "none", "mask_sources": "global", "lambda_contrast": 0.0, "lambda_prox": 0.0}
 ONE_GROUP = {"clustering": "none", "final_agg": "size"}
@@ -59,5 +59,5 @@ def test_a12_each_part_put_back_makes_a_difference(digest, changes):
 def test_a12_learned_state_words_and_eq15_are_not_fedlgts(digest):
     settings = BAND | {"loss_reduction": "mean"}
     fedlgt = digest("theirs", "fedavg", {}, SMALL | {"name": "fedlgt"}, "fedlgt", settings)
-    assert fmman_digest(digest, "ours", "mean", {"state_words": "learned"}) != fedlgt
+    assert fmman_digest(digest, "ours", "mean", {"state_embeddings": "learned"}) != fedlgt
     assert fmman_digest(digest, "eq 15", "mean", method=ONE_GROUP | {"final_agg": "loss_size"}) != fedlgt

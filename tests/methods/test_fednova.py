@@ -9,8 +9,8 @@ from flows.federation.progress import Quiet
 from flows.methods import load_method
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.records import ModelRef
-from tasks.server.aggregation import size_weights
-from tasks.server.fednova import effective_steps, nova_average, nova_factors
+from tasks.server.aggregation import sample_count_weights
+from tasks.server.fednova import effective_steps, nova_average, nova_coefficients
 from tasks.server.state_rules import parameter_names
 
 PLAIN = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}
@@ -30,8 +30,8 @@ def test_effective_steps_are_how_far_a_constant_gradient_moves(steps, momentum):
 
 def test_factors_by_hand():
     # p = (1/4, 3/4), a = (2, 4): sum p a = 3.5, so the factors are 3.5 / 8 and 3.5 * 3 / 16.
-    assert nova_factors([2, 4], [0.25, 0.75]) == pytest.approx([0.4375, 0.65625])
-    assert nova_factors([3.5] * 3, [0.5, 0.25, 0.25]) == [0.5, 0.25, 0.25]
+    assert nova_coefficients([2, 4], [0.25, 0.75]) == pytest.approx([0.4375, 0.65625])
+    assert nova_coefficients([3.5] * 3, [0.5, 0.25, 0.25]) == [0.5, 0.25, 0.25]
 
 
 def stored(context, start, seed, steps):
@@ -51,7 +51,7 @@ def test_the_new_model_is_that_of_the_formula_and_buffers_are_averaged(make_run,
     refs, states = zip(*[stored(context, start, seed, n) for seed, n in enumerate(steps)], strict=True)
     before, names = context.open_store().get_state(start), set(parameter_names(context))
     after = context.open_store().get_state(nova_average(context, refs, sizes, steps, start))
-    p, a = size_weights(sizes), [effective_steps(n, momentum) for n in steps]
+    p, a = sample_count_weights(sizes), [effective_steps(n, momentum) for n in steps]
     tau = sum(pi * ai for pi, ai in zip(p, a, strict=True))
     assert (
         after.keys() == before.keys()

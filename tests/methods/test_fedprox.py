@@ -17,7 +17,7 @@ class Hybrid(Recorder):
     """The recorder that also answers FedHybrid's server step."""
 
     def run(self, task, title, context, *args):
-        if task == "average-with-duals":
+        if task == "fedhybrid-average":
             self.averages.append(args)
             return ref("hybrid", len(self.averages)), ref("duals", len(self.averages))
         return super().run(task, title, context, *args)
@@ -37,7 +37,9 @@ def test_fedprox_is_fedavg_with_a_term_and_sends_nothing_more(settings):
     method = fedprox if isinstance(settings, fedprox.Settings) else fedhybrid
     fed, engine, model = played(method, settings)
     term = RegulariserSpec("prox", {"mu": 0.3})
-    assert [(j.client, j.start, j.references, j.term) for j in engine.jobs] == [(c, START, (), term) for c in "abcd"]
+    assert [(j.client, j.start, j.references, j.regulariser) for j in engine.jobs] == [
+        (c, START, (), term) for c in "abcd"
+    ]
     assert engine.averages == [(trained("abcd"), BY_SIZE)]
     plain, _, average = played(fedavg, fedavg.Settings())
     assert model == average and fed.record.weights == plain.record.weights and fed.server_state is None
@@ -48,7 +50,7 @@ def test_fedprox_is_fedavg_with_a_term_and_sends_nothing_more(settings):
 def test_moon_runs_the_global_model_beside_the_local_one(mu, references):
     fed, engine, _ = played(moon, moon.Settings(mu=mu))
     term = RegulariserSpec("moon", {"mu": mu, "temperature": 0.5})
-    assert [(j.client, j.start, j.references, j.term) for j in engine.jobs] == [
+    assert [(j.client, j.start, j.references, j.regulariser) for j in engine.jobs] == [
         (c, START, references, term) for c in "abcd"
     ]
     assert engine.averages == [(trained("abcd"), BY_SIZE)]
@@ -62,7 +64,7 @@ def test_fedhybrid_counts_all_clients_and_keeps_the_mean_dual(weighting):
     ids = fed.record.participants
     scale = {c: 4 * SIZES[c] / 100 if weighting == "size" else 1.0 for c in ids}
     assert len(ids) == 2
-    assert [(j.client, j.references, j.term) for j in engine.jobs] == [
+    assert [(j.client, j.references, j.regulariser) for j in engine.jobs] == [
         (c, (), RegulariserSpec("dual", {"mu": 0.3, "scale": scale[c]})) for c in ids
     ]
     assert engine.averages == [(trained(ids), [SIZES[c] for c in ids], START, None, 0.3, 4)]

@@ -13,7 +13,7 @@ ROWS = {
     "fmman_without_uncertainty": {"objective.fmman.use_uncertainty": False},
     "fmman_without_contrastive": {"objective.fmman.lambda_contrast": 0.0, "objective.fmman.lambda_prox": 0.0},
     "fmman_without_clustering": {"method.fmman.clustering": "none"},
-    "fmman_random_groups": {"method.fmman.clustering": "random"},
+    "fmman_random_clusters": {"method.fmman.clustering": "random"},
     "fedlgt": {"model.name": "fedlgt", "objective.name": "fedlgt", "method.name": "fedavg"},
     "fedlgt_ms": {"model.name": "fedlgt", "objective.name": "fedlgt"},
     "ctran": {"model.name": "ctran", "objective.name": "label_mask_training", "method.name": "fedavg"},

@@ -23,7 +23,7 @@ NETWORK: Cases = {
     "use_graph": ({}, [True, False]),
     "use_state": ({}, [True, False]),
     "state_combine": ({}, []),
-    "state_words": ({"state_combine": "add_embed"}, []),
+    "state_embeddings": ({"state_combine": "add_embed"}, []),
     "edge_act": ({}, []),
     "adj_norm": ({}, []),
     "gae_residual": ({}, [False, True]),
@@ -52,7 +52,7 @@ FMMAN: Cases = {
     "w_kl": ({}, [0.0, 0.01]),
     "loss_reduction": ({}, []),
     "contrast_mode": ({}, []),
-    "temperature": ({"contrast_mode": "own_group"}, [0.5, 2.0]),
+    "temperature": ({"contrast_mode": "own_cluster"}, [0.5, 2.0]),
     "prox": ({}, []),
     "lambda_contrast": ({}, [0.01, 0.1]),
     "lambda_prox": ({}, [1e-4, 1e-2]),
@@ -133,7 +133,8 @@ def trained(tiny_data, tmp_path_factory):
             settings = {"settings": own.model_dump(), "network": network | {"fmman": label_aware}}
             context, start = make_context(tiny_data, store, objective=objective, train={"batch_size": 6}, **settings)
             references = tuple((ref, 1) for ref in unlike(context.open_store(), start))
-            done[key] = train_client(context, TrainJob(tiny_data.ids[0], 1, 3, start, references, own=0)).model.digest
+            job = TrainJob(tiny_data.ids[0], 1, 3, start, references, assigned_cluster=0)
+            done[key] = train_client(context, job).model.digest
         return done[key]
 
     return train

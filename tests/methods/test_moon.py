@@ -27,11 +27,11 @@ class Net(nn.Module):
         with torch.no_grad():
             self.linear.weight.copy_(torch.tensor(weight))
 
-    def features(self, x):
+    def embed(self, x):
         return self.norm(self.linear(x.flatten(1)))
 
 
-def scene(model, received, state=None, values=VALUES):
+def local_context(model, received, state=None, values=VALUES):
     reference = Reference(copy.deepcopy(received).eval().requires_grad_(False))
     return RegulariserContext(model, (reference,), values, state or {}, {}, SimpleNamespace(), "bce")
 
@@ -44,14 +44,14 @@ def test_the_contrast_by_hand():
     z = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
     near, far = torch.tensor([[3.0, 4.0], [1.0, 1.0]]), torch.tensor([[-1.0, 0.0], [-5.0, 5.0]])
     want = [math.log(1 + math.exp(-2 - 1.2)), math.log(2)]
-    assert moon.moon_contrast(z, near, far, 0.5).tolist() == pytest.approx(want)
-    assert moon.moon_contrast(z[:1], near[:1], far[:1], 0.5).shape == (1,)
+    assert moon.model_contrastive_loss(z, near, far, 0.5).tolist() == pytest.approx(want)
+    assert moon.model_contrastive_loss(z[:1], near[:1], far[:1], 0.5).shape == (1,)
 
 
 def test_the_gradient_pulls_to_the_global_model_and_away_from_the_previous_one():
     z = torch.tensor([[1.0, 1.0]], requires_grad=True)
     towards, away = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
-    moon.moon_contrast(z, towards, away, 0.5).sum().backward()
+    moon.model_contrastive_loss(z, towards, away, 0.5).sum().backward()
     assert z.grad[0, 0] < 0 < z.grad[0, 1]  # descent raises the first coordinate
 
 
@@ -60,7 +60,7 @@ def test_the_term_contrasts_with_the_received_and_the_kept_model(batch):
     model, previous = Net(SAME), Net(MIRROR)
     previous.norm.running_var.fill_(4.0)  # the kept model brings its own statistics
     state = {name: value.clone() for name, value in previous.state_dict().items()}
-    term = moon.make(scene(model, Net(TURN), state))
+    term = moon.make(local_context(model, Net(TURN), state))
     images = torch.randn(batch, 1, 1, 2, generator=torch.Generator().manual_seed(3))
     z = images.flatten(1).clone().requires_grad_()
     before = Loss(torch.tensor(10.0), {"classification": (10.0, 1.0)}, z)
@@ -72,7 +72,7 @@ def test_the_term_contrasts_with_the_received_and_the_kept_model(batch):
         pytest.approx(batch * each),
         batch,
     )
-    assert loss.sums["classification"] == (10.0, 1.0) and loss.features is z
+    assert loss.sums["classification"] == (10.0, 1.0) and loss.embedding is z
     loss.total.backward()
     assert z.grad.norm() > 0
     received, kept = term.received, term.previous
@@ -84,7 +84,7 @@ def test_the_term_contrasts_with_the_received_and_the_kept_model(batch):
 
 def test_what_is_kept_shares_nothing_with_the_model_in_training():
     model = Net(SAME)
-    term = moon.make(scene(model, Net(TURN), {k: v.clone() for k, v in Net(MIRROR).state_dict().items()}))
+    term = moon.make(local_context(model, Net(TURN), {k: v.clone() for k, v in Net(MIRROR).state_dict().items()}))
     kept = term.finish(1)
     assert kept.keys() == model.state_dict().keys()
     with torch.no_grad():
@@ -95,7 +95,7 @@ def test_what_is_kept_shares_nothing_with_the_model_in_training():
 
 def test_a_first_training_has_nothing_to_contrast_with():
     loss = Loss(torch.tensor(1.0), {}, torch.ones(2, 2))
-    term = moon.make(scene(Net(SAME), Net(TURN)))
+    term = moon.make(local_context(Net(SAME), Net(TURN)))
     assert term.change(loss, torch.ones(2, 1, 1, 2)) is loss and term.finish(1)
 
 
@@ -103,12 +103,12 @@ def test_without_weight_nothing_is_computed_kept_or_sent():
     loss, values = Loss(torch.tensor(1.0)), VALUES | {"mu": 0.0}
     term = moon.make(RegulariserContext(Net(SAME), (), values, {}, {}, SimpleNamespace()))
     assert type(term) is Regulariser and term.change(loss, None) is loss and term.finish(1) == {}
-    assert not moon.needs_guide(values) and moon.needs_guide(VALUES)
+    assert not moon.needs_reference(values) and moon.needs_reference(VALUES)
 
 
 def test_an_objective_without_features_is_named_at_once():
-    term = moon.make(scene(Net(SAME), Net(TURN)))
-    with pytest.raises(UserError, match=r"(?s)gives none.*bce with the network Net"):
+    term = moon.make(local_context(Net(SAME), Net(TURN)))
+    with pytest.raises(UserError, match=r"(?s)returns none.*bce with the network Net"):
         term.change(Loss(torch.tensor(1.0)), torch.ones(2, 1, 1, 2))
 
 
@@ -116,13 +116,13 @@ def test_in_the_loop_the_contrast_begins_with_the_second_training(make_run, tiny
     context, start = make_run(objective="bce", network=PLAIN)
     store, client, references = context.open_store(), tiny_data.ids[0], ((start, 1),)
     spec = RegulariserSpec("moon", {"mu": 1.0, "temperature": 0.5})
-    first = train_client(context, TrainJob(client, 1, 1, start, references, term=spec))
+    first = train_client(context, TrainJob(client, 1, 1, start, references, regulariser=spec))
     plain = train_client(context, TrainJob(client, 1, 1, start))
     assert first.model.digest == plain.model.digest and plain.state is None and "model_contrast" not in first.sums
     kept, sent = store.get_state(first.state), store.get_state(first.model)
     assert {key.removeprefix("moon/") for key in kept} == sent.keys()
     assert all(torch.equal(kept[f"moon/{key}"], value) for key, value in sent.items())
-    second = train_client(context, TrainJob(client, 2, 1, start, references, state=first.state, term=spec))
+    second = train_client(context, TrainJob(client, 2, 1, start, references, state=first.state, regulariser=spec))
     without = train_client(context, TrainJob(client, 2, 1, start))
     assert second.model.digest != without.model.digest
     assert second.sums["model_contrast"][1] == 11 and 0 < second.mean("model_contrast") < math.log(1 + math.exp(4))

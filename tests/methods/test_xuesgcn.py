@@ -7,9 +7,9 @@ import torch
 
 from tasks.client.train import TrainJob, train_client
 from tasks.data.clients import load_clients
-from tasks.server.aggregation import pooled_variance, size_weights
-from tasks.server.validate_updates import faults
-from tasks.server.xuesgcn import all_counted, average_with_scenes, lend_counts, nearest_scenes
+from tasks.server.aggregation import pooled_variance, sample_count_weights
+from tasks.server.validate_updates import tensor_errors
+from tasks.server.xuesgcn import average_with_scenes, mix_co_occurrence, nearest_scenes, total_counts
 
 NETWORK = {
     "name": "xuesgcn",
@@ -36,7 +36,7 @@ def test_counts_are_lent_by_similarity():
         "b": torch.tensor([[-3.0, 0.0], [3.0, 4.0]]),
         "c": torch.tensor([[-1.0, 1e-9], [-1.0, 5.0]]) * torch.tensor([[1.0, 1.0], [0.0, 1.0]]),
     }
-    mixed = lend_counts(heads, {"a": counts(10, 20), "b": counts(100, 200), "c": counts(1000, 2000)})
+    mixed = mix_co_occurrence(heads, {"a": counts(10, 20), "b": counts(100, 200), "c": counts(1000, 2000)})
     assert mixed["a"].flatten().tolist() == pytest.approx(
         [(10 + 0.6 * 200) / 1.6, (20 + 0.8 * 200 + 1.0 * 2000) / (1 + 0.8 + 1.0)]
     )
@@ -48,16 +48,16 @@ def test_counts_are_lent_by_similarity():
 
 def test_scenes_of_opposite_direction_and_single_clients_change_nothing():
     heads = {"a": torch.tensor([[1.0, 0.5]]), "b": torch.tensor([[-1.0, -0.5]])}
-    mixed = lend_counts(heads, {"a": counts(3), "b": counts(9)})
+    mixed = mix_co_occurrence(heads, {"a": counts(3), "b": counts(9)})
     assert mixed["a"].item() == 3 and mixed["b"].item() == 9
-    assert lend_counts({"a": torch.ones(2, 2)}, {"a": counts(5, 6)})["a"].flatten().tolist() == [5, 6]
+    assert mix_co_occurrence({"a": torch.ones(2, 2)}, {"a": counts(5, 6)})["a"].flatten().tolist() == [5, 6]
     zero = {"a": torch.zeros(1, 2), "b": torch.ones(1, 2)}  # a row without a direction is like no other
-    assert lend_counts(zero, {"a": counts(3), "b": counts(9)})["a"].item() == 3
+    assert mix_co_occurrence(zero, {"a": counts(3), "b": counts(9)})["a"].item() == 3
 
 
 def test_equal_clients_keep_their_counts():
     head, own = torch.randn(4, 6, generator=torch.Generator().manual_seed(1)), counts(1, 2, 3, 4)
-    mixed = lend_counts(dict.fromkeys("abc", head), dict.fromkeys("abc", own))
+    mixed = mix_co_occurrence(dict.fromkeys("abc", head), dict.fromkeys("abc", own))
     assert all(torch.allclose(mixed[client], own.double()) for client in "abc")
 
 
@@ -65,17 +65,17 @@ def test_the_order_of_clients_does_not_matter_to_the_bit():
     draw = torch.Generator().manual_seed(2)
     heads = {client: torch.randn(3, 5, generator=draw) for client in "abcde"}
     own = {client: torch.rand(3, 4, 4, generator=draw) * 100 for client in "abcde"}
-    forth = lend_counts(heads, own)
-    back = lend_counts(dict(reversed(heads.items())), dict(reversed(own.items())))
+    forth = mix_co_occurrence(heads, own)
+    back = mix_co_occurrence(dict(reversed(heads.items())), dict(reversed(own.items())))
     assert all(torch.equal(forth[client], back[client]) for client in "abcde")
 
 
 def test_the_global_counts_are_a_sum_of_what_was_added():
     after, before = [counts(7, 1), counts(5, 4)], [counts(5, 1), counts(0, 1)]
-    assert all_counted(counts(5, 1), before, after).flatten().tolist() == [5 + 2 + 5, 1 + 0 + 3]
-    whole = all_counted(torch.tensor([4]), [torch.tensor([4])], [torch.tensor([9])])
+    assert total_counts(counts(5, 1), before, after).flatten().tolist() == [5 + 2 + 5, 1 + 0 + 3]
+    whole = total_counts(torch.tensor([4]), [torch.tensor([4])], [torch.tensor([9])])
     assert whole.dtype == torch.int64 and whole.tolist() == [9]
-    assert all_counted(counts(0), [counts(0.3)], [counts(0.3 - 1e-7)]).item() == 0  # rounding leaves no negative count
+    assert total_counts(counts(0), [counts(0.3)], [counts(0.3 - 1e-7)]).item() == 0  # rounding leaves no negative count
 
 
 def trained(make_run, bn_policy="total_variance"):
@@ -98,7 +98,7 @@ def test_training_counts_every_image_once_an_epoch_and_the_server_gives_each_its
     model, own = step(context, start, updates)
     out, personal = store.get_state(model), [store.get_state(own[c]) for c in clients]
     assert all(ref.uri.startswith(f"clients/{client}/") for client, ref in own.items())
-    mixed = lend_counts(
+    mixed = mix_co_occurrence(
         {c: s["scene_head.weight"] for c, s in zip(clients, states, strict=True)},
         {c: s["co_occurrence"] for c, s in zip(clients, states, strict=True)},
     )
@@ -113,7 +113,7 @@ def test_training_counts_every_image_once_an_epoch_and_the_server_gives_each_its
     for name in ("scene_head.weight", "readout.weight", "backbone.bn1.running_mean"):
         assert torch.allclose(out[name], 0.25 * states[0][name] + 0.75 * states[1][name], atol=1e-7), name
     means, variances = ([s[f"backbone.bn1.running_{what}"] for s in states] for what in ("mean", "var"))
-    pooled = pooled_variance(means, variances, size_weights([10, 30]))
+    pooled = pooled_variance(means, variances, sample_count_weights([10, 30]))
     assert torch.equal(out["backbone.bn1.running_var"], pooled.float())
 
 
@@ -162,4 +162,4 @@ def test_what_is_there_is_not_made_again_and_other_clients_make_another(make_run
 def test_negative_counts_are_refused():
     template = {"co_occurrence": torch.zeros(1, 2, 2), "scene_counts": torch.zeros(1, dtype=torch.int64)}
     bad = {"co_occurrence": torch.full((1, 2, 2), -1.0), "scene_counts": torch.tensor([-1])}
-    assert len(faults(bad, template)) == 2 and faults(template, template) == []
+    assert len(tensor_errors(bad, template)) == 2 and tensor_errors(template, template) == []

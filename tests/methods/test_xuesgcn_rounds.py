@@ -29,7 +29,7 @@ class Scenes(Recorder):
         return update if self.keeps else dataclasses.replace(update, state=None)
 
     def run(self, task, title, context, *args):
-        if task == "average-with-scenes":
+        if task == "xuesgcn-average":
             self.averages.append(args)
             clients, shared = args[0], args[-1]
             number = len(self.averages)
@@ -97,7 +97,7 @@ def test_shared_scenes_are_those_of_the_global_model():
 
 def test_a_network_without_scenes_is_refused():
     fed = federation(Scenes(), xuesgcn.Settings(), model="resnet18")
-    with pytest.raises(UserError, match="for networks with scenes"):
+    with pytest.raises(UserError, match="needs a network with scenes"):
         load_method("xuesgcn").run_round(fed, START)
 
 

@@ -20,7 +20,7 @@ def fresh(name="fmman", seed=0, width=0.125, timm=None, **fmman):
     settings = ModelSettings(name=name, backbone={"width": width}, timm=sizes, fmman=fmman)
     rows = nn.functional.normalize(torch.ones(4, settings.backbone.dim))
     table = rows if NETWORKS[name].needs_labels else None
-    words = rows[:2] if NETWORKS[name].needs_state_words else None
+    words = rows[:2] if NETWORKS[name].needs_state_embeddings else None
     return new_model(settings, ModelSpec(tuple("abcd"), 64, table, words), generator(seed))
 
 

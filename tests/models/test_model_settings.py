@@ -58,7 +58,10 @@ def test_every_network_builds_and_keeps_its_registered_facts(name):
     table = torch.nn.functional.normalize(torch.randn(3, 64, generator=torch.Generator().manual_seed(0)))
     network = NETWORKS[name]
     problem = ModelSpec(
-        ("a", "b", "c"), 64, table if network.needs_labels else None, table[:2] if network.needs_state_words else None
+        ("a", "b", "c"),
+        64,
+        table if network.needs_labels else None,
+        table[:2] if network.needs_state_embeddings else None,
     )
     model = build_model(settings, problem).eval()
     with torch.no_grad():

@@ -59,9 +59,9 @@ def test_the_example_works_with_objectives_that_look_at_a_frozen_model(make_run,
 
 def test_clients_that_start_apart_are_each_guided_by_their_own_start():
     starts = {name: ModelRef(name, f"digest of {name}", 10) for name in "ab"}
-    jobs = make_jobs(["b", "a"], 1, 3, starts, None, {"a": 1, "b": 0}, "own", False, {}, None, None)
-    assert [(job.client, job.start, job.references, job.own) for job in jobs] == [
+    jobs = make_jobs(["b", "a"], 1, 3, starts, None, {"a": 1, "b": 0}, "own_cluster", "start", {}, None, None)
+    assert [(job.client, job.start, job.references, job.assigned_cluster) for job in jobs] == [
         (name, starts[name], ((starts[name], 1),), None) for name in "ab"
     ]
-    plain = make_jobs(["a"], 1, 1, starts["a"], None, None, "none", False, {}, None, None)
+    plain = make_jobs(["a"], 1, 1, starts["a"], None, None, "none", "start", {}, None, None)
     assert plain[0].references == ()  # an objective without references is sent none

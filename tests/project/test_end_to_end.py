@@ -42,9 +42,9 @@ def test_a_run_leaves_what_it_says(reference):
     assert [stage["name"] for stage in record["stages"]] == [
         "stage 1 local training",
         "stage 2 cluster models",
-        *[f"stage 2 average group {group}" for group in range(len(record["prototypes"]))],
+        *[f"stage 2 average cluster {cluster}" for cluster in range(len(record["prototypes"]))],
         "stage 3 refine with prototypes",
-        "stage 4 average by loss",
+        "stage 4 loss-weighted average",
     ]
     report = (folder / "report/report.md").read_text()
     assert summary["run_id"] in report and (folder / "report/plots/learning-curve.png").stat().st_size > 10_000

@@ -72,10 +72,10 @@ def make_context(
         network: Settings of the network.
         changes: Other fields of the context.
     """
-    from tasks.server.initial_model import fixed_tables, initial_model
+    from tasks.server.initial_model import frozen_embeddings, initial_model
 
     model = ModelSettings.model_validate(dict(network or NARROW))
-    tables = fixed_tables(model, data.classes)
+    tables = frozen_embeddings(model, data.classes)
     context = RunContext(
         store=str(store),
         dataset=str(data.dataset),

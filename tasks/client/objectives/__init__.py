@@ -1,16 +1,15 @@
-"""One loss per method. An objective is a module here with ``TITLE``, ``Settings``, ``references_needed`` and ``make``.
+"""The losses that clients minimise, one module each. A module has the parts of ``Objective``.
 
-A new objective is one module and one line in ``OBJECTIVES``. The local loop (``tasks.client.train``) calls the
-step that ``make(scene)`` returns with a batch and gets a ``Loss`` back; it knows nothing else about a method.
-``references_needed(settings)`` says which reference models a client is sent: ``none``, its ``own`` cluster's, ``all``.
+A new objective is one module and one line in ``OBJECTIVES``. The local loop (``tasks.client.train``) calls the step
+that ``make`` returns with every batch and gets a ``Loss`` back; it knows nothing else about an objective.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from models.base_settings import Section
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ OBJECTIVES = {
     "asl": "tasks.client.objectives.asl",
 }
 
+Needed = Literal["none", "own_cluster", "all"]  # reference models that a client is sent
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -32,7 +33,7 @@ class Reference:
 
     Attributes:
         model: The network in eval mode, without gradients.
-        multiplicity: How many equal multiplicity of it the client holds (FMMAN's stage 1 holds K of the global model).
+        multiplicity: How many equal models it stands for (FMMAN's stage 1 has K copies of the global model).
     """
 
     model: "nn.Module"
@@ -40,21 +41,21 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What an objective may look at.
+class LocalContext:
+    """What an objective may use of a client's training.
 
     Attributes:
         model: The network that is being trained.
-        references: The frozen prototypes, in cluster order.
-        own: Index of the client's own cluster among the references, ``None`` without clusters.
+        references: The frozen reference models, in cluster order.
+        assigned_cluster: Index of the client's cluster among the references; ``None`` without clusters.
         settings: The objective's own settings section.
-        generator: Where its random draws come from.
+        generator: Source of its random numbers.
         targets: The client's training labels, uint8 [M_i, C].
     """
 
     model: "nn.Module"
     references: tuple[Reference, ...]
-    own: int | None
+    assigned_cluster: int | None
     settings: Any
     generator: "torch.Generator"
     targets: "Tensor"
@@ -66,25 +67,48 @@ class Loss:
 
     Attributes:
         total: What is minimised, a scalar with gradient.
-        sums: For each reported term (sum, weight); the term's mean over a stage is the quotient of the sums.
-            The term ``classification`` is always there: a mean per counted label.
-        features: The batch's features [B, F] with gradient, where the objective computes them: what MOON contrasts.
+        sums: For each reported part (sum, weight); its mean over a stage is the quotient of the sums. The part
+            ``classification`` is always there: a mean per counted label.
+        embedding: The batch's embeddings [B, F] with gradient, where the objective computes them; MOON contrasts them.
     """
 
     total: "Tensor"
     sums: "dict[str, tuple[Tensor, float]]" = field(default_factory=dict)
-    features: "Tensor | None" = None
+    embedding: "Tensor | None" = None
 
 
 Step = Callable[["Tensor", "Tensor"], Loss]
 
 
-def load_objective(name: str) -> ModuleType:
-    """The objective's module.
+class Objective(Protocol):
+    """The parts of an objective's module; ``references_needed`` is optional and defaults to none."""
+
+    DESCRIPTION: str
+    Settings: type[Section]
+
+    def make(self, local: LocalContext) -> Step:
+        """Return the step for one client: ``step(images [B, 3, H, W] in 0..1, targets [B, C]) -> Loss``."""
+        ...
+
+    def references_needed(self, settings: Any) -> Needed:
+        """Return which reference models a client is sent: none, its cluster's, or all."""
+        ...
+
+
+def no_references(settings: Any) -> Needed:
+    """Return "none": the default of ``references_needed``."""
+    del settings
+    return "none"
+
+
+def load_objective(name: str) -> Objective:
+    """Return the module of an objective.
 
     Raises:
         UserError: If there is no objective of that name.
     """
     if name not in OBJECTIVES:
         raise UserError("no such objective", where="objective.name", expected=sorted(OBJECTIVES), found=name)
-    return import_module(OBJECTIVES[name])
+    module = import_module(OBJECTIVES[name])
+    vars(module).setdefault("references_needed", no_references)
+    return cast("Objective", module)

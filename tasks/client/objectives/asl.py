@@ -1,51 +1,54 @@
-"""The asymmetric loss, and what XueSGCN adds to it so that every scene is used and each image belongs to one.
+"""The asymmetric loss, with XueSGCN's entropy term: each image belongs to one scene and every scene is used.
 
 Asymmetric loss: Ridnik et al., "Asymmetric Loss For Multi-Label Classification", ICCV 2021, eqs 1-6. The gradient
-goes through the focusing weights too, as the paper derives it.
+goes through the focusing weights too, as the paper derives it. See docs/algorithms/xuesgcn.md.
 """
 
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
 from models.base_settings import Section
-from tasks.client.objectives import Loss, Scene, Step
-from tasks.client.objectives.forward import forward_of
+from tasks.client.objectives import LocalContext, Loss, Step
+from tasks.client.objectives.forward import forward_with_embedding
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-TITLE = "asymmetric loss (Ridnik et al., ICCV 2021); XueSGCN's, with an entropy term on its scenes"
+DESCRIPTION = "asymmetric loss (Ridnik et al., ICCV 2021); with XueSGCN's entropy term on networks with scenes"
 
-TINY = 1e-8  # a probability that is 0 has a logarithm and a power with a gradient
+EPS = 1e-8  # keeps the gradient of a logarithm and of a power finite at probability 0
 
 
 class Settings(Section):
-    """The classification loss, and the weight of the scenes' part for networks that have scenes."""
+    """The classification loss, and the weight of the scene term for networks with scenes."""
 
     loss: Literal["asl", "bce"] = Field(
         "asl",
-        description="asl: asymmetric loss; bce: binary cross entropy. Both summed over labels and images: "
-        "beside a mean the scenes' part would outweigh the labels'.",
+        description="asl: asymmetric loss; bce: binary cross entropy. Both are summed over labels and images: "
+        "against a mean the scene term would outweigh the labels'.",
     )
     gamma_neg: float = Field(4.0, ge=0, description="Focusing exponent of absent labels. Used by loss asl.")
     gamma_pos: float = Field(1.0, ge=0, description="Focusing exponent of present labels. Used by loss asl.")
-    clip: float = Field(0.05, ge=0, lt=1, description="Taken off the probability of absent labels. Used by loss asl.")
+    clip: float = Field(0.05, ge=0, lt=1, description="Subtracted from absent labels' probability. Used by loss asl.")
     scene_weight: float = Field(
         1.0, ge=0, description="Weight of the entropy term on the scenes; used by networks with scenes (xuesgcn)."
     )
 
 
-def references_needed(settings: Settings) -> Literal["none", "own", "all"]:
-    """Which of the server's prototypes the client needs: none."""
-    del settings
-    return "none"
+@runtime_checkable
+class SceneNetwork(Protocol):
+    """A network that sorts images into scenes (xuesgcn)."""
+
+    def scene_forward(self, x: "Tensor", targets: "Tensor") -> "tuple[Tensor, Tensor, Tensor]":
+        """Return logits [B, C], scene logits [B, K] and embedding [B, D] of a training batch."""
+        ...
 
 
 def asymmetric_loss(
     logits: "Tensor", targets: "Tensor", gamma_neg: float = 4.0, gamma_pos: float = 1.0, clip: float = 0.05
 ) -> "Tensor":
-    """-(1 - p)^gamma_pos log p for present labels, -p_m^gamma_neg log(1 - p_m) for absent ones (eqs 4-6).
+    """Return -(1 - p)^gamma_pos log p for present labels and -p_m^gamma_neg log(1 - p_m) for absent ones (eqs 4-6).
 
     p_m = max(p - clip, 0), so an absent label of low probability costs nothing. With both exponents and the clip 0
     it is binary cross entropy.
@@ -64,15 +67,15 @@ def asymmetric_loss(
 
     p = logits.sigmoid()
     shifted = (p - clip).clamp(min=0.0)
-    present = logits.neg().sigmoid().clamp(min=TINY) ** gamma_pos * -F.logsigmoid(logits)
+    present = logits.neg().sigmoid().clamp(min=EPS) ** gamma_pos * -F.logsigmoid(logits)
     # Without a margin 1 - p reaches 0 in float32, its logarithm taken from the logit does not.
     surprise = -F.logsigmoid(-logits) if clip == 0.0 else -(-shifted).log1p()
-    absent = shifted.clamp(min=TINY) ** gamma_neg * surprise
+    absent = shifted.clamp(min=EPS) ** gamma_neg * surprise
     return targets * present + (1.0 - targets) * absent
 
 
 def scene_entropy(scenes: "Tensor") -> "Tensor":
-    """Mean entropy of the images' scenes plus what the entropy of their mean lacks to log K.
+    """Return the images' mean scene entropy plus log K minus the entropy of their mean.
 
     The first part is small when each image belongs to one scene, the second when the batch is spread over all.
 
@@ -90,24 +93,24 @@ def scene_entropy(scenes: "Tensor") -> "Tensor":
     return each + math.log(scenes.shape[-1]) + (log_mean.exp() * log_mean).sum()
 
 
-def make(scene: Scene) -> Step:
-    """The step for one client: ``step(images [B, 3, H, W] in 0..1, targets [B, C]) -> Loss``.
+def make(local: LocalContext) -> Step:
+    """Return the step for one client: ``step(images [B, 3, H, W] in 0..1, targets [B, C]) -> Loss``.
 
-    Networks with scenes are handed the targets, which they count. Reported are ``classification``, the mean per label,
-    and ``scenes``, the mean per image.
+    A network with scenes also gets the targets, which it counts. Reports ``classification``, the mean per label, and
+    ``scenes``, the mean per image.
     """
     from torch.nn.functional import binary_cross_entropy_with_logits
 
-    s: Settings = scene.settings
-    network = cast("Any", scene.model)
-    has_scenes, forward = hasattr(network, "scene_forward"), forward_of(scene.model)
+    s: Settings = local.settings
+    network, forward = local.model, forward_with_embedding(local.model)
 
     def step(images: "Tensor", targets: "Tensor") -> Loss:
         scenes: Tensor | None = None
-        if has_scenes:
-            logits, scenes, features = network.scene_forward(images, targets)
+        embedding: Tensor | None
+        if isinstance(network, SceneNetwork):
+            logits, scenes, embedding = network.scene_forward(images, targets)
         else:
-            logits, features = forward(images)
+            logits, embedding = forward(images)
         logits, y = logits.float(), targets.float()
         if s.loss == "asl":
             total = asymmetric_loss(logits, y, s.gamma_neg, s.gamma_pos, s.clip).sum()
@@ -118,6 +121,6 @@ def make(scene: Scene) -> Step:
             entropy, images_here = scene_entropy(scenes.float()), float(len(targets))
             total = total + s.scene_weight * entropy
             sums["scenes"] = (entropy.detach() * images_here, images_here)
-        return Loss(total, sums, features)
+        return Loss(total, sums, embedding)
 
     return step

@@ -1,26 +1,36 @@
-"""Logits, and the features that they are read from, of any network that maps images to logits."""
+"""Logits and embeddings of any network that maps images to logits."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-def forward_of(model: "nn.Module") -> "Callable[[Tensor], tuple[Tensor, Tensor | None]]":
-    """``forward(images [B, 3, S, S]) -> (logits [B, C], features [B, F])`` of a network.
+@runtime_checkable
+class EmbeddingNetwork(Protocol):
+    """A network whose head ``readout`` reads one embedding per image."""
 
-    The features are None but for classifiers, whose one linear layer ``readout`` reads them: elsewhere they would cost
-    a second pass.
+    readout: "nn.Module"
+
+    def embed(self, x: "Tensor") -> "Tensor":
+        """Return embeddings [B, F] of images [B, 3, S, S]."""
+        ...
+
+
+def forward_with_embedding(model: "nn.Module") -> "Callable[[Tensor], tuple[Tensor, Tensor | None]]":
+    """Return ``forward(images [B, 3, S, S]) -> (logits [B, C], embedding [B, F])`` of a network.
+
+    The embedding is None unless the network's head is one linear layer (plain classifiers): elsewhere it would cost a
+    second pass.
     """
     from torch import nn
 
-    network = cast("Any", model)
-    if not isinstance(getattr(network, "readout", None), nn.Linear):
-        return lambda images: (network(images), None)
+    if not (isinstance(model, EmbeddingNetwork) and isinstance(model.readout, nn.Linear)):
+        return lambda images: (model(images), None)
 
     def forward(images: "Tensor") -> "tuple[Tensor, Tensor | None]":
-        features = network.features(images)
-        return network.readout(features), features
+        embedding = model.embed(images)
+        return model.readout(embedding), embedding
 
     return forward

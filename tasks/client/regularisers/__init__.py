@@ -1,15 +1,14 @@
-"""What a method adds to whatever loss the client minimises. A regulariser is a module here with ``TITLE`` and ``make``.
+"""What a method adds to any loss. A regulariser is a module with the parts of ``RegulariserModule``.
 
-A new one is one module and one line in ``REGULARISERS``. A method names it as
-``fed.train(..., regulariser=RegulariserSpec(name, values))``; the local loop passes
-every batch's ``Loss`` to ``change`` and keeps what ``finish`` returns for the client's next training.
+A new one is one module and one line in ``REGULARISERS``. A method asks for it with
+``fed.train(..., regulariser=RegulariserSpec(name, values))``; the local loop passes every batch's ``Loss`` to
+``change`` and keeps what ``finish`` returns for the client's next training.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from tasks.client.objectives import Loss, Reference
     from tasks.core.train_settings import TrainSettings
 
+# The names begin the tensor names of client states (``dual/readout.weight``): they are never changed.
 REGULARISERS: dict[str, str] = {
     "prox": "tasks.client.regularisers.fedprox",
     "moon": "tasks.client.regularisers.moon",
@@ -27,7 +27,7 @@ REGULARISERS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class RegulariserSpec:
-    """A term and its numbers, as a round asks for it.
+    """A regulariser and its numbers, as a round asks for it.
 
     Attributes:
         name: One of ``REGULARISERS``.
@@ -40,14 +40,14 @@ class RegulariserSpec:
 
 @dataclass(frozen=True)
 class RegulariserContext:
-    """What a term may look at.
+    """What a regulariser may use of a client's training.
 
     Attributes:
-        model: The network that is about to be trained, with its start weights.
+        model: The network that is about to be trained, with its initial weights.
         references: The frozen models that the server sent.
-        values: The term's settings.
-        state: The client's private tensors of this term from its last training, empty the first time.
-        shared: What the server sent to all clients beside the model, empty if nothing.
+        values: The regulariser's settings.
+        state: The client's private tensors of this regulariser from its last training, empty the first time.
+        server_tensors: What the server sent to all clients beside the model, empty if nothing.
         train: Settings of the local loop.
         objective: Name of the loss that the client minimises, for messages.
     """
@@ -56,32 +56,48 @@ class RegulariserContext:
     references: "tuple[Reference, ...]"
     values: Mapping[str, float]
     state: "dict[str, Tensor]"
-    shared: "dict[str, Tensor]"
+    server_tensors: "dict[str, Tensor]"
     train: "TrainSettings"
     objective: str = ""
 
 
 class Regulariser:
-    """The neutral term: changes nothing and keeps nothing. The others derive from it."""
+    """The neutral regulariser: changes nothing and keeps nothing. The others derive from it."""
 
     def change(self, loss: "Loss", images: "Tensor") -> "Loss":
-        """The batch's loss with the term in it; ``images`` are the batch's, float [B, 3, S, S] in 0..1."""
+        """Return the batch's regularised loss; ``images`` are the batch's, float [B, 3, S, S] in 0..1."""
         del images
         return loss
 
     def finish(self, steps: int) -> "dict[str, Tensor]":
-        """The client's private tensors for its next training, after ``steps`` optimiser steps; empty if none."""
+        """Return the client's private tensors for its next training, after ``steps`` optimiser steps; empty if none."""
         del steps
         return {}
 
 
-def no_guide(values: Mapping[str, float]) -> bool:
-    """``needs_guide`` of the terms for which the start weights are enough."""
+class RegulariserModule(Protocol):
+    """The parts of a regulariser's module; ``needs_reference`` is optional and defaults to no."""
+
+    DESCRIPTION: str
+
+    def make(self, local: RegulariserContext) -> Regulariser:
+        """Return the regulariser of one client."""
+        ...
+
+    def needs_reference(self, values: Mapping[str, float]) -> bool:
+        """Return whether clients are sent the reference models; else the received weights are enough."""
+        ...
+
+
+def no_reference(values: Mapping[str, float]) -> bool:
+    """Return False: the default of ``needs_reference``."""
     del values
     return False
 
 
-def load_regulariser(name: str) -> ModuleType:
-    """The term's module: ``make(scene: RegulariserContext) -> Regulariser`` and ``needs_guide(values) -> bool``."""
-    assert name in REGULARISERS, f"no term {name}"  # rounds name it, not users
-    return import_module(REGULARISERS[name])
+def load_regulariser(name: str) -> RegulariserModule:
+    """Return the module of a regulariser."""
+    assert name in REGULARISERS, f"no regulariser {name}"  # methods name it, not users
+    module = import_module(REGULARISERS[name])
+    vars(module).setdefault("needs_reference", no_reference)
+    return cast("RegulariserModule", module)

@@ -9,13 +9,14 @@ import pytest
 
 from flows.engine.engines import Outcome
 from flows.federation.federation import Federation
+from flows.federation.jobs import required_updates
 from flows.federation.progress import Quiet
 from flows.methods import fedavg, fmman, load_method
 from models.errors import UserError
 from tasks.client.objectives.label_mask.fmman import Settings as Objective
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.records import Dropped, ModelRef, Update
-from tasks.server.aggregation import loss_weights, size_weights
+from tasks.server.aggregation import loss_weights, sample_count_weights
 
 P = 1000  # bytes of the model
 SIZES = {"a": 10, "b": 30, "c": 20, "d": 40}
@@ -101,7 +102,7 @@ def test_sampling_follows_the_round_and_not_the_order_of_clients():
 def test_fedavg_is_one_training_and_one_mean_by_size():
     fed = federation(engine := Recorder(), model="resnet18")
     model = fedavg.run_round(fed, START)
-    assert [(j.client, j.stage, j.start, j.references, j.own) for j in engine.jobs] == [
+    assert [(j.client, j.stage, j.start, j.references, j.assigned_cluster) for j in engine.jobs] == [
         (client, 1, START, (), None) for client in "abcd"
     ]
     assert engine.averages == [([ref("trained", c, 1) for c in "abcd"], [0.1, 0.3, 0.2, 0.4])]
@@ -115,7 +116,7 @@ def test_a_cycle_of_fmman_stage_by_stage():
     fed = federation(engine := Recorder(), fmman.Settings())
     fmman.run_round(fed, START)
     first, third = engine.jobs[:4], engine.jobs[4:]
-    assert [(j.client, j.stage, j.start, j.references, j.own, j.state) for j in first] == [
+    assert [(j.client, j.stage, j.start, j.references, j.assigned_cluster, j.state) for j in first] == [
         (client, 1, START, ((START, 3),), None, None) for client in "abcd"
     ]
     ((refs, anchor, prefix, k, _),) = engine.clustered
@@ -125,7 +126,7 @@ def test_a_cycle_of_fmman_stage_by_stage():
     eq14 = [([trained["a"], trained["d"]], [0.2, 0.8]), ([trained["b"]], [1.0]), ([trained["c"]], [1.0])]
     assert engine.averages[:3] == eq14
     prototypes = [ref("mean", [r.digest for r in refs], weights) for refs, weights in eq14]
-    assert [(j.client, j.stage, j.start, j.references, j.own, j.state) for j in third] == [
+    assert [(j.client, j.stage, j.start, j.references, j.assigned_cluster, j.state) for j in third] == [
         (c, 3, prototypes[g], tuple((p, 1) for p in prototypes), g, ref("state", c, 1))
         for c, g in zip("abcd", GROUPS, strict=True)
     ]
@@ -142,7 +143,7 @@ def test_a_cycle_of_fmman_stage_by_stage():
     [
         # section 2.4 with N = 4, K = K' = 3, in units of P: stage 1 and stage 3
         ({}, {}, (4, 12), (12, 12)),
-        ({"stage3_start": "best"}, {}, (4, 12), (12, 12)),
+        ({"stage3_start": "best_cluster"}, {}, (4, 12), (12, 12)),
         ({"stage3_start": "local"}, {}, (4, 12), (12, 12)),
         ({}, {"mask_sources": "local", "lambda_contrast": 0, "prox": "off"}, (4, 4), (4, 4)),
         ({"stage3_start": "local"}, {"mask_sources": "local", "lambda_contrast": 0, "prox": "off"}, (4, 0), (4, 0)),
@@ -171,7 +172,9 @@ def test_a11_those_who_do_not_answer_cost_the_way_down_only():
 def test_a11_the_naive_count_holds_every_copy_when_only_some_prototypes_are_equal():
     fed = federation(Recorder(), fmman.Settings())
     twin, other = ref("twin"), ref("other")
-    fed.train(list("abcd"), twin, stage=3, name="refine", references=[twin, twin, other], own=dict.fromkeys("abcd", 2))
+    fed.train(
+        list("abcd"), twin, stage=3, name="refine", references=[twin, twin, other], cluster_of=dict.fromkeys("abcd", 2)
+    )
     assert fed.record.stages[0].bytes_down == 4 * 2 * P
     assert fed.record.stages[0].bytes_down_naive == 4 * 3 * P
 
@@ -199,7 +202,7 @@ def test_repeated_stages_draw_anew_and_average_in_between():
     fmman.run_round(fed, START)
     assert [j.stage for j in engine.jobs[::4]] == [1, 11, 3, 13]
     between = ref("mean", [r.digest for r in engine.averages[0][0]], engine.averages[0][1])
-    assert engine.averages[0][1] == size_weights(list(SIZES.values()))
+    assert engine.averages[0][1] == sample_count_weights(list(SIZES.values()))
     assert {j.start for j in engine.jobs[4:8]} == {between} and engine.clustered[0][1] == between
     assert [len(refs) for refs, _ in engine.averages] == [4, 2, 1, 1, 2, 1, 1, 4]
 
@@ -210,7 +213,7 @@ def test_a_group_nobody_answered_for_keeps_its_prototype():
     old = [ref("old", k) for k in range(3)]
     updates = [engine.update(SimpleNamespace(client=c, stage=3)) for c in "ad"]
     groups = dict(zip("abcd", GROUPS, strict=True))
-    new = fmman.average_groups(fed, updates, groups, old, "refined")
+    new = fmman.average_clusters(fed, updates, groups, old, "refined")
     assert new[1:] == old[1:] and new[0] != old[0]
 
 
@@ -219,7 +222,7 @@ def test_losses_that_cannot_weigh_leave_a_note(losses):
     fed = federation(engine := Recorder(losses=losses), fmman.Settings(clustering="none"))
     fmman.run_round(fed, START)
     assert engine.averages[0][1] == [0.1, 0.3, 0.2, 0.4]
-    assert len(fed.record.notes) == 1 and "by size" in fed.record.notes[0]
+    assert len(fed.record.notes) == 1 and "by sample count" in fed.record.notes[0]
 
 
 @pytest.mark.parametrize(("quorum", "silent", "enough"), [(0.5, "ab", True), (0.5, "abc", False), (1.0, "a", False)])
@@ -228,17 +231,15 @@ def test_too_few_answers_end_the_round_and_are_named(quorum, silent, enough):
     if enough:
         fedavg.run_round(fed, START)
         return
-    with pytest.raises(UserError, match="too few clients answered in round 1, local training") as caught:
+    with pytest.raises(UserError, match="too few clients reported in round 1, local training") as caught:
         fedavg.run_round(fed, START)
     assert all(f"{client}: out of order" in str(caught.value) for client in silent)
 
 
 def test_a_quorum_is_not_rounded_up_by_a_rounding_error():
-    # 0.56 * 25 is 14.000000000000002 in binary, and 14 answers of 25 are 56 %.
-    fed = federation(None, quorum=0.56)
-    fed._need_quorum([None] * 14, [None] * 25, "training", [])
-    with pytest.raises(UserError):
-        fed._need_quorum([None] * 13, [None] * 25, "training", [])
+    # 0.56 * 25 is 14.000000000000002 in binary, and 14 of 25 clients are 56 %.
+    assert required_updates(0.56, 25) == 14
+    assert required_updates(0.0, 25) == 1
 
 
 def test_a_network_without_a_layer_to_cluster_on_says_so():

@@ -13,7 +13,7 @@ from flows.federation.progress import Quiet
 from flows.methods import load_method
 from models.errors import UserError
 from tasks.client import chunk
-from tasks.client.train import TrainingError
+from tasks.client.batches import TrainingError
 from tasks.core.federation_settings import FederationSettings
 
 PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
@@ -73,7 +73,7 @@ def test_a18_workers_chunks_and_order_leave_the_model_as_it_is(play):
 
 def test_a18_a_repeated_round_finds_everything_finished(play, monkeypatch):
     record, digest, _ = play("fedavg")
-    monkeypatch.setattr("tasks.client.train._optimise", lambda *_: pytest.fail("it trains again"))
+    monkeypatch.setattr("tasks.client.train.optimise", lambda *_: pytest.fail("it trains again"))
     again, second, _ = play("fedavg")
     assert second == digest and again.updates == record.updates
 

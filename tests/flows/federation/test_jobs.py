@@ -24,8 +24,8 @@ CLASSIFIER = {"name": "resnet18", "backbone": {"width": 0.125}}
     [
         (P, {"a": 1}, "none", (), None),
         ([], {"a": 1}, "all", (), None),
-        (P, {"a": 1}, "own", ((P[1], 1),), 0),
-        (P[:1], None, "own", ((P[0], 1),), None),
+        (P, {"a": 1}, "own_cluster", ((P[1], 1),), 0),
+        (P[:1], None, "own_cluster", ((P[0], 1),), None),
         (P, {"a": 1}, "all", ((P[0], 1), (P[1], 1), (P[2], 1)), 1),
         ([P[0]] * 3, {"a": 2}, "all", ((P[0], 3),), 0),
         ([P[0]] * 3, None, "all", ((P[0], 3),), None),
@@ -36,20 +36,23 @@ def test_a_client_is_sent_the_prototypes_it_needs(references, own, need, sent, p
 
 
 def jobs_of(**changes):
-    values = {"references": [], "own": None, "need": "none", "start_from_best": False, "states": {}, "term": None}
-    values |= {"shared": None} | changes
+    values = {"references": [], "cluster_of": None, "need": "none", "init": "start", "states": {}, "regulariser": None}
+    values |= {"server_tensors": None} | changes
     return make_jobs(["b", "a"], 2, 1, P[0], **values)
 
 
 def test_each_client_may_have_a_term_of_its_own():
     one, two = RegulariserSpec("prox", {"mu": 1.0}), RegulariserSpec("prox", {"mu": 2.0})
-    assert [job.term for job in jobs_of(term=one)] == [one, one]
-    assert [(job.client, job.term) for job in jobs_of(term={"a": one, "b": two})] == [("a", one), ("b", two)]
+    assert [job.regulariser for job in jobs_of(regulariser=one)] == [one, one]
+    assert [(job.client, job.regulariser) for job in jobs_of(regulariser={"a": one, "b": two})] == [
+        ("a", one),
+        ("b", two),
+    ]
 
 
 def test_bytes_of_what_the_method_sends_beside_the_model():
     states = {"a": ModelRef("s", "state", 7), "b": ModelRef("t", "other state", 9)}
-    jobs = jobs_of(shared=ModelRef("c", "control", 30), states=states)
+    jobs = jobs_of(server_tensors=ModelRef("c", "control", 30), states=states)
     assert cost_of("x", jobs, [], 1.0).bytes_down == 2 * (100 + 30)
     assert cost_of("x", jobs, [], 1.0, server_owned=True).bytes_down == 2 * (100 + 30) + 7 + 9
     assert cost_of("x", jobs, [], 1.0, already_at_client=True).bytes_down == 2 * 30
@@ -60,8 +63,8 @@ def test_bytes_of_what_the_method_sends_beside_the_model():
 class Counting(regularisers.Regulariser):
     """Counts batches in its private state and triples the loss."""
 
-    def __init__(self, scene):
-        self.before, self.shared = scene.state.get("count", torch.zeros(1)), scene.shared["offset"]
+    def __init__(self, local):
+        self.before, self.shared = local.state.get("count", torch.zeros(1)), local.server_tensors["offset"]
         self.seen = 0
 
     def change(self, loss, images):
@@ -78,11 +81,15 @@ def test_a_term_changes_every_batch_and_its_state_comes_back(make_run, tiny_data
     monkeypatch.setattr("tasks.client.train.load_regulariser", lambda name: module)
     context, start = make_run(objective="bce", network=CLASSIFIER)
     store, client = context.open_store(), tiny_data.ids[0]
-    shared = store.put_state("shared.safetensors", {"offset": torch.tensor([100.0])})
-    first = train_client(context, TrainJob(client, 1, 1, start, term=RegulariserSpec("count"), shared=shared))
+    sent = store.put_state("shared.safetensors", {"offset": torch.tensor([100.0])})
+    first = train_client(
+        context, TrainJob(client, 1, 1, start, regulariser=RegulariserSpec("count"), server_tensors=sent)
+    )
     state = store.get_state(first.state)
     assert {name: value.item() for name, value in state.items()} == {"count/count": 111.0, "count/steps": 2.0}
-    job = TrainJob(client, 2, 1, first.model, term=RegulariserSpec("count"), shared=shared, state=first.state)
+    job = TrainJob(
+        client, 2, 1, first.model, regulariser=RegulariserSpec("count"), server_tensors=sent, state=first.state
+    )
     second = train_client(context, job)
     assert store.get_state(second.state)["count/count"].item() == 222.0
     assert second.mean("tripled") > 2 * second.mean("classification")

@@ -21,7 +21,7 @@ FEDAVG, FEDPROX = ("fedavg", "bce", "resnet18"), ("fedprox", "bce", "resnet18")
 MEDIAN = '''"""Coordinate-wise median."""
 from tasks.core.records import ModelRef
 
-TITLE = "Median"
+DESCRIPTION = "Median"
 
 
 def run_round(fed, start) -> ModelRef:
@@ -66,7 +66,7 @@ def test_comments_docstrings_and_descriptions_leave_every_run_valid(copy):
     path = path_of("tasks.client.train", copy)
     path.write_text(path.read_text().replace('"""The one local loop', '"""Another first line', 1) + "\n# a comment\n")
     edit(copy, "models.settings", 'description="', 'description="Other words. ')
-    edit(copy, "flows.methods.fedavg", "TITLE = ", "TITLE = 'New: ' + ")
+    edit(copy, "flows.methods.fedavg", "DESCRIPTION = ", "TITLE = 'New: ' + ")
     assert digests(copy, "after") == before
 
 

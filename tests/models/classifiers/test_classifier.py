@@ -33,7 +33,7 @@ def test_features_are_the_mean_over_positions_and_the_readout_is_linear():
     with torch.no_grad():
         grid = model.backbone(images())  # [2, 64, 2, 2]
         features = sum(grid[:, :, i, j] for i in range(2) for j in range(2)) / 4
-        assert torch.allclose(model.features(images()), features, atol=1e-6)
+        assert torch.allclose(model.embed(images()), features, atol=1e-6)
         expected = features @ model.readout.weight.T + model.readout.bias
         assert torch.allclose(model(images()), expected, atol=1e-6)
 
@@ -43,7 +43,7 @@ def test_features_are_the_mean_over_positions_and_the_readout_is_linear():
 def test_logits_are_the_readout_of_the_features(name, projection):
     model = network(name, projection)
     with torch.no_grad():
-        features, logits = model.features(images()), model(images())
+        features, logits = model.embed(images()), model(images())
     assert features.shape == (2, projection or WIDTHS[name]) and logits.shape == (2, 3)
     assert torch.allclose(logits, features @ model.readout.weight.T + model.readout.bias, atol=1e-5)
 
@@ -56,7 +56,7 @@ def test_the_projection_is_two_layers_on_the_backbones_vector(name):
         pooled = model.backbone.pooled(images())
         hidden = (pooled @ first.weight.T + first.bias).clamp(min=0)
         expected = hidden @ second.weight.T + second.bias
-        assert torch.allclose(model.features(images()), expected, atol=1e-5)
+        assert torch.allclose(model.embed(images()), expected, atol=1e-5)
     assert first.weight.shape == (WIDTHS[name], WIDTHS[name]) and second.weight.shape == (20, WIDTHS[name])
 
 
@@ -71,7 +71,7 @@ def test_a_batch_of_one_gives_what_it_gives_among_others(name):
     model = network(name, 20)
     with torch.no_grad():
         both, one = model(images()), model(images()[:1])
-        assert model.features(images()[:1]).shape == (1, 20)  # no squeezed batch axis
+        assert model.embed(images()[:1]).shape == (1, 20)  # no squeezed batch axis
     assert one.shape == (1, 3)
     assert torch.allclose(one, both[:1], atol=1e-5)
 

@@ -99,7 +99,7 @@ def test_weight_files_of_timm_compute_what_timm_computes(variant, size, tmp_path
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (config.mean, config.std))
     with torch.no_grad():
         published.reset_classifier(0)
-        assert torch.allclose(model.features(x), published((x - mean) / std), atol=1e-4)
+        assert torch.allclose(model.embed(x), published((x - mean) / std), atol=1e-4)
 
 
 def test_positions_of_another_image_size_are_resampled_and_only_those(tmp_path):

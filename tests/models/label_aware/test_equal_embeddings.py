@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.errors import UserError
-from models.label_aware.label_embeddings import embed_labels, embed_state_words, write_label_file
+from models.label_aware.label_embeddings import embed_labels, embed_states, write_label_file
 from models.settings import LabelSettings
 
 
@@ -45,4 +45,4 @@ def test_any_two_labels_with_nearly_one_embedding_are_refused_by_name(tmp_path, 
 def test_state_words_with_one_embedding_are_refused_for_that(tmp_path):
     write_label_file(tmp_path / "l.safetensors", ["negative", "positive"], torch.ones(2, 3))
     with pytest.raises(UserError, match=r"two state words[\s\S]*have one embedding[\s\S]*negative and positive"):
-        embed_state_words(LabelSettings(source="file", file=tmp_path / "l.safetensors"), 3)
+        embed_states(LabelSettings(source="file", file=tmp_path / "l.safetensors"), 3)

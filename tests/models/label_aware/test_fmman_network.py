@@ -153,7 +153,7 @@ def test_without_the_graph_the_transformer_reads_the_masked_labels():
     with torch.no_grad():
         tokens = model.encode_image(images())
         out = model.head(tokens, states)
-        hidden = model.transformer(torch.cat([tokens, states.unsqueeze(-1) * model.label_table], dim=1))
+        hidden = model.transformer(torch.cat([tokens, states.unsqueeze(-1) * model.label_embeddings], dim=1))
     assert out[3:] == (None,) * 6
     assert torch.allclose(out.logits, model.readout(hidden[:, 4:]), atol=1e-5)
 
@@ -179,16 +179,16 @@ def test_a17_the_state_dict_has_integer_counters_and_no_frozen_tensors():
     assert all(tensor.dtype == torch.int64 and tensor.item() == 1 for tensor in counters.values())
     floats = {name for name, tensor in state.items() if tensor.is_floating_point()}
     assert floats | counters.keys() == state.keys()
-    assert not any(name.endswith(("label_table", ".mean", ".std")) for name in state)
-    assert not model.label_table.requires_grad
+    assert not any(name.endswith(("label_embeddings", ".mean", ".std")) for name in state)
+    assert not model.label_embeddings.requires_grad
 
 
 def test_features_are_z_with_every_label_unknown():
     model = network().eval()
     with torch.no_grad():
         out = model.head(model.encode_image(images()), model.unknown(2))
-        assert torch.allclose(model.features(images()), out.z, atol=1e-6)
-    assert model.train().features(images()).requires_grad
+        assert torch.allclose(model.embed(images()), out.z, atol=1e-6)
+    assert model.train().embed(images()).requires_grad
 
 
 def test_without_states_the_labels_enter_as_they_are():
@@ -196,7 +196,7 @@ def test_without_states_the_labels_enter_as_they_are():
     with torch.no_grad():
         tokens = model.encode_image(images())
         known, unknown = (model.head(tokens, torch.full((2, 5), state)) for state in (1, -1))
-    assert torch.equal(known.masked_labels[1], model.label_table)
+    assert torch.equal(known.masked_labels[1], model.label_embeddings)
     assert all(torch.equal(a, b) for a, b in zip(known, unknown, strict=True))
     assert network(use_state=False, state_combine="mul_embed").state_table is None
 
@@ -208,7 +208,7 @@ def test_fedlgt_and_ctran_add_states_to_labels_without_a_graph(name):
     with torch.no_grad():
         table = model.state_table()
         out = model.head(model.encode_image(images()), states)
-        assert torch.equal(out.masked_labels[0], model.label_table + table[states[0] + 1])
+        assert torch.equal(out.masked_labels[0], model.label_embeddings + table[states[0] + 1])
     assert out.features is None and not table[0].any() and table[1:].norm(dim=1).min() > 0.1
 
 
@@ -222,7 +222,7 @@ def test_only_ctrans_tables_are_trained_and_sent():
 
 
 def test_frozen_words_are_fedlgts():
-    ours = network(use_graph=False, state_combine="add_embed", state_words="frozen").eval()
+    ours = network(use_graph=False, state_combine="add_embed", state_embeddings="frozen").eval()
     theirs = network(name="fedlgt").eval()
     assert {n: tuple(v.shape) for n, v in ours.state_dict().items()} == {
         n: tuple(v.shape) for n, v in theirs.state_dict().items()
@@ -237,4 +237,4 @@ def test_the_table_given_is_copied():
     table = normalize(torch.ones(2, 64))
     model = new_model(settings, ModelSpec(("a", "b"), 64, table), generator())
     table.zero_()
-    assert model.label_table.abs().sum() > 0
+    assert model.label_embeddings.abs().sum() > 0

@@ -9,9 +9,9 @@ from safetensors.torch import save_file
 
 from models.errors import UserError
 from models.label_aware import label_embeddings
-from models.label_aware.label_embeddings import embed_labels, embed_state_words, write_label_file
+from models.label_aware.label_embeddings import embed_labels, embed_states, write_label_file
 from models.settings import LabelSettings, ModelSettings
-from tasks.server.initial_model import fixed_tables
+from tasks.server.initial_model import frozen_embeddings
 
 CLASSES = ["switch-left", "switch-right", "bird nest", "smoking"]
 
@@ -44,8 +44,8 @@ def test_prompt_names_replace_codes():
 
 def test_centred_rows_have_no_common_part():
     plain = LabelSettings(source="hash", center=False)
-    centred = embed_labels(plain.model_copy(update={"center": True}), CLASSES, label_embeddings.LEXICAL_WIDTH)
-    rows = embed_labels(plain, CLASSES, label_embeddings.LEXICAL_WIDTH)
+    centred = embed_labels(plain.model_copy(update={"center": True}), CLASSES, label_embeddings.HASH_WIDTH)
+    rows = embed_labels(plain, CLASSES, label_embeddings.HASH_WIDTH)
     expected = torch.nn.functional.normalize(rows - rows.mean(0))
     assert torch.allclose(centred, expected, atol=1e-6)
 
@@ -210,9 +210,9 @@ def test_missing_clip_says_how_to_get_one_and_what_else_there_is(tiny_clip, tmp_
 
 
 def test_state_words_are_bare_words_whatever_is_set_for_the_labels():
-    plain = embed_state_words(LabelSettings(), 64)
+    plain = embed_states(LabelSettings(), 64)
     assert torch.equal(plain, embed_labels(LabelSettings(), ["negative", "positive"], 64))
-    assert torch.equal(embed_state_words(LabelSettings(center=True, prompt_names={"cat": "a cat"}), 64), plain)
+    assert torch.equal(embed_states(LabelSettings(center=True, prompt_names={"cat": "a cat"}), 64), plain)
 
 
 def test_state_words_of_clip_have_no_sentence(tiny_clip):
@@ -221,7 +221,7 @@ def test_state_words_of_clip_have_no_sentence(tiny_clip):
     settings = LabelSettings(source="clip", clip_checkpoint=f"local-dir:{tiny_clip[0]}")
     with torch.no_grad():
         expected = tiny_clip[1].encode_text(open_clip.tokenize(["negative", "positive"], 16))
-    assert torch.allclose(embed_state_words(settings, 24), torch.nn.functional.normalize(expected), atol=1e-5)
+    assert torch.allclose(embed_states(settings, 24), torch.nn.functional.normalize(expected), atol=1e-5)
 
 
 def test_a_label_file_must_hold_the_state_words_too(tmp_path):
@@ -229,9 +229,9 @@ def test_a_label_file_must_hold_the_state_words_too(tmp_path):
     settings = ModelSettings(name="fedlgt", labels={"source": "file", "file": path}, backbone={"width": 0.125})
     write_label_file(path, ["a", "b"], torch.eye(2))
     with pytest.raises(UserError, match=r"two state words[\s\S]*negative and positive[\s\S]*without negative"):
-        fixed_tables(settings, ["a", "b"])
+        frozen_embeddings(settings, ["a", "b"])
     write_label_file(path, ["positive", "a", "b", "negative"], torch.eye(4))
-    tables = fixed_tables(settings, ["a", "b"])
+    tables = frozen_embeddings(settings, ["a", "b"])
     assert tables["label_table"].shape == tables["state_words"].shape == (2, 64)
     assert torch.equal(tables["state_words"], embed_labels(settings.labels, ["negative", "positive"], 64))
 
@@ -242,7 +242,7 @@ def test_a_label_file_must_hold_the_state_words_too(tmp_path):
         ({"name": "fmman"}, {"label_table"}),
         ({"name": "fmman", "fmman": {"state_combine": "add_embed"}}, {"label_table"}),
         (
-            {"name": "fmman", "fmman": {"state_combine": "add_embed", "state_words": "frozen"}},
+            {"name": "fmman", "fmman": {"state_combine": "add_embed", "state_embeddings": "frozen"}},
             {"label_table", "state_words"},
         ),
         ({"name": "fedlgt"}, {"label_table", "state_words"}),
@@ -251,7 +251,7 @@ def test_a_label_file_must_hold_the_state_words_too(tmp_path):
     ],
 )
 def test_networks_get_the_tables_that_they_are_built_around(network, tables):
-    assert set(fixed_tables(ModelSettings(**network), CLASSES)) == tables
+    assert set(frozen_embeddings(ModelSettings(**network), CLASSES)) == tables
 
 
 @pytest.fixture

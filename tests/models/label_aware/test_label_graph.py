@@ -9,12 +9,12 @@ from models.build import initialise
 from models.label_aware.label_graph import (
     FrozenRows,
     GaussianGraphAutoencoder,
-    LearntRows,
+    LearnedRows,
     StateTable,
     adjacency,
     combine_states,
-    edge_strength,
-    edges,
+    cosine_similarity_matrix,
+    edge_weights,
     frozen_states,
 )
 from models.stochastic import use_generator
@@ -69,7 +69,7 @@ def test_frozen_rows_are_a_copy_and_learnt_ones_start_by_their_width():
     frozen, kept = FrozenRows(rows), rows.clone()
     rows.zero_()
     assert torch.equal(frozen(), kept) and not frozen().requires_grad
-    learnt = LearntRows(400, 16)
+    learnt = LearnedRows(400, 16)
     learnt.initialise_parameters(generator(3))
     assert learnt().requires_grad and list(learnt.state_dict()) == ["rows"]
     assert 0.24 < learnt().abs().max() <= 0.25  # 1 / sqrt(16)
@@ -79,19 +79,19 @@ def test_edges_are_cosines_and_zero_for_zero_rows():
     # (3, 4) and (4, 3): 24 / 25; (3, 4) and (-4, 3): 0; anything with the zero row: 0
     vectors = torch.tensor([[3.0, 4.0], [4.0, 3.0], [-4.0, 3.0], [0.0, 0.0]])
     expected = torch.tensor([[1, 0.96, 0, 0], [0.96, 1, -0.28, 0], [0, -0.28, 1, 0], [0, 0, 0, 0]])
-    assert torch.allclose(edges(vectors), expected, atol=1e-6)
+    assert torch.allclose(cosine_similarity_matrix(vectors), expected, atol=1e-6)
 
 
 def test_edges_of_zero_rows_have_finite_gradients():
     vectors = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
-    edges(vectors).square().sum().backward()
+    cosine_similarity_matrix(vectors).square().sum().backward()
     assert torch.isfinite(vectors.grad).all() and not vectors.grad[1].any()
 
 
 def test_all_unknown_has_the_graph_of_the_labels():
     labels = random_labels(5)
     masked = combine_states(labels, torch.full((1, 5), -1), "mul_scalar")
-    assert torch.allclose(edges(masked)[0], edges(labels), atol=1e-6)
+    assert torch.allclose(cosine_similarity_matrix(masked)[0], cosine_similarity_matrix(labels), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_all_unknown_has_the_graph_of_the_labels():
 def test_strength_and_adjacency_match_loops(act, rule, norm):
     vectors = torch.randn(2, 4, 6, generator=generator(3))
     vectors[0, 2] = 0.0
-    cosines = edges(vectors)
-    strength = edge_strength(cosines, act)
+    cosines = cosine_similarity_matrix(vectors)
+    strength = edge_weights(cosines, act)
     graph = adjacency(strength, norm)
     for b in range(2):
         er = [[1.0 if i == j else rule(cosines[b, i, j].item()) for j in range(4)] for i in range(4)]
@@ -142,7 +142,7 @@ def test_encoder_matches_loops_over_labels(residual):
     with torch.no_grad():
         module.shift.fill_(-0.3)
     masked = combine_states(random_labels(), torch.tensor([[-1, 0, 1, -1]]), "mul_scalar")
-    graph = adjacency(edge_strength(edges(masked), "abs"), "sym")
+    graph = adjacency(edge_weights(cosine_similarity_matrix(masked), "abs"), "sym")
     features, mean_part, _ = (part[0] for part in module.encode(masked, graph))
     x, A = masked[0], graph[0]
     with torch.no_grad():
@@ -163,7 +163,7 @@ def test_encoder_matches_loops_over_labels(residual):
 def test_training_noise_is_the_deviation_of_eq_7_times_a_standard_normal():
     module = encoder(dim=4)
     masked = combine_states(random_labels(3, 4), torch.full((20_000, 3), -1), "mul_scalar")
-    graph = adjacency(edge_strength(edges(masked), "abs"), "sym")
+    graph = adjacency(edge_weights(cosine_similarity_matrix(masked), "abs"), "sym")
     with torch.no_grad():
         _, mean, reported = (part[0] for part in module.eval().encode(masked[:1], graph[:1]))
         module.train()

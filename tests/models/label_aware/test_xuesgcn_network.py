@@ -7,7 +7,12 @@ import torch
 from torch.nn.functional import leaky_relu, normalize
 
 from models.build import new_model
-from models.label_aware.xuesgcn import attend, count_together, graph_of, label_probabilities
+from models.label_aware.xuesgcn import (
+    bilinear_attention,
+    co_occurrence_counts,
+    label_probabilities,
+    normalized_adjacency,
+)
 from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 
@@ -35,7 +40,7 @@ def labels(batch=4, seed=5):
 
 def test_counts_by_hand():
     targets = torch.tensor([[1, 1, 0], [0, 1, 1], [1, 1, 0]], dtype=torch.uint8)
-    counts = count_together(targets, torch.tensor([1, 0, 1]), 3)
+    counts = co_occurrence_counts(targets, torch.tensor([1, 0, 1]), 3)
     assert counts[1].tolist() == [[2, 2, 0], [2, 2, 0], [0, 0, 0]]
     assert counts[0].tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 1]]
     assert counts[2].count_nonzero() == 0 and counts.dtype == torch.float32
@@ -49,11 +54,11 @@ def test_a_graph_by_hand():
     # row sums 1.25, 1.5, 1; entry [i, j] = P[j, i] / sqrt(r_i r_j)
     root = math.sqrt(1.25 * 1.5)
     by_hand = torch.tensor([[1 / 1.25, 0.5 / root, 0], [0.25 / root, 1 / 1.5, 0], [0, 0, 1]])
-    assert torch.allclose(graph_of(p), by_hand)
+    assert torch.allclose(normalized_adjacency(p), by_hand)
 
 
 def test_a_scene_without_images_leaves_the_labels_apart():
-    graphs = graph_of(label_probabilities(torch.zeros(2, 4, 4)))
+    graphs = normalized_adjacency(label_probabilities(torch.zeros(2, 4, 4)))
     assert torch.equal(graphs, torch.eye(4).expand(2, 4, 4))
 
 
@@ -61,14 +66,14 @@ def test_attention_by_hand():
     # one label whose scores of the two tokens differ by ln 3: weights 3/4 and 1/4
     tokens = torch.tensor([[[4.0, 0.0], [0.0, 8.0]]])
     inner = torch.tensor([[[math.atanh(0.5)], [0.0]]])
-    out = attend(tokens, inner, torch.ones(1, 1), torch.tensor([2 * math.log(3)]))
+    out = bilinear_attention(tokens, inner, torch.ones(1, 1), torch.tensor([2 * math.log(3)]))
     assert torch.allclose(out, torch.tensor([[[3.0, 2.0]]]))
 
 
 def test_attention_is_the_published_one_with_the_hidden_layer_applied_to_every_pair():
     model = network()
     part = model.attention
-    tokens, table = torch.randn(2, 6, 64, generator=generator()), model.label_table
+    tokens, table = torch.randn(2, 6, 64, generator=generator()), model.label_embeddings
     pairs = torch.tanh(part.image_proj(tokens)[:, None] * part.label_proj(table)[None, :, None])  # [B, C, S, n]
     weights = part.target(part.hidden(pairs) + 0.7).squeeze(-1).softmax(-1)  # a bias would change nothing
     expected = torch.stack([torch.einsum("cs,sd->cd", w, t) for w, t in zip(weights, tokens, strict=True)])
@@ -77,14 +82,14 @@ def test_attention_is_the_published_one_with_the_hidden_layer_applied_to_every_p
 
 def test_the_output_is_that_of_the_steps_taken_image_by_image():
     model = network().eval()
-    model.co_occurrence += count_together(labels(40), torch.arange(40) % 3, 3)
+    model.co_occurrence += co_occurrence_counts(labels(40), torch.arange(40) % 3, 3)
     x = images()
     with torch.no_grad():
         tokens = model.encode_image(x)
         for image, logits in zip(tokens, model(x), strict=True):
             scene = int((image.mean(0) @ model.scene_head.weight.T).softmax(-1).argmax())
-            graph = graph_of(label_probabilities(model.co_occurrence[scene]))
-            found = model.attention(image[None], model.label_table)[0]
+            graph = normalized_adjacency(label_probabilities(model.co_occurrence[scene]))
+            found = model.attention(image[None], model.label_embeddings)[0]
             hidden = leaky_relu(graph @ (found @ model.graph1.weight.T), 0.2)
             refined = graph @ (hidden @ model.graph2.weight.T)
             merged = torch.tanh(torch.cat([found, refined], -1) @ model.merge.weight.T + model.merge.bias)
@@ -92,7 +97,7 @@ def test_the_output_is_that_of_the_steps_taken_image_by_image():
                 [merged[c] @ model.readout.weight[c] + model.readout.bias[c] for c in range(CLASSES)]
             )
             assert torch.allclose(logits, expected, atol=1e-5)
-        assert torch.allclose(model.features(x), tokens.mean(1))
+        assert torch.allclose(model.embed(x), tokens.mean(1))
 
 
 def test_training_batches_are_counted_in_the_scene_of_their_images():
@@ -123,7 +128,7 @@ def test_nothing_is_counted_in_eval_mode_and_test_labels_change_nothing():
 def test_forward_without_targets_counts_nothing_in_training_either():
     model = network().train()
     model(images())
-    model.features(images())
+    model.embed(images())
     assert model.co_occurrence.count_nonzero() == 0 and model.scene_counts.count_nonzero() == 0
 
 
@@ -132,7 +137,7 @@ def test_the_graph_of_the_scene_matters():
     x = images()
     with torch.no_grad():
         before = model(x)
-        model.co_occurrence += count_together(labels(40), torch.arange(40) % 3, 3)
+        model.co_occurrence += co_occurrence_counts(labels(40), torch.arange(40) % 3, 3)
         assert not torch.allclose(before, model(x))
 
 
@@ -140,7 +145,7 @@ def test_checkpoints_hold_the_counts_and_not_the_label_table():
     model = network().train()
     model.scene_forward(images(), labels())
     state = model.state_dict()
-    assert {"co_occurrence", "scene_counts", "scene_head.weight"} <= state.keys() and "label_table" not in state
+    assert {"co_occurrence", "scene_counts", "scene_head.weight"} <= state.keys() and "label_embeddings" not in state
     assert state["co_occurrence"].count_nonzero() > 0
     other = network(seed=9)
     other.load_state_dict(state, strict=True)

@@ -18,7 +18,7 @@ from tasks.server.aggregation import (
     loss_weights,
     pooled_variance,
     rule_name,
-    size_weights,
+    sample_count_weights,
     weighted_mean,
 )
 
@@ -51,10 +51,10 @@ def context(tmp_path):
 
 
 def test_size_weights_are_shares():
-    assert size_weights([10, 30]) == [0.25, 0.75]
+    assert sample_count_weights([10, 30]) == [0.25, 0.75]
     for sizes in ([0, 0], [4, -1]):
         with pytest.raises(UserError, match="no client has training images"):
-            size_weights(sizes)
+            sample_count_weights(sizes)
 
 
 def test_a10_eq15_by_hand():
@@ -78,14 +78,14 @@ def test_a10_weights_sum_to_one_and_a_higher_loss_weighs_more(mode):
 
 
 def test_a10_equal_losses_are_fedavg():
-    assert loss_weights([0.7] * 3, [10, 30, 60])[0] == pytest.approx(size_weights([10, 30, 60]))
+    assert loss_weights([0.7] * 3, [10, 30, 60])[0] == pytest.approx(sample_count_weights([10, 30, 60]))
 
 
 @pytest.mark.parametrize("losses", [[math.nan, 1.0], [math.inf, 1.0], [-0.1, 1.0], [0.0, 0.0]])
 def test_a10_losses_that_cannot_weigh_fall_back_to_size_with_a_note(losses):
     weights, note = loss_weights(losses, [10, 30])
     assert weights == [0.25, 0.75]
-    assert "by size" in note and str(losses[0]) in note
+    assert "by sample count" in note and str(losses[0]) in note
 
 
 def test_a10_a_huge_reported_loss_must_not_make_the_weights_nan():
@@ -216,7 +216,7 @@ def cut(values, weights, share):
 def test_rules_are_told_apart_by_their_settings_and_nested_ones_are_refused():
     low, high = functools.partial(cut, share=0.0), functools.partial(cut, share=0.5)
     assert rule_name(low) != rule_name(high) and rule_name(low) == rule_name(functools.partial(cut, share=0.0))
-    with pytest.raises(UserError, match="function of a module"):
+    with pytest.raises(UserError, match="module-level function"):
         rule_name(lambda values, weights: values[0])
 
 

@@ -9,7 +9,7 @@ import torch
 
 from models.errors import UserError
 from tasks.core.store import Store
-from tasks.server.clustering import cluster_models, group_rows, random_groups, renumber, vector_of
+from tasks.server.clustering import cluster_models, cluster_rows, parameter_change, random_clusters, renumber
 
 
 def planted(seed=0, sizes=(4, 3, 5), width=40):
@@ -28,41 +28,41 @@ def partition(groups):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a09_planted_groups_are_found(seed):
     rows, truth = planted(seed)
-    groups = group_rows(rows, 3, seed)
+    groups = cluster_rows(rows, 3, seed)
     assert partition(groups) == partition(truth)
     assert groups == renumber(groups), "numbered by their smallest member"
 
 
 def test_a09_groups_do_not_depend_on_a_common_shift():
     rows, truth = planted(4)
-    assert partition(group_rows(rows + 3.0, 3, 0)) == partition(truth)
+    assert partition(cluster_rows(rows + 3.0, 3, 0)) == partition(truth)
 
 
 def test_a09_more_prototypes_than_clients():
-    assert group_rows(np.eye(3), 5, 0) == [0, 1, 2]
+    assert cluster_rows(np.eye(3), 5, 0) == [0, 1, 2]
 
 
 def test_a09_more_prototypes_than_different_clients():
     rows = np.array([[0.0, 1.0], [5.0, 5.0], [0.0, 1.0], [5.0, 5.0], [0.0, 1.0]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert group_rows(rows, 4, 0) == [0, 1, 0, 1, 0]
+        assert cluster_rows(rows, 4, 0) == [0, 1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_a09_identical_clients_are_one_group(k):
-    assert group_rows(np.full((5, 7), 0.25), k, 0) == [0] * 5
-    assert group_rows(planted()[0], 1, 0) == [0] * 12
+    assert cluster_rows(np.full((5, 7), 0.25), k, 0) == [0] * 5
+    assert cluster_rows(planted()[0], 1, 0) == [0] * 12
 
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_a09_permuting_clients_permutes_nothing_but_the_numbers(seed):
     # No structure here: only a fixed order of the rows inside makes the result independent of theirs.
     rows = np.random.default_rng(seed).normal(size=(14, 3))
-    plain = partition(group_rows(rows, 4, seed))
+    plain = partition(cluster_rows(rows, 4, seed))
     for attempt in range(10):
         order = np.random.default_rng(100 + attempt).permutation(14)
-        permuted = partition(group_rows(rows[order], 4, seed))
+        permuted = partition(cluster_rows(rows[order], 4, seed))
         assert {frozenset(order[list(members)].tolist()) for members in permuted} == plain
 
 
@@ -73,11 +73,11 @@ def test_renumber_by_smallest_member_without_gaps():
 
 @pytest.mark.parametrize(("count", "k"), [(10, 3), (2, 5), (4, 4)])
 def test_random_groups_are_nearly_equal_and_follow_the_generator(count, k):
-    groups = random_groups(count, k, np.random.default_rng(1))
+    groups = random_clusters(count, k, np.random.default_rng(1))
     sizes = np.bincount(groups)
     assert len(sizes) == min(k, count) and sizes.max() - sizes.min() <= 1
-    assert groups == random_groups(count, k, np.random.default_rng(1)) == renumber(groups)
-    assert any(random_groups(count, k, np.random.default_rng(s)) != groups for s in range(20)) or count <= k
+    assert groups == random_clusters(count, k, np.random.default_rng(1)) == renumber(groups)
+    assert any(random_clusters(count, k, np.random.default_rng(s)) != groups for s in range(20)) or count <= k
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_the_vector_is_the_layers_change_in_name_order(context):
     store = context.open_store()
     ref = store.put_state("model", model([[1.0, 2.0], [3.0, 4.0]], [5.0], other=9.0, steps=8))
     anchor = store.put_state("anchor", model([[0.5, 0.0], [0.0, 0.0]], [1.0]))
-    vector = vector_of(store, ref, anchor, "transformer.layers.0.")
+    vector = parameter_change(store, ref, anchor, "transformer.layers.0.")
     assert vector.dtype == np.float64 and vector.tolist() == [0.5, 2.0, 3.0, 4.0, 4.0]
 
 
@@ -107,7 +107,7 @@ def test_a_prefix_that_matches_nothing_is_an_error(context):
     store = context.open_store()
     ref = store.put_state("model", model([1.0], [2.0]))
     with pytest.raises(UserError, match=r"no parameter to cluster on(?s:.)*transformer\.layers\.0"):
-        vector_of(store, ref, ref, "encoder.")
+        parameter_change(store, ref, ref, "encoder.")
 
 
 def test_running_statistics_are_no_parameters(context):
@@ -117,7 +117,7 @@ def test_running_statistics_are_no_parameters(context):
     buffers = {"layer4.running_mean": torch.tensor([70.0]), "layer4.running_var": torch.tensor([80.0])}
     ref = store.put_state("model", state | buffers)
     anchor = store.put_state("anchor", {name: value * 0 for name, value in (state | buffers).items()})
-    assert vector_of(store, ref, anchor, "layer4").tolist() == [2.0]
+    assert parameter_change(store, ref, anchor, "layer4").tolist() == [2.0]
 
 
 def test_a09_models_are_grouped_by_the_named_layer_alone(context):

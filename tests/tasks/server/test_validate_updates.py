@@ -9,7 +9,7 @@ import torch
 
 from tasks.core.records import ModelRef, Update
 from tasks.core.store import Store
-from tasks.server.validate_updates import check_updates, faults
+from tasks.server.validate_updates import check_updates, tensor_errors
 
 
 def template():
@@ -49,7 +49,7 @@ CASES = {
 def test_faults_of_tensors(case):
     change, sentences = CASES[case]
     state = {name: value for name, value in (template() | change).items() if value is not None}
-    found = faults(state, template())
+    found = tensor_errors(state, template())
     assert len(found) == len(sentences)
     assert all(sentence in text for sentence, text in zip(sentences, found, strict=True))
 

@@ -1,16 +1,16 @@
-"""C-Tran's label-mask training (Lanchantin et al., CVPR 2021; specification 1.4.2 and 4.2)."""
+"""C-Tran's label-mask training (Lanchantin et al., CVPR 2021; docs/algorithms/ctran.md)."""
 
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from models.base_settings import Section
-from tasks.client.objectives import Loss, Scene, Step
+from tasks.client.objectives import LocalContext, Loss, Step
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-TITLE = "C-Tran's label-mask training: a random subset of labels is known, the loss is that of the others (CVPR 2021)"
+DESCRIPTION = "C-Tran's label-mask training: random labels are known, the loss is over the others (CVPR 2021)"
 
 
 class Settings(Section):
@@ -22,14 +22,8 @@ class Settings(Section):
     )
 
 
-def references_needed(settings: Settings) -> Literal["none", "own", "all"]:
-    """Which of the server's prototypes the client needs: none."""
-    del settings
-    return "none"
-
-
-def make(scene: Scene) -> Step:
-    """The step for one client: ``step(images [B, 3, H, W] in 0..1, targets [B, C]) -> Loss``.
+def make(local: LocalContext) -> Step:
+    """Return the step for one client: ``step(images [B, 3, H, W] in 0..1, targets [B, C]) -> Loss``.
 
     Raises:
         UserError: If the network has no label states.
@@ -37,11 +31,11 @@ def make(scene: Scene) -> Step:
     from tasks.client.objectives.label_mask.label_states import draw_known_states
     from tasks.client.objectives.label_mask.shared import masked_loss, with_states
 
-    model, s = with_states(scene.model, "label_mask_training"), scene.settings
+    model, s = with_states(local.model, "label_mask_training"), local.settings
 
     def step(images: "Tensor", targets: "Tensor") -> Loss:
         tokens = model.encode_image(images)
-        states = draw_known_states(targets, scene.generator, s.known_share)
+        states = draw_known_states(targets, local.generator, s.known_share)
         loss = masked_loss(model, tokens, targets, [(states, 1)])
         scale = 1.0 if s.loss_reduction == "sum" else 1.0 / len(images)
         return Loss(scale * loss.total, loss.sums, loss.output.z)

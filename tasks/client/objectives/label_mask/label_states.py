@@ -1,4 +1,4 @@
-"""Label states: known-subset draws (specification 1.4.2) and the uncertainty mask, FMMAN's eq 2 (1.4.3).
+"""Label states: C-Tran's random known subset, and FMMAN's uncertainty mask (eq 2).
 
 Shapes: B images of a batch, C labels. States are int64: -1 unknown, 0 known absent, 1 known present.
 """
@@ -12,34 +12,34 @@ UNKNOWN = -1
 
 
 def draw_known_states(targets: Tensor, generator: torch.Generator, known_share: float = 0.75) -> Tensor:
-    """Label-mask training: each image keeps a random subset of its labels known, the rest unknown.
+    """Return states with a random subset of each image's labels known and the rest unknown.
 
     Per image n is uniform on 0..floor(known_share * C); n labels drawn without replacement keep their true
     value (C-Tran's and FedLGT's training rule).
 
     Args:
         targets: 0/1 labels [B, C].
-        generator: Source of the draws, on the targets' device.
+        generator: Source of the random numbers, on the targets' device.
         known_share: Largest share of labels that may be known.
 
     Returns:
         States [B, C].
     """
     batch, classes = targets.shape
-    most = math.floor(known_share * classes)
-    known = torch.randint(0, most + 1, (batch, 1), generator=generator, device=targets.device)
+    max_known = math.floor(known_share * classes)
+    known = torch.randint(0, max_known + 1, (batch, 1), generator=generator, device=targets.device)
     order = torch.rand((batch, classes), generator=generator, device=targets.device).argsort(dim=1)
     rank = order.argsort(dim=1)  # [B, C]: place of each label in a random order
     return torch.where(rank < known, targets.long(), torch.full_like(targets, UNKNOWN, dtype=torch.long))
 
 
 def random_states(targets: Tensor, generator: torch.Generator) -> Tensor:
-    """The paper's parenthesis read literally: every label starts as a random 0 or 1, unrelated to the truth."""
+    """Return a random 0 or 1 for every label, unrelated to the truth: the paper's parenthesis taken literally."""
     return torch.randint(0, 2, targets.shape, generator=generator, device=targets.device)
 
 
 def pseudo_states(probabilities: Tensor, tau: float, eps: float) -> Tensor:
-    """States from the model's own predictions: 1 above tau + eps, 0 below tau - eps, else unknown. [B, C]."""
+    """Return states from the model's own predictions: 1 above tau + eps, 0 below tau - eps, else unknown. [B, C]."""
     states = torch.full_like(probabilities, UNKNOWN, dtype=torch.long)
     states[probabilities > tau + eps] = 1
     states[probabilities < tau - eps] = 0
@@ -47,7 +47,7 @@ def pseudo_states(probabilities: Tensor, tau: float, eps: float) -> Tensor:
 
 
 def uncertain(probabilities: Tensor, tau: float, eps: float, band: str = "open") -> Tensor:
-    """Eq 2's condition, bool [B, C]: |p - tau| < eps; with ``closed`` bounds tau - eps <= p <= tau + eps (FedLGT).
+    """Return eq 2's condition, bool [B, C]: |p - tau| < eps; with ``closed`` tau - eps <= p <= tau + eps (FedLGT).
 
     (Eq 2 is printed with tau - eps on both sides, an empty interval.)
     """
@@ -57,11 +57,11 @@ def uncertain(probabilities: Tensor, tau: float, eps: float, band: str = "open")
     return (probabilities - tau).abs() < eps
 
 
-def related_labels(label_table: Tensor, targets: Tensor, rule: str, k: int = 2, rho: float = 0.5) -> Tensor:
-    """Which labels become unknown together with an uncertain one (decision D5).
+def related_labels(label_embeddings: Tensor, targets: Tensor, rule: str, k: int = 2, rho: float = 0.5) -> Tensor:
+    """Return which labels become unknown together with an uncertain one (docs/algorithms/fmman.md).
 
     Args:
-        label_table: Frozen label embeddings [C, d], unit rows.
+        label_embeddings: Frozen label embeddings [C, d], unit rows.
         targets: The client's training labels [M_i, C]; used by ``cooccur`` only.
         rule: ``topk``, ``zscore`` or ``cooccur``.
         k: How many labels follow one (topk).
@@ -70,10 +70,10 @@ def related_labels(label_table: Tensor, targets: Tensor, rule: str, k: int = 2, 
     Returns:
         bool [C, C]; row c marks the labels that follow label c. The diagonal is False.
     """
-    classes = label_table.shape[0]
-    related = torch.zeros((classes, classes), dtype=torch.bool, device=label_table.device)
-    off_diagonal = ~torch.eye(classes, dtype=torch.bool, device=label_table.device)
-    similarity = label_table @ label_table.T
+    classes = label_embeddings.shape[0]
+    related = torch.zeros((classes, classes), dtype=torch.bool, device=label_embeddings.device)
+    off_diagonal = ~torch.eye(classes, dtype=torch.bool, device=label_embeddings.device)
+    similarity = label_embeddings @ label_embeddings.T
     if rule == "topk":
         count = min(k, classes - 1)
         ranked = similarity.masked_fill(~off_diagonal, -torch.inf).topk(count, dim=1).indices
@@ -86,14 +86,14 @@ def related_labels(label_table: Tensor, targets: Tensor, rule: str, k: int = 2, 
     elif rule == "cooccur":
         counts = targets.float().T @ targets.float()  # [C, C]
         share = counts / counts.diagonal().clamp(min=1).unsqueeze(1)  # P(j | c)
-        related = (share >= rho).to(label_table.device)
+        related = (share >= rho).to(label_embeddings.device)
     return related & off_diagonal
 
 
 def mask_uncertain(
     states: Tensor, probabilities: Tensor, related: Tensor | None, tau: float, eps: float, band: str = "open"
 ) -> Tensor:
-    """Eq 2 for every image of the batch: uncertain labels and those related to them become unknown.
+    """Apply eq 2 to every image of the batch: uncertain labels and those related to them become unknown.
 
     Args:
         states: Base states [B, C].
@@ -108,5 +108,5 @@ def mask_uncertain(
     """
     unsure = uncertain(probabilities, tau, eps, band)
     if related is not None:
-        unsure = unsure | ((unsure.float() @ related.float()) > 0)  # some uncertain label pulls this one along
+        unsure = unsure | ((unsure.float() @ related.float()) > 0)  # related to an uncertain label
     return torch.where(unsure, torch.full_like(states, UNKNOWN), states)

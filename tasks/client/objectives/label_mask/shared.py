@@ -1,4 +1,4 @@
-"""What the losses of label-mask training share: networks with label states, and their masked loss.
+"""Label-mask training's common part: networks with label states, and the loss over their unknown labels.
 
 Shapes: B images of a batch, C labels, S image tokens, d width, M masks.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def with_states(model: nn.Module, objective: str) -> "FmmanNetwork":
-    """The network, checked to have label states.
+    """Return the network, checked to have label states.
 
     Raises:
         UserError: If it has none.
@@ -41,7 +41,7 @@ def with_states(model: nn.Module, objective: str) -> "FmmanNetwork":
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode for the duration; every module gets back the mode it had (frozen BatchNorm stays frozen)."""
+    """Set eval mode for the block; every module gets its mode back (frozen BatchNorm stays frozen)."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -52,7 +52,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def predict_all_unknown(model: "FmmanNetwork", tokens: Tensor) -> Tensor:
-    """Probabilities [B, C] that a model in eval mode gives image tokens [B, S, d] with every label unknown."""
+    """Return a model's probabilities [B, C] for image tokens [B, S, d] with every label unknown; needs eval mode."""
     probabilities: Tensor = model.head(tokens, model.unknown(1)).logits.float().sigmoid()
     return probabilities
 
@@ -77,14 +77,14 @@ class MaskedLoss:
 
     @property
     def sums(self) -> dict[str, tuple[Tensor, float]]:
-        """The reported term: the mean per unknown label, which eq 15 weighs clients by."""
+        """Return the reported part: the mean per unknown label, by which eq 15 weights clients."""
         return {"classification": (self.total.detach(), self.labels)}
 
 
 def masked_loss(
     model: "FmmanNetwork", tokens: Tensor, targets: Tensor, masks: Sequence[tuple[Tensor, int]]
 ) -> MaskedLoss:
-    """Eq 10 under every mask.
+    """Return eq 10 under every mask.
 
     Args:
         model: The network that is trained.

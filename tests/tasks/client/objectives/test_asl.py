@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from tasks.client.objectives import Scene, load_objective
+from tasks.client.objectives import LocalContext, load_objective
 from tasks.client.objectives.asl import Settings, asymmetric_loss, make, scene_entropy
 
 
@@ -73,21 +73,21 @@ class Plain(nn.Module):
         super().__init__()
         self.readout = nn.Linear(12, 3)
 
-    def features(self, x):
+    def embed(self, x):
         return x.flatten(1)
 
     def forward(self, x):
-        return self.readout(self.features(x))
+        return self.readout(self.embed(x))
 
 
 class WithScenes(Plain):
     def scene_forward(self, x, targets):
         self.seen = targets
-        return self(x), torch.tensor([[1.0, 0.0], [0.5, 0.5]]), self.features(x)
+        return self(x), torch.tensor([[1.0, 0.0], [0.5, 0.5]]), self.embed(x)
 
 
 def step_of(model, **settings):
-    return make(Scene(model, (), None, Settings(**settings), torch.Generator(), torch.zeros(2, 3)))
+    return make(LocalContext(model, (), None, Settings(**settings), torch.Generator(), torch.zeros(2, 3)))
 
 
 X = torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(1))
@@ -105,7 +105,7 @@ def test_a_plain_classifier_has_the_loss_without_scenes(loss):
     assert torch.allclose(out.total, expected) and out.sums.keys() == {"classification"}
     total, weight = out.sums["classification"]
     assert weight == 6 and float(total) / weight == pytest.approx(expected.item() / 6)  # reported is a mean per label
-    assert torch.equal(out.features, X.flatten(1))
+    assert torch.equal(out.embedding, X.flatten(1))
 
 
 def test_a_network_with_scenes_is_handed_the_targets_and_pays_for_its_scenes():

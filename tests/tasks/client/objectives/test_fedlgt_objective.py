@@ -9,7 +9,7 @@ from models.errors import UserError
 from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 from models.stochastic import use_generator
-from tasks.client.objectives import Reference, Scene
+from tasks.client.objectives import LocalContext, Reference
 from tasks.client.objectives.label_mask import fedlgt, label_mask_training
 from tasks.client.objectives.label_mask.label_states import draw_known_states
 from tasks.client.objectives.label_mask.shared import evaluating
@@ -42,7 +42,9 @@ def data(batch=4):
 
 
 def step_of(module, model, references=(), own=None, **settings):
-    return module.make(Scene(model, tuple(references), own, module.Settings(**settings), generator(5), data()[1]))
+    return module.make(
+        LocalContext(model, tuple(references), own, module.Settings(**settings), generator(5), data()[1])
+    )
 
 
 def restated(model, states):
@@ -75,7 +77,7 @@ def test_label_mask_training_sums_the_unknown_labels(name, reduction, scale):
     assert out.total.item() == pytest.approx(expected.item() / scale, rel=1e-5)
     assert out.sums["classification"][0].item() == pytest.approx(expected.item(), rel=1e-5)
     assert out.sums["classification"][1] == count < 4 * CLASSES
-    assert torch.allclose(out.features, model.head(model.encode_image(data()[0]), states).z, atol=1e-6)
+    assert torch.allclose(out.embedding, model.head(model.encode_image(data()[0]), states).z, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", WITH_STATES)
@@ -158,7 +160,7 @@ def test_the_networks_name_their_losses():
     assert all({"label_mask_training", "fedlgt"} <= set(NETWORKS[name].objectives) for name in WITH_STATES)
     assert (
         label_mask_training.references_needed(label_mask_training.Settings()) == "none"
-        and fedlgt.references_needed(fedlgt.Settings()) == "own"
+        and fedlgt.references_needed(fedlgt.Settings()) == "own_cluster"
     )
 
 

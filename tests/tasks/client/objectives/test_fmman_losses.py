@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
+from tasks.client.objectives.contrastive import contrastive_loss
 from tasks.client.objectives.label_mask.fmman_losses import (
-    ParameterAnchors,
+    SquaredDistance,
     consistency_error,
     gaussian_kl,
     mean_pair_cosine,
-    own_group_contrast,
     prototype_contrast,
     reconstruction_error,
     unknown_label_bce,
@@ -133,7 +133,7 @@ def test_a06_k_ln_k_is_the_least_value_and_equal_cosines_reach_it():
 
 def test_own_group_contrast_pulls_to_the_own_prototype():
     z, prototypes = randn(3, 6).requires_grad_(), [randn(3, 6, seed=i + 1) for i in range(3)]
-    value = own_group_contrast(z, prototypes, own=1, temperature=0.5)
+    value = contrastive_loss(z, prototypes, positive=1, temperature=0.5)
     expected = [
         -math.log(math.exp(row[1] / 0.5) / sum(math.exp(c / 0.5) for c in row))
         for row in cosines_of(z.detach(), prototypes)
@@ -141,39 +141,39 @@ def test_own_group_contrast_pulls_to_the_own_prototype():
     assert value.tolist() == pytest.approx(expected, rel=1e-5)
     value.sum().backward()
     moved = (z - 0.1 * normalize(z.grad)).detach()
-    assert (own_group_contrast(moved, prototypes, 1, 0.5) < value).all()
+    assert (contrastive_loss(moved, prototypes, 1, 0.5) < value).all()
 
 
-def anchored(k, multiplicity, seed=0):
+def distance_to(k, multiplicity, seed=0):
     sets = [[randn(2, 3, seed=seed + 10 * i), randn(4, seed=seed + 10 * i + 1)] for i in range(k)]
-    return sets, ParameterAnchors(sets, multiplicity)
+    return sets, SquaredDistance(sets, multiplicity)
 
 
 def test_a07_parameter_term_is_the_printed_sum():
-    sets, anchors = anchored(3, [1, 2, 1])
+    sets, distance = distance_to(3, [1, 2, 1])
     theta = [randn(2, 3, seed=99), randn(4, seed=98)]
     expected = sum(
         multiplicity * float((p - a).square().sum())
         for multiplicity, own in zip([1, 2, 1], sets, strict=True)
         for p, a in zip(theta, own, strict=True)
     )
-    assert anchors.distance(theta).item() == pytest.approx(expected, rel=1e-5)
+    assert distance(theta).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_a07_parameter_term_is_zero_at_the_start_of_stage_1():
     start = [randn(2, 3), randn(4, seed=1)]
-    anchors = ParameterAnchors([start], [3])
+    distance = SquaredDistance([start], [3])
     theta = [t.clone().requires_grad_() for t in start]
-    anchors.distance(theta).backward()
-    assert anchors.distance(theta).item() == pytest.approx(0.0, abs=1e-12)
+    distance(theta).backward()
+    assert distance(theta).item() == pytest.approx(0.0, abs=1e-12)
     assert all(t.grad.abs().max() < 1e-6 for t in theta)
 
 
 @pytest.mark.parametrize("multiplicity", [[1, 1, 1], [3, 1, 2]])
 def test_a07_gradient_is_2k_times_the_way_to_the_mean_prototype(multiplicity):
-    sets, anchors = anchored(3, multiplicity)
+    sets, distance = distance_to(3, multiplicity)
     theta = [randn(2, 3, seed=99).requires_grad_(), randn(4, seed=98).requires_grad_()]
-    anchors.distance(theta).backward()
+    distance(theta).backward()
     k = sum(multiplicity)
     for position, t in enumerate(theta):
         mean = sum(c * own[position] for c, own in zip(multiplicity, sets, strict=True)) / k
@@ -183,11 +183,11 @@ def test_a07_gradient_is_2k_times_the_way_to_the_mean_prototype(multiplicity):
 def test_a07_anchors_do_not_follow_the_weights():
     start = [torch.ones(3)]
     theta = [torch.ones(3, requires_grad=True)]
-    anchors = ParameterAnchors([theta], [2])
+    distance = SquaredDistance([theta], [2])
     with torch.no_grad():
         theta[0] += 1.0
-    assert anchors.distance(theta).item() == pytest.approx(2 * 3.0)
-    assert anchors.distance(start).item() == pytest.approx(0.0)
+    assert distance(theta).item() == pytest.approx(2 * 3.0)
+    assert distance(start).item() == pytest.approx(0.0)
 
 
 def test_kl_by_hand_and_guarded_at_no_deviation():

@@ -11,7 +11,7 @@ from models.errors import UserError
 from models.registry import ModelSpec
 from models.settings import ModelSettings
 from models.stochastic import use_generator
-from tasks.client.objectives import Reference, Scene, load_objective
+from tasks.client.objectives import LocalContext, Reference, load_objective
 from tasks.client.objectives.label_mask.fmman import Settings, make, references_needed
 from tasks.client.objectives.label_mask.fmman_losses import mean_pair_cosine
 from tasks.client.objectives.label_mask.label_states import draw_known_states, mask_uncertain, related_labels
@@ -41,8 +41,8 @@ def data(batch=3):
     return images, (torch.rand(batch, CLASSES, generator=generator(21)) < 0.5).to(torch.uint8)
 
 
-def scene(model, references=(), own=None, **settings):
-    return Scene(model, tuple(references), own, Settings(**settings), generator(5), data()[1])
+def local_context(model, references=(), own=None, **settings):
+    return LocalContext(model, tuple(references), own, Settings(**settings), generator(5), data()[1])
 
 
 def gradients(model, loss):
@@ -54,7 +54,7 @@ def gradients(model, loss):
 def restated(model, references, settings, own=None):
     """Specification 1.10 with loops, for a model in eval mode (no noise): the total loss of ``data()``."""
     images, targets = data()
-    related = related_labels(model.label_table, targets, settings.corr_rule, settings.corr_k, settings.corr_rho)
+    related = related_labels(model.label_embeddings, targets, settings.corr_rule, settings.corr_k, settings.corr_rho)
     band = settings.tau, settings.eps, settings.band
     base = draw_known_states(targets, generator(5), settings.known_share)
     tokens = model.encode_image(images)
@@ -77,7 +77,7 @@ def restated(model, references, settings, own=None):
             for c in range(CLASSES):
                 if states[n, c] == -1:
                     total = total + binary_cross_entropy_with_logits(out.logits[n, c], targets[n, c].float()) / 3
-            aim = out.masked_labels[n] if settings.ae_target == "masked_labels" else model.label_table
+            aim = out.masked_labels[n] if settings.ae_target == "masked_labels" else model.label_embeddings
             rec = sum((aim[c] - out.reconstruction[n, c]).square().sum() for c in range(CLASSES)) / CLASSES
             held = out.strength[n] if settings.ae_adj_target == "sim" else out.adjacency[n]
             con = 0.0
@@ -105,14 +105,14 @@ def restated(model, references, settings, own=None):
     [
         ({}, None),
         ({"band": "closed", "w_kl": 0.1}, None),
-        ({"ae_target": "label_table", "ae_adj_target": "norm", "w_rec": 0.5, "w_con": 2.0}, None),
-        ({"contrast_mode": "own_group", "prox": "own_group", "temperature": 0.3}, 1),
+        ({"ae_target": "label_embeddings", "ae_adj_target": "norm", "w_rec": 0.5, "w_con": 2.0}, None),
+        ({"contrast_mode": "own_cluster", "prox": "own_cluster", "temperature": 0.3}, 1),
     ],
 )
 def test_the_whole_step_against_a_loop(options, own):
     settings = Settings(**{"eps": 0.1, "lambda_contrast": 0.3, "lambda_prox": 0.02, "corr_k": 1} | options)
     model, references = network(1).eval(), [reference(2), reference(3)]
-    step = make(Scene(model, tuple(references), own, settings, generator(5), data()[1]))
+    step = make(LocalContext(model, tuple(references), own, settings, generator(5), data()[1]))
     got, expected = step(*data()).total, restated(model, references, settings, own)
     assert got.item() == pytest.approx(expected.item(), rel=1e-5)
     ours, theirs = gradients(model, got), gradients(model, expected)
@@ -124,8 +124,8 @@ def test_the_whole_step_against_a_loop(options, own):
 def test_equal_copies_count_as_that_many_guides():
     settings = {"eps": 0.1, "lambda_contrast": 0.3, "lambda_prox": 0.02}
     model = network(1).eval()
-    once = make(scene(model, [reference(2, multiplicity=3)], **settings))(*data())
-    thrice = make(scene(model, [reference(2)] * 3, **settings))(*data())
+    once = make(local_context(model, [reference(2, multiplicity=3)], **settings))(*data())
+    thrice = make(local_context(model, [reference(2)] * 3, **settings))(*data())
     assert once.total.item() == pytest.approx(thrice.total.item(), rel=1e-6)
     for term, (total, weight) in once.sums.items():
         assert float(total) == pytest.approx(float(thrice.sums[term][0]), rel=1e-5)
@@ -133,7 +133,7 @@ def test_equal_copies_count_as_that_many_guides():
 
 
 def test_without_guides_there_is_one_mask_and_no_eq11():
-    out = make(scene(network(1).eval()))(*data())
+    out = make(local_context(network(1).eval()))(*data())
     assert set(out.sums) == {"classification", "autoencoder", "feature_cosine"}
     assert out.sums["autoencoder"][1] == out.sums["feature_cosine"][1] == 3
     total = sum(float(out.sums[t][0]) for t in ("classification", "autoencoder")) / 3
@@ -143,14 +143,14 @@ def test_without_guides_there_is_one_mask_and_no_eq11():
 @pytest.mark.parametrize(("sources", "count"), [("all", 5), ("local", 1), ("global", 4)])
 def test_mask_sources(sources, count):
     references = [reference(2), reference(3, multiplicity=3)]
-    out = make(scene(network(1).eval(), references, mask_sources=sources))(*data())
+    out = make(local_context(network(1).eval(), references, mask_sources=sources))(*data())
     assert out.sums["autoencoder"][1] == 3 * count
     assert out.sums["contrast"][1] == 3
 
 
 def test_a03_no_unknown_label_gives_zero_loss_and_finite_gradients():
     model = network(1).train()
-    out = make(scene(model, state_init="random01", use_uncertainty=False))(*data())
+    out = make(local_context(model, state_init="random01", use_uncertainty=False))(*data())
     assert [float(x) for x in out.sums["classification"]] == [0.0, 0.0]
     grads = gradients(model, out.total)
     assert all(torch.isfinite(g).all() for g in grads.values())
@@ -160,7 +160,7 @@ def test_a03_no_unknown_label_gives_zero_loss_and_finite_gradients():
 def test_a06_equal_prototypes_leave_the_gradient_alone():
     model = network(1).eval()
     with_contrast, without = (
-        make(scene(model, [reference(2, multiplicity=3)], lambda_contrast=weight, prox="off"))(*data()).total
+        make(local_context(model, [reference(2, multiplicity=3)], lambda_contrast=weight, prox="off"))(*data()).total
         for weight in (1.0, 0.0)
     )
     assert (with_contrast - without).item() == pytest.approx(3 * math.log(3), rel=1e-5)
@@ -169,43 +169,45 @@ def test_a06_equal_prototypes_leave_the_gradient_alone():
 
 
 def test_a06_one_prototype_has_no_contrast():
-    out = make(scene(network(1).eval(), [reference(2)], lambda_contrast=1.0))(*data())
+    out = make(local_context(network(1).eval(), [reference(2)], lambda_contrast=1.0))(*data())
     assert float(out.sums["contrast"][0]) == 0.0
 
 
 def test_a07_parameter_term_is_zero_at_the_start_of_stage_1():
-    out = make(scene(network(1).eval(), [reference(1, multiplicity=3)]))(*data())
+    out = make(local_context(network(1).eval(), [reference(1, multiplicity=3)]))(*data())
     assert float(out.sums["distance"][0]) == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("own", [None, 0])
 def test_a07_own_group_counts_the_own_prototype_once_though_it_has_copies(own):
-    """Specification 1.8: ``own_group`` keeps only the own prototype; K equal multiplicity must not make it K times."""
-    single = make(scene(network(1).eval(), [reference(2)], own, prox="own_group"))(*data())
-    multiplicity = make(scene(network(1).eval(), [reference(2, multiplicity=3)], own, prox="own_group"))(*data())
+    """``own_cluster`` keeps only the assigned cluster's prototype, counted once, not K times."""
+    single = make(local_context(network(1).eval(), [reference(2)], own, prox="own_cluster"))(*data())
+    multiplicity = make(local_context(network(1).eval(), [reference(2, multiplicity=3)], own, prox="own_cluster"))(
+        *data()
+    )
     assert float(multiplicity.sums["distance"][0]) == pytest.approx(float(single.sums["distance"][0]), rel=1e-6)
 
 
 def test_the_features_are_z_under_the_last_mask_with_gradient():
     model, settings = network(1).eval(), Settings(eps=0.1)
-    out = make(scene(model, [reference(2)], eps=0.1))(*data())
+    out = make(local_context(model, [reference(2)], eps=0.1))(*data())
     images, targets = data()
     base, tokens = draw_known_states(targets, generator(5), 0.75), model.encode_image(images)
     p = torch.sigmoid(model.head(tokens, model.unknown(3)).logits)
     states = mask_uncertain(
         base,
         p,
-        related_labels(model.label_table, targets, settings.corr_rule, settings.corr_k, settings.corr_rho),
+        related_labels(model.label_embeddings, targets, settings.corr_rule, settings.corr_k, settings.corr_rho),
         0.5,
         0.1,
     )
-    assert torch.allclose(out.features, model.head(tokens, states).z, atol=1e-6) and out.features.requires_grad
+    assert torch.allclose(out.embedding, model.head(tokens, states).z, atol=1e-6) and out.embedding.requires_grad
 
 
 def test_a08_prototypes_stay_as_they_are():
     model, references = network(1).train(), [reference(2), reference(3, multiplicity=2)]
     before = [{name: value.clone() for name, value in g.model.state_dict().items()} for g in references]
-    step = make(scene(model, references, lambda_contrast=1.0, lambda_prox=1.0))
+    step = make(local_context(model, references, lambda_contrast=1.0, lambda_prox=1.0))
     optimiser = torch.optim.SGD(model.parameters(), 0.1)
     for _ in range(2):
         optimiser.zero_grad()
@@ -219,7 +221,7 @@ def test_a08_prototypes_stay_as_they_are():
 
 def test_batchnorm_sees_each_batch_once():
     model = network(1).train()
-    make(scene(model, [reference(2)]))(*data())
+    make(local_context(model, [reference(2)]))(*data())
     assert {int(v) for n, v in model.state_dict().items() if n.endswith("num_batches_tracked")} == {1}
 
 
@@ -227,7 +229,7 @@ def test_paper_sum_is_a_sum_over_images_masks_labels_and_pairs():
     model, weights = network(1).eval(), {"prox": "off", "lambda_contrast": 0.2}
     for option, scale in (({"w_rec": 0, "w_con": 1}, CLASSES**2), ({"w_rec": 1, "w_con": 0}, CLASSES)):
         mean, plain = (
-            make(scene(model, [reference(2)], loss_reduction=reduction, **weights, **option))(*data())
+            make(local_context(model, [reference(2)], loss_reduction=reduction, **weights, **option))(*data())
             for reduction in ("mean", "paper_sum")
         )
         parts = [float(mean.sums[t][0]) for t in ("classification", "autoencoder", "contrast")]
@@ -242,9 +244,9 @@ def test_paper_sum_is_a_sum_over_images_masks_labels_and_pairs():
         ({"lambda_contrast": 0, "lambda_prox": 0, "mask_sources": "local"}, "none"),
         ({"lambda_contrast": 0, "prox": "off", "use_uncertainty": False}, "none"),
         ({"lambda_contrast": 0, "use_uncertainty": False}, "all"),
-        ({"lambda_contrast": 0, "use_uncertainty": False, "prox": "own_group"}, "own"),
-        ({"lambda_contrast": 0, "prox": "own_group", "mask_sources": "local"}, "own"),
-        ({"lambda_contrast": 0, "prox": "own_group"}, "all"),
+        ({"lambda_contrast": 0, "use_uncertainty": False, "prox": "own_cluster"}, "own_cluster"),
+        ({"lambda_contrast": 0, "prox": "own_cluster", "mask_sources": "local"}, "own_cluster"),
+        ({"lambda_contrast": 0, "prox": "own_cluster"}, "all"),
         ({"prox": "off", "mask_sources": "local"}, "all"),
     ],
 )
@@ -254,7 +256,7 @@ def test_which_guides_are_needed(options, needed):
 
 def test_another_network_is_refused():
     with pytest.raises(UserError, match=r"needs a network with label states(?s:.)*fmman or fedlgt"):
-        make(scene(network(1, name="resnet18")))
+        make(local_context(network(1, name="resnet18")))
     with pytest.raises(UserError, match="no such objective"):
         load_objective("nothing")
 
@@ -262,7 +264,7 @@ def test_another_network_is_refused():
 @pytest.mark.parametrize("residual", [False, True])
 def test_the_collapse_figure_is_that_of_the_features_without_noise(residual):
     def cosine(model):
-        step = make(scene(model, use_uncertainty=False))
+        step = make(local_context(model, use_uncertainty=False))
         total, weight = step(*data()).sums["feature_cosine"]
         return float(total) / weight
 

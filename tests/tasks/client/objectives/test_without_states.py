@@ -12,9 +12,9 @@ from tests.tasks.client.objectives.test_fmman_objective import (
     data,
     generator,
     gradients,
+    local_context,
     network,
     reference,
-    scene,
 )
 
 
@@ -24,14 +24,14 @@ def bare(seed):
 
 def test_the_loss_is_that_of_all_labels_in_one_pass():
     model, (images, targets) = bare(1), data()
-    step = make(scene(model, [Reference(bare(2)), Reference(bare(3))], lambda_contrast=0.3, lambda_prox=0.0))
+    step = make(local_context(model, [Reference(bare(2)), Reference(bare(3))], lambda_contrast=0.3, lambda_prox=0.0))
     got = step(images, targets)
     out = model.head(model.encode_image(images), torch.zeros(3, CLASSES, dtype=torch.int64))
     expected = binary_cross_entropy_with_logits(out.logits, targets.float(), reduction="sum") / 3
-    table = model.label_table.expand(3, -1, -1)
+    table = model.label_embeddings.expand(3, -1, -1)
     expected = expected + reconstruction_error(table, out.reconstruction).mean()
     expected = expected + consistency_error(out.features, out.strength).mean()
-    c = torch.stack([cosine_similarity(out.z, bare(seed).features(images), dim=-1) for seed in (2, 3)], dim=-1)
+    c = torch.stack([cosine_similarity(out.z, bare(seed).embed(images), dim=-1) for seed in (2, 3)], dim=-1)
     expected = expected - 0.3 * c.log_softmax(-1).sum(-1).mean()
     assert got.total.item() == pytest.approx(expected.item(), rel=1e-5)
     assert got.sums["classification"][1] == 3 * CLASSES and got.sums["autoencoder"][1] == 3
@@ -41,12 +41,14 @@ def test_the_loss_is_that_of_all_labels_in_one_pass():
 
 @pytest.mark.parametrize("settings", [{"state_init": "random01"}, {"eps": 0.4}, {"mask_sources": "global"}])
 def test_nothing_about_states_matters(settings):
-    plain, other = (make(scene(bare(1), [Reference(bare(2))], **s))(*data()).total for s in ({}, settings))
+    plain, other = (make(local_context(bare(1), [Reference(bare(2))], **s))(*data()).total for s in ({}, settings))
     assert torch.equal(plain, other)
 
 
 def test_with_states_they_do():
-    plain, other = (make(scene(network(1).eval(), [reference(2)], **s))(*data()).total for s in ({}, {"eps": 0.4}))
+    plain, other = (
+        make(local_context(network(1).eval(), [reference(2)], **s))(*data()).total for s in ({}, {"eps": 0.4})
+    )
     assert not torch.equal(plain, other)
 
 

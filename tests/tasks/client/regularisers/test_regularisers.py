@@ -33,14 +33,14 @@ class Tiny(nn.Module):
         self.register_buffer("seen", torch.tensor([5.0]))
 
 
-def scene(model, values, state=None):
+def local_context(model, values, state=None):
     return RegulariserContext(model, (), values, state or {}, {}, SimpleNamespace())
 
 
 def moved(name, values, state=None):
     """A term made at a = (1, 2), b = 3 whose model has then gone to a = (2, 0), b = 4; everything else moved too."""
     model = Tiny()
-    term = load_regulariser(name).make(scene(model, values, state))
+    term = load_regulariser(name).make(local_context(model, values, state))
     with torch.no_grad():
         model.a.copy_(torch.tensor([2.0, 0.0]))
         model.b.fill_(4.0)
@@ -71,7 +71,7 @@ def test_the_anchor_stays_where_training_began():
 
 def test_without_weight_the_loss_is_the_same_object():
     loss = Loss(torch.tensor(1.0))
-    term = fedprox.make(scene(Tiny(), {"mu": 0.0}))
+    term = fedprox.make(local_context(Tiny(), {"mu": 0.0}))
     assert type(term) is Regulariser and term.change(loss, None) is loss and term.finish(1) == {}
 
 
@@ -104,11 +104,11 @@ def test_at_the_local_minimum_the_dual_is_the_gradient():
 
 def test_every_term_says_whether_it_needs_the_global_model():
     need = {
-        name: load_regulariser(name).needs_guide(VALUES.get(name, {"mu": 1.0, "temperature": 0.5}))
+        name: load_regulariser(name).needs_reference(VALUES.get(name, {"mu": 1.0, "temperature": 0.5}))
         for name in REGULARISERS
     }
     assert {name: need[name] for name in ("prox", "dual", "moon")} == {"prox": False, "dual": False, "moon": True}
-    assert all(load_regulariser(name).TITLE for name in REGULARISERS)
+    assert all(load_regulariser(name).DESCRIPTION for name in REGULARISERS)
 
 
 @pytest.mark.parametrize("name", ["prox", "dual"])
@@ -119,7 +119,7 @@ def test_in_the_loop_a_heavy_term_holds_the_model_at_its_start(make_run, tiny_da
 
     def distance(mu):
         spec = RegulariserSpec(name, VALUES[name] | {"mu": mu, "scale": 1.0})
-        update = train_client(context, TrainJob(tiny_data.ids[0], 1, 1, start, term=spec))
+        update = train_client(context, TrainJob(tiny_data.ids[0], 1, 1, start, regulariser=spec))
         state = store.get_state(update.model)
         return sum((state[k] - begin[k]).square().sum() for k in begin if "running" not in k and "num" not in k)
 
@@ -130,7 +130,7 @@ def test_duals_travel_nowhere_and_come_back_to_their_client(make_run, tiny_data)
     context, start = make_run(objective="bce", network=PLAIN, bn_policy="local")
     store, client = context.open_store(), tiny_data.ids[0]
     spec = RegulariserSpec("dual", {"mu": 0.1, "scale": 1.0})
-    first = train_client(context, TrainJob(client, 1, 1, start, term=spec))
+    first = train_client(context, TrainJob(client, 1, 1, start, regulariser=spec))
     sent, kept, begin = store.get_state(first.model), store.get_state(first.state), store.get_state(start)
     assert sent.keys() == begin.keys()
     names = {key.removeprefix("dual/") for key in kept if key.startswith("dual/")}
@@ -138,7 +138,7 @@ def test_duals_travel_nowhere_and_come_back_to_their_client(make_run, tiny_data)
     assert {key for key in kept if not key.startswith("dual/")} == {f"model/{key}" for key in begin.keys() - names}
     for key in names:  # the first dual is mu (x_0 - x_1)
         assert torch.allclose(kept[f"dual/{key}"], 0.1 * (begin[key] - sent[key]), atol=1e-7), key
-    second = train_client(context, TrainJob(client, 2, 1, start, state=first.state, term=spec))
+    second = train_client(context, TrainJob(client, 2, 1, start, state=first.state, regulariser=spec))
     sent, again = store.get_state(second.model), store.get_state(second.state)
     for key in names:
         want = kept[f"dual/{key}"] + 0.1 * (begin[key] - sent[key])
