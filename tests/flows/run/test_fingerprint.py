@@ -64,9 +64,9 @@ def test_a_new_method_leaves_every_run_valid(copy):
 def test_comments_docstrings_and_descriptions_leave_every_run_valid(copy):
     before = digests(copy, "before")
     path = path_of("tasks.client.train", copy)
-    path.write_text(path.read_text().replace('"""The one local loop', '"""Another first line', 1) + "\n# a comment\n")
+    path.write_text(path.read_text().replace('"""The local loop', '"""Another first line', 1) + "\n# a comment\n")
     edit(copy, "models.settings", 'description="', 'description="Other words. ')
-    edit(copy, "flows.methods.fedavg", "DESCRIPTION = ", "TITLE = 'New: ' + ")
+    edit(copy, "flows.methods.fedavg", "DESCRIPTION = ", "DESCRIPTION = 'New: ' + ")
     assert digests(copy, "after") == before
 
 
