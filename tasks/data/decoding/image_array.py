@@ -9,27 +9,27 @@ from models.files import replacing_file
 from tasks.data.decoding.parallel import chunk_pixels, damaged_chunk, pixels_digest
 
 
-def write_images(rows: list[dict[str, Any]], parts: Path, path: Path, size: int) -> None:
+def write_images(rows: list[dict[str, Any]], cache: Path, path: Path, size: int) -> None:
     """Write the pixels of these rows, in their order, chunk by chunk, so that memory stays constant.
 
     Args:
-        rows: Manifest rows with ``slot``, (part, row in it).
-        parts: Folder of the parts.
+        rows: Manifest rows with ``slot``, (chunk, row in it).
+        cache: Folder of the decoded chunks.
         path: The file, uint8 [N, 3, size, size].
         size: Side in pixels.
 
     Raises:
-        UserError: The pixels of a part are not those that were decoded.
+        UserError: The pixels of a chunk are not those that were decoded.
     """
     shape = (len(rows), 3, size, size)
-    with replacing_file(path) as beside, beside.open("wb") as file:
+    with replacing_file(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         name, pixels = "", np.empty(0)
         for row in rows:
             if row["slot"][0] != name:
                 name = row["slot"][0]
-                pixels = chunk_pixels(parts, name)
+                pixels = chunk_pixels(cache, name)
             image = pixels[row["slot"][1]]
             if pixels_digest(image.transpose(1, 2, 0)) != row["pixels"]:
-                raise damaged_chunk(parts, name, f"other pixels than were decoded of {row['path']}")
+                raise damaged_chunk(cache, name, f"other pixels than were decoded of {row['path']}")
             file.write(image.tobytes())

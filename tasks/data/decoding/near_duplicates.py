@@ -1,7 +1,7 @@
 """Near duplicates (bursts of one camera, resized copies), found by 64-bit perceptual hashes.
 
-Two hashes within d bits agree wholly in at least one of d + 1 bands of their bits (pigeonhole), so only hashes that
-share a band are compared: exact, and far from comparing all pairs as long as d is small.
+Two hashes within d bits agree completely in at least one of d + 1 bands of their bits (pigeonhole), so only hashes that
+share a band are compared. This is exact, and much faster than comparing all pairs if d is small.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 
 BITS = 64
 DEFAULT_DISTANCE = 6  # bits; unrelated photographs are some 32 apart
-_MAX_LINKS = 1_000_000  # held at once before they are reduced
+_MAX_LINKS = 1_000_000  # in memory before they are reduced
 
 
 def perceptual_hash(image: np.ndarray) -> str:
@@ -24,8 +24,7 @@ def perceptual_hash(image: np.ndarray) -> str:
 def near_pairs(hashes: Sequence[str], distance: int) -> list[tuple[int, int]]:
     """Return links between hashes that differ in at most ``distance`` bits.
 
-    Not every such pair is listed, but enough that the linked groups are those of all pairs; so the list is no longer
-    than the hashes, however many look alike.
+    Not every such pair is listed, but enough to connect the same groups, so the list is never longer than the hashes.
 
     Args:
         hashes: N times 16 hex digits.
@@ -50,12 +49,12 @@ def _groups(values: np.ndarray, distance: int) -> np.ndarray:
     """Return the group number, 0 upwards, of each of n different hashes."""
     groups = np.arange(len(values))
     links: list[np.ndarray] = []
-    held = 0
+    pending = 0
     for some in _close(values, distance):
         links.append(some)
-        held += some.shape[1]
-        if held > _MAX_LINKS:
-            groups, links, held = _joined(groups, links), [], 0
+        pending += some.shape[1]
+        if pending > _MAX_LINKS:
+            groups, links, pending = _joined(groups, links), [], 0
     return _joined(groups, links)
 
 

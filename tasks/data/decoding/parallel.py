@@ -1,8 +1,8 @@
-"""Decoding in parallel, in parts that outlive a crash.
+"""Parallel decoding in chunks, with a cache that survives a crash.
 
-Images are decoded in chunks, by as many processes as there are cores. A chunk's pixels and findings are put down
-as one part, named by all that decides them; when an ingest is started again, parts that are there are not decoded
-again. Chunks come back in the order of the source, and only a few are under way at any time, so memory does not grow.
+By default, one process per core decodes. The pixels and results of a chunk are stored under a cache key, the digest of
+everything that determines them; a restarted ingest does not decode such chunks again. Chunks are returned in the order
+of the source and only a few are in flight at any time, so memory does not grow.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from tasks.data.source.pixels import few_colours
 from tasks.data.source.sample import RawSample
 
 CHUNK = 64  # images
-_MAX_CHUNK_BYTES = 2**24  # bytes that the images of a chunk may hold in memory
+_MAX_CHUNK_BYTES = 2**24  # bytes of encoded images that a chunk may hold in memory
 _MIN_IMAGES_FOR_POOL = 4 * CHUNK  # starting them takes as long as some hundred images
 
 
@@ -41,16 +41,16 @@ class DecodeResult:
     Attributes:
         status: ``ok``, ``fixed`` or ``quarantined``.
         reason: Code of ``tasks.data.ingest.manifest.REASONS``, ``""`` for plain ``ok``.
-        detail: One line for a person.
-        width: Pixels after turning upright, 0 when unknown.
-        height: Pixels after turning upright, 0 when unknown.
+        detail: One human-readable line.
+        width: Pixels after EXIF transposition, 0 if unknown.
+        height: Pixels after EXIF transposition, 0 if unknown.
         sha256: Hash of the file's bytes.
-        sides_swapped: Whether turning upright swapped width and height.
-        pixels: Hash of the resized pixels, ``""`` when there are none.
+        sides_swapped: Whether EXIF transposition swapped width and height.
+        pixels: Hash of the resized pixels, ``""`` if there are none.
         few_colours: Whether it has few colours, as a mask has: ``exact``, ``nearly`` or ``""``.
         phash: Perceptual hash, 16 hex digits, ``""`` when not asked for.
-        chunk: Name of the part that holds the pixels.
-        row: Row of the pixels in the part, -1 when there are none.
+        chunk: Cache key of the chunk that holds the pixels.
+        row: Row of the pixels in the chunk, -1 if there are none.
     """
 
     status: str
@@ -75,7 +75,7 @@ class Decoding:
         size: Side of the stored images in pixels.
         limits: What is refused, and the background.
         perceptual: Whether perceptual hashes are taken too.
-        cache: Where parts are put, ``None``: findings only, no pixels are kept (an audit).
+        cache: Where chunks are stored; ``None``: results only, no pixels are kept (an audit).
     """
 
     size: int
@@ -108,10 +108,10 @@ def decoded(
     Args:
         samples: What a reader yields.
         how: The settings.
-        workers: Processes; ``None``: one for each core that this process may use. Few images are decoded here.
+        workers: Processes; ``None``: one for each core that this process may use. A few images need no workers.
 
     Raises:
-        UserError: A decoding process died (out of memory, or a fault in a decoder); the message names the images.
+        UserError: A worker process died (out of memory, or a crash in a decoder); the message names the images.
     """
     workers = workers or len(os.sched_getaffinity(0))
     chunks = _chunked(samples)
@@ -137,7 +137,7 @@ def decode_chunk(images: list[ImageSource], how: Decoding) -> list[DecodeResult]
         try:
             return read_cached(how.cache, name, len(images))
         except DamagedChunkError as error:
-            logging.getLogger(__name__).warning("a decoded part is damaged (%s): decoded again: %s", error, record)
+            logging.getLogger(__name__).warning("a decoded chunk is damaged (%s): decoded again: %s", error, record)
     results: list[DecodeResult] = []
     stack: list[np.ndarray] = []
     for image in images:
@@ -148,7 +148,7 @@ def decode_chunk(images: list[ImageSource], how: Decoding) -> list[DecodeResult]
         results.append(result)
     if stack:
         _write_array(how.cache / f"{name}.npy", np.ascontiguousarray(stack))
-    # last, so that a part with a record is complete
+    # last, so that a chunk with a record is complete
     write_text(record, with_checksum([asdict(result) for result in results]))
     return results
 
@@ -174,10 +174,10 @@ def pixels_digest(small: np.ndarray) -> str:
 def damaged_chunk(folder: Path, name: str, found: object) -> UserError:
     """Build the error for pixels that are not those that were decoded."""
     return UserError(
-        "a decoded part is damaged",
+        "a decoded chunk is damaged",
         where=folder / f"{name}.npy",
         found=found,
-        hint="start it again: it is decoded anew",
+        hint="run the command again: the chunk is decoded anew",
     )
 
 
@@ -202,11 +202,11 @@ def read_cached(folder: Path, name: str, count: int) -> list[DecodeResult]:
     except (OSError, ValueError) as error:
         raise DamagedChunkError(f"its record cannot be read: {error}") from error
     if hashlib.sha256(text.encode()).hexdigest() != digest:
-        raise DamagedChunkError("its record is not the one that was written" if text else "its record is empty")
+        raise DamagedChunkError("its record does not match its checksum" if text else "its record is empty")
     try:
         results = [DecodeResult(**values) for values in json.loads(text)]
-    except TypeError as error:  # of a release whose findings have other fields
-        raise DamagedChunkError("its record is of another release") from error
+    except TypeError as error:  # written by a release with other fields
+        raise DamagedChunkError("its record was written by another release") from error
     if len(results) != count:
         raise DamagedChunkError(f"its record is of {len(results)} images, there are {count}")
     if any(result.row >= 0 for result in results):
@@ -229,8 +229,8 @@ def _decode_image(image: ImageSource, how: Decoding) -> tuple[DecodeResult, np.n
     except DecodeError as error:
         return DecodeResult("quarantined", error.reason, error.detail, error.width, error.height, error.sha256), None
     except MemoryError as error:
-        hint = "--workers 1 needs least memory; a lower ingest.max_pixels refuses images by their size"
-        raise UserError("out of memory while a image was decoded", where=image, hint=hint) from error
+        hint = "--workers 1 needs the least memory; a lower ingest.max_pixels refuses large images"
+        raise UserError("out of memory while decoding an image", where=image, hint=hint) from error
     small = resize(found.image, how.size)
     phash = ""
     if how.perceptual:
@@ -247,7 +247,7 @@ def _decode_image(image: ImageSource, how: Decoding) -> tuple[DecodeResult, np.n
 
 
 def _write_array(path: Path, array: np.ndarray) -> None:
-    with replacing_file(path) as beside, beside.open("wb") as file:
+    with replacing_file(path) as temporary, temporary.open("wb") as file:
         np.save(file, array, allow_pickle=False)
 
 
@@ -289,8 +289,8 @@ def _in_order(
             yield from _with_results(chunk, future.result())
     except BrokenProcessPool as error:
         raise UserError(
-            "a process that decodes images died",
+            "a worker process that decodes images died",
             where=f"{chunk[0].path} to {chunk[-1].path}",
-            found="out of memory, killed, a fault in a decoder, or the program was read from stdin",
-            hint="start it again: finished parts are kept; --workers 1 needs least memory and no process of its own",
+            found="out of memory, killed, a crash in a decoder, or the program was read from stdin",
+            hint="run the command again: finished chunks are kept; --workers 1 needs the least memory",
         ) from error

@@ -1,4 +1,4 @@
-"""The processes that decode images."""
+"""Worker processes that decode images."""
 
 import os
 import threading

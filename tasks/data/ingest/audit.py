@@ -1,6 +1,6 @@
 """The audit: reports what a source holds and what is wrong with it, and whether an ingest would accept it.
 
-The same readers, the same decoding and the same judgement as an ingest; only no pixels are kept.
+It uses the same readers, decoding and rules as an ingest, but keeps no pixels and changes nothing.
 """
 
 import statistics
@@ -23,29 +23,29 @@ from tasks.data.source.rules import NameRule
 from tasks.data.source.sample import STATUSES
 
 Row = dict[str, Any]
-#: The format of images that nothing labels; what is no other format is looked at as this.
+#: The format of unlabelled images, used when no other format is recognised.
 IMAGES_ONLY = "images"
-_BY_NAME_ONLY = ("folder", IMAGES_ONLY)  # formats that no file's content speaks for
-_ANNOTATED = ("voc", "coco", "yolo", "table")  # formats that the content of files speaks for
-_MAX_NEAR = 8  # lines about files that nearly are of a format
+_BY_NAME_ONLY = ("folder", IMAGES_ONLY)  # formats recognised by names only
+_ANNOTATED = ("voc", "coco", "yolo", "table")  # formats recognised by the content of files
+_MAX_NEAR = 8  # reported near misses
 
 
 def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[str, str]:
     """Guess the format of a folder or file; return it and one line with the reason.
 
-    The readers are asked in the order of ``FORMATS``. A folder in which none sees its format is read as images
-    without labels, so that every file is listed all the same.
+    The readers are asked in the order of ``FORMATS``. If none recognises a folder, it is read as images without labels,
+    so that every file is listed.
 
     Args:
         path: The folder or file.
-        settings: Say what is left out.
+        settings: What is left out.
 
     Raises:
-        UserError: There is no such file or folder, or the file is of no format that is a file.
+        UserError: There is no such file or folder, or the file is of no known format.
     """
     folder = path.is_dir()
     if not folder and not path.is_file():
-        raise UserError("there is no such file or folder", where="PATH", found=path)
+        raise UserError("no such file or folder", where="PATH", found=path)
     names = [path.name]
     if folder:
         tree = scan(path, (settings or IngestSettings()).model_copy(update={"site": NameRule.model_validate({})}))
@@ -64,13 +64,11 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
             near += near_misses(reader, path, names)
     if not folder:
         kind = foreign_file(path)
-        hint = "name its format with --format; images are looked at by the folder"
+        hint = "name its format with --format; to check images, pass their folder"
         found = kind or "".join(f"\n    {line}" for line in near[:_MAX_NEAR]) or None
-        raise UserError(
-            "this file is of no known format", where=path, expected="".join(layouts), found=found, hint=hint
-        )
+        raise UserError("the file is of no known format", where=path, expected="".join(layouts), found=found, hint=hint)
     beside = _foreign_beside(path, names, len(tree.images))
-    return IMAGES_ONLY, f"nothing in it looks like a known format{beside}{_nearly(near)}"
+    return IMAGES_ONLY, f"no known format was recognised{beside}{_nearly(near)}"
 
 
 def _also(path: Path, names: Sequence[str], taken: str) -> str:
@@ -79,7 +77,7 @@ def _also(path: Path, names: Sequence[str], taken: str) -> str:
     found = [
         (name, load_format(name).recognise(path, names)) for name in others if taken in _ANNOTATED and path.is_dir()
     ]
-    return "".join(f"; not used, but there too, {name}: {why}" for name, why in found if why)
+    return "".join(f"; also found but not used, {name}: {why}" for name, why in found if why)
 
 
 def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
@@ -94,18 +92,18 @@ def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
     shown = ", ".join(found.names)
     if found.beside_images:
         raise UserError(
-            f"the annotations are those of another tool: {found.kind.tool}",
+            f"the annotations were written by another tool: {found.kind.tool}",
             where=path,
             found=shown,
             expected=f"a format that is read: {', '.join(FORMATS)}",
-            hint=f"{found.kind.advice}; or --format folder or images, to leave them out of account",
+            hint=f"{found.kind.advice}; or use --format folder or images, to ignore them",
         )
     return f"; {shown} is {found.kind}"
 
 
 def _nearly(near: Sequence[str]) -> str:
     """Format the near misses, for the line that says why no format was found."""
-    return "; what nearly does:" + "".join(f"\n    {line}" for line in near[:_MAX_NEAR]) if near else ""
+    return "; near misses:" + "".join(f"\n    {line}" for line in near[:_MAX_NEAR]) if near else ""
 
 
 @dataclass(frozen=True)
@@ -114,9 +112,9 @@ class Audit:
 
     Attributes:
         source: What was read.
-        settings: How.
+        settings: The settings it was read with.
         rows: One for every input file (``Collector.rows``), in the reader's order.
-        findings: The figures; JSON values only.
+        findings: The results; JSON values only.
     """
 
     source: Source
@@ -132,9 +130,9 @@ def audit(
 
     Args:
         settings: What and how, as for an ingest.
-        seed: The run's seed, which drawn sets need.
-        why: Why this format was taken, for the report.
-        progress: Called with (files read, total or ``None``) now and then.
+        seed: The run's seed, which synthetic data sets need.
+        why: Why this format was chosen, for the report.
+        progress: Called from time to time with (files read, total or ``None``).
         workers: Decoding processes, ``None``: one for each core.
 
     Raises:
@@ -157,7 +155,7 @@ def evaluate(
         settings: The settings.
         collector: What was collected.
         kept: The rows of the images that stay.
-        why: Why this format was taken.
+        why: Why this format was chosen.
     """
     rows = collector.rows
     bad = sum(row["reason"] in COUNTED_BAD for row in rows)
@@ -226,8 +224,8 @@ def repeated(rows: Sequence[Row], kept: Sequence[Row], settings: IngestSettings)
 
     Returns:
         ``kind`` (``bytes``, ``pixels`` or ``near``), ``paths``, the ``sites`` and source's ``splits`` that hold them,
-        ``labels`` as different label sets: several mean that they contradict each other. Those that cross sites or
-        splits come first.
+        ``labels`` as the different label sets: more than one is a contradiction. Groups across sites or splits come
+        first.
     """
     groups = [("bytes", some) for some in _equal([row for row in rows if row["width"]], "sha256")]
     groups += [("pixels", some) for some in _equal(kept, "pixels")]
@@ -237,7 +235,7 @@ def repeated(rows: Sequence[Row], kept: Sequence[Row], settings: IngestSettings)
         near: dict[int, list[Row]] = {}
         for first, other in near_pairs([row["phash"] for row in kept], settings.near_duplicates):
             near.setdefault(first, [kept[first]]).append(kept[other])
-        # What has the same pixels is listed as that.
+        # Images with equal pixels are listed as such.
         groups += [("near", some) for some in near.values() if len({row["pixels"] for row in some}) > 1]
     found = [
         {

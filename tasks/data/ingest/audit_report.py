@@ -20,16 +20,16 @@ from tasks.data.source.sample import STATUSES
 from tasks.data.statistics.contact_sheet import MAX_IMAGES, contact_sheet
 from tasks.plotting.markdown import markdown_table, safe_cell
 
-AUDIT = "audit"  # folder of a data set with the report about its source
+AUDIT = "audit"  # folder of a data set with the report on its source
 REPORT, CONTACT_SHEET = AUDIT_FILES = ("audit.md", "quarantined.png")
-_MAX_ROWS = 300  # of a table in Markdown; the manifest has all
+_MAX_ROWS = 300  # of a Markdown table; the manifest has all rows
 _MAX_PATHS = 4  # of a group in a table
-_SIDE = 192  # pixels of a image kept for the sheet
-# No pixels, or none that may be decoded
+_THUMBNAIL_SIDE = 192  # pixels, on the contact sheet
+# Reasons of images without pixels that may be decoded
 _WITHOUT_PIXELS = frozenset(
     {"unreadable", "empty", "not_an_image", "flat", "truncated", "too_large", "multi_frame", "bad_mode"}
 )
-_KINDS = {"bytes": "same bytes", "pixels": "same pixels", "near": "look alike"}
+_KINDS = {"bytes": "same bytes", "pixels": "same pixels", "near": "near-duplicates"}
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class ReportTable:
 
 
 def write_audit(audit: Audit, folder: Path) -> list[Path]:
-    """Write ``audit.md``, ``manifest.parquet`` and, if there is something to show, ``quarantined.png``.
+    """Write ``audit.md``, ``manifest.parquet`` and, if any image is quarantined, ``quarantined.png``.
 
     Args:
         audit: The audit.
-        folder: Made if it is missing; files of these names are replaced.
+        folder: Created if it is missing; files of these names are replaced.
 
     Returns:
         The files, ``audit.md`` first.
@@ -84,7 +84,7 @@ def verdict(findings: dict[str, Any]) -> str:
     """Return what an ingest would do with the source; the reason is ``problem``."""
     if not findings["usable"]:
         return "An ingest would refuse it:"
-    return "An ingest would take it." if findings["images"] else "Sound images, but to train they need labels."
+    return "An ingest would accept it." if findings["images"] else "The images are sound, but training needs labels."
 
 
 def report_tables(audit: Audit) -> list[ReportTable]:
@@ -94,15 +94,17 @@ def report_tables(audit: Audit) -> list[ReportTable]:
         _reasons(audit.rows, found["counts"]["reason"]),
         ReportTable("Labels (usable images with each)", ("label", "images"), _pairs(found["labels"])),
         ReportTable(
-            "Unknown labels", ("label, images, nearest known label, files",), [(s,) for s in found["unknown_lines"]]
+            "Unknown labels",
+            ("label, images, nearest known label, files",),
+            [(line,) for line in found["unknown_lines"]],
         ),
         ReportTable("Aliases", ("label as found", "uses"), _pairs(found["aliases"])),
         ReportTable("Sites", ("site", "usable images"), _pairs(found["sites"])),
-        ReportTable("Splits that the source gives", ("split", "usable images"), _pairs(found["splits"])),
+        ReportTable("Splits given by the source", ("split", "usable images"), _pairs(found["splits"])),
         _sizes(found["sizes"]),
         _repeated(found["repeated"]),
         _files("Not usable", [row for row in audit.rows if row["status"] == "quarantined"]),
-        _files("Repairs and remarks", [row for row in audit.rows if row["status"] == "fixed" or _has_warning(row)]),
+        _files("Repairs and warnings", [row for row in audit.rows if row["status"] == "fixed" or _has_warning(row)]),
     ]
     return [
         ReportTable(table.title, table.heads, [tuple(map(visible, row)) for row in table.rows])
@@ -127,7 +129,7 @@ def _reasons(rows: Sequence[Row], counts: dict[str, int]) -> ReportTable:
     status = {row["reason"] or "ok": row["status"] for row in rows}
     order = sorted(counts, key=lambda reason: STATUSES.index(status[reason]))
     lines = [(status[name], name, str(counts[name]), REASONS["" if name == "ok" else name]) for name in order]
-    return ReportTable("Every file, by status and reason", ("status", "reason", "files", "means"), lines)
+    return ReportTable("All files by status and reason", ("status", "reason", "files", "means"), lines)
 
 
 def _sizes(sizes: dict[str, dict[str, Any]]) -> ReportTable:
@@ -145,7 +147,7 @@ def _repeated(groups: Sequence[dict[str, Any]]) -> ReportTable:
         across += [f"labels {' | '.join(group['labels'][:3])}"] * (len(group["labels"]) > 1)
         more = f", and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
         lines.append((_KINDS[group["kind"]], ", ".join(paths[:_MAX_PATHS]) + more, "; ".join(across)))
-    return ReportTable("Images that repeat", ("how", "files", "differ in"), lines)
+    return ReportTable("Duplicate images", ("how", "files", "differ in"), lines)
 
 
 def _files(title: str, rows: Iterable[Row]) -> ReportTable:
@@ -179,7 +181,7 @@ def _markdown(audit: Audit, sheet: bool) -> str:
         more = len(table.rows) - _MAX_ROWS
         parts += [f"## {table.title}", shown + (f"\n\nand {more} more, see {MANIFEST}" if more > 0 else "")]
     if sheet:
-        parts += ["## Images that are not used", f"![what is not used, as far as it can be decoded]({CONTACT_SHEET})"]
+        parts += ["## Unused images", f"![unused images that can be decoded]({CONTACT_SHEET})"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -201,11 +203,11 @@ def _write_contact_sheet(audit: Audit, path: Path) -> Path | None:
         try:
             images.append(_small(decode(root / row["path"], limits).image))
         except DecodeError:
-            continue  # a image inside a container, or a file name that is not UTF-8; the tables list it
+            continue  # an image inside a container, or a file name that is not UTF-8; the tables list it
         captions.append(f"{row['reason']}\n{Path(row['path']).name}")
     if not images:
         return None
-    title = f"{len(images)} of {len(rows)} images that are not used"
+    title = f"{len(images)} of {len(rows)} unused images"
     contact_sheet(iter(images), captions, title, path)
     return path
 
@@ -214,5 +216,5 @@ def _small(image: np.ndarray) -> np.ndarray:
     from PIL import Image
 
     small = Image.fromarray(image)
-    small.thumbnail((_SIDE, _SIDE))
+    small.thumbnail((_THUMBNAIL_SIDE, _THUMBNAIL_SIDE))
     return np.asarray(small)

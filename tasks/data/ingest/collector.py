@@ -16,11 +16,11 @@ class Collector:
     """Collects the samples one by one; at the end it knows which images stay, and why the others do not.
 
     Args:
-        classes: Declared labels, ``None`` when those that are found count.
+        classes: Declared labels; ``None``: those that are found count.
         aliases: Label as found -> declared label.
         keep_negatives: Whether images without any label stay.
-        group_of: The rule that names an image's group.
-        masks: What becomes of masks beside their photographs.
+        group_of: The rule that derives an image's group.
+        masks: How masks next to their photographs are treated.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Collector:
             self._accept(row, sample, result)
 
     def select_images(self) -> list[dict[str, Any]]:
-        """Decide what only all rows together show; returns the rows of the images that stay, in order."""
+        """Apply the rules that need all rows; return the rows of the images that stay, in order."""
         self.companions = find_companions(self.rows)
         for pair in self.companions:
             row, note = pair.row, f"{'mask of' if pair.mask else 'same name as'} {pair.photograph['path']}"
@@ -130,15 +130,15 @@ class Collector:
 def group_names(rows: list[dict[str, Any]], near: Sequence[tuple[int, int]] = ()) -> list[str]:
     """Return the group of each image that stays; a group is never divided between splits.
 
-    Images belong together when they have the same pixels (saved again with other bytes), the same ``group``, or are
-    near duplicates; and so does everything that hangs together by such links.
+    Images form a group if they have the same pixels (in different files), the same ``group``, or are near duplicates,
+    directly or through other images.
 
     Args:
         rows: The N rows.
         near: Pairs of rows that are near duplicates.
 
     Returns:
-        N names, each the path of the group's first image; "" for an image that is by itself.
+        N names, each the path of the group's first image; "" for an image that is in no group.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -165,7 +165,7 @@ def describe_unknown_labels(unknown: dict[str, list[str]], classes: list[str]) -
     lines = []
     for label, paths in sorted(unknown.items(), key=lambda item: (-len(item[1]), item[0])):
         near = difflib.get_close_matches(label.casefold(), list(folded), n=1, cutoff=0.4)
-        nearest = f"nearest known label {folded[near[0]]!r}" if near else "no known label is near"
+        nearest = f"nearest known label {folded[near[0]]!r}" if near else "no known label is similar"
         files = ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
         lines.append(f"{label!r} in {len(paths)} image(s), {nearest}: {files}")
     return lines
@@ -182,7 +182,7 @@ def _check_boxes(row: dict[str, Any], boxes: Boxes, result: DecodeResult) -> Non
             row["status"], row["reason"] = "fixed", "odd_box"
         warnings.append(f"{invalid} invalid box(es)")
     if swapped:
-        warnings.append("boxes are those of the image before it was turned upright")
+        warnings.append("boxes fit the image before its EXIF transposition")
     elif boxes.declared and boxes.declared != actual:
         declared = f"{boxes.declared[0]:g} x {boxes.declared[1]:g}"
         warnings.append(f"declares {declared}, the image has {actual[0]} x {actual[1]}")

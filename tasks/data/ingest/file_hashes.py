@@ -14,7 +14,7 @@ from typing import Any
 from models.files import write_text
 
 UNREADABLE = "unreadable"  # in place of a sha256
-MIN_AGE_NS = 2_000_000_000  # a file written later than so long before a look may change again with the same times
+MIN_AGE_NS = 2_000_000_000  # a file written more recently may change again without a change of its times
 _MAX_THREADS = 4
 
 
@@ -41,7 +41,7 @@ class HashCache:
     """The hashes of a source's files by size and times, in one JSON file.
 
     Args:
-        folder: Where such files lie, ``None`` to remember nothing.
+        folder: The folder of such files; ``None``: no cache.
         where: The source's path.
     """
 

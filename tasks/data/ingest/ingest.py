@@ -55,37 +55,37 @@ def ingest(
     seed: int,
     progress: Progress | None = None,
     workers: int | None = None,
-    memory: Path | None = None,
+    hash_cache: Path | None = None,
 ) -> dict[str, Any]:
     """Read the source and write a data set; images are streamed, so memory does not grow with their number.
 
-    The result takes the place of ``out`` in one step at the end. When the source is refused, an earlier data set
-    stays, and the manifest of what was found is left at ``<out>.rejected-manifest.parquet``. Decoded parts lie in
-    ``.<out>.parts`` until the data set is complete, so that an ingest that was stopped goes on where it was. When
-    another process makes the same data set meanwhile, this one waits and takes that.
+    The result replaces ``out`` in one step at the end. If the source is refused, an earlier data set stays, and the
+    manifest of what was found is written to ``<out>.rejected-manifest.parquet``. Decoded chunks are cached in
+    ``.<out>.parts`` until the data set is complete, so that a stopped ingest resumes. If another process makes the same
+    data set meanwhile, this one waits and uses that.
 
     Args:
-        settings: What and how.
+        settings: What is read, and how.
         out: The data set's folder.
-        seed: The run's seed; decides the split and, for drawn sets, the images.
-        progress: Called with (files read, total or ``None``) now and then.
+        seed: The run's seed; determines the split and, for synthetic data sets, the images.
+        progress: Called from time to time with (files read, total or ``None``).
         workers: Decoding processes, ``None``: one for each core.
-        memory: Folder that remembers the files' hashes for the next look at the source.
+        hash_cache: Folder that caches the files' hashes for later comparisons with the source.
 
     Returns:
-        What ``dataset.json`` holds.
+        The contents of ``dataset.json``.
 
     Raises:
         UserError: The source is missing, empty or too bad, holds unknown labels, or ``out`` is something else.
     """
     out = Path(os.path.abspath(out))  # noqa: PTH100  keeps links
     with locked(out, "ingests") as waited:
-        if waited and (made := _made_meanwhile(out, settings, seed, memory)) is not None:
+        if waited and (made := _made_meanwhile(out, settings, seed, hash_cache)) is not None:
             return made
-        return _ingest(settings, out, seed, progress, workers, memory)
+        return _ingest(settings, out, seed, progress, workers, hash_cache)
 
 
-def _made_meanwhile(out: Path, settings: IngestSettings, seed: int, memory: Path | None) -> dict[str, Any] | None:
+def _made_meanwhile(out: Path, settings: IngestSettings, seed: int, hash_cache: Path | None) -> dict[str, Any] | None:
     """Return the summary if another process has just made this data set from the same source and settings."""
     if not (out / SUMMARY).is_file():
         return None
@@ -93,7 +93,7 @@ def _made_meanwhile(out: Path, settings: IngestSettings, seed: int, memory: Path
     if (summary.get("settings"), summary.get("seed")) != (settings.model_dump(mode="json"), seed):
         return None
     listing = list_source(settings)
-    same = listing.synthetic or not describe_change(out, listing, HashCache(memory, listing.where))
+    same = listing.synthetic or not describe_change(out, listing, HashCache(hash_cache, listing.where))
     return summary if same else None
 
 
@@ -103,7 +103,7 @@ def _ingest(
     seed: int,
     progress: Progress | None,
     workers: int | None,
-    memory: Path | None,
+    hash_cache: Path | None,
 ) -> dict[str, Any]:
     rejected, parts = out.with_name(f"{out.name}.rejected-manifest.parquet"), out.with_name(f".{out.name}.parts")
     source = open_source(settings)
@@ -159,7 +159,7 @@ def _group(kept: list[dict[str, Any]], settings: IngestSettings, pairs: Sequence
 def _split(
     kept: list[dict[str, Any]], classes: list[str], settings: SplitSettings, seed: int, where: str, folder: Path
 ) -> None:
-    """Set ``split`` in the rows. Sites count as labels, so each site is divided in the same shares too."""
+    """Set ``split`` in the rows. Sites are stratified like labels, so each site is split in the same shares."""
     groups = np.array([row["group"] or f"/{number}" for number, row in enumerate(kept)])
     if settings.scheme == "given":
         splits = given_split([row["split"] for row in kept], [row["path"] for row in kept], where)
@@ -201,7 +201,7 @@ def _write(
     seed: int,
     contents: dict[str, str],
 ) -> dict[str, Any]:
-    """Write everything but the pixels; the summary, by which a data set is known, last."""
+    """Write everything but the pixels; last the summary, which marks a data set."""
     samples = [row | {"sample_id": row["sha256"][:16], "source": row["path"]} for row in kept]
     assert len({sample["sample_id"] for sample in samples}) == len(samples), "two hashes share 64 bits"
     write_samples(samples, folder / SAMPLES)

@@ -11,7 +11,7 @@ from tasks.data.text.csv_text import csv_rows
 from tasks.data.text.read_text import normalize, read_text
 
 _STRUCTURED = frozenset({".json", ".yaml", ".yml"})
-# Words of a heading: for the label as found, and for the one that is meant.
+# Words of a heading: for the label as found, and for the declared one.
 _FOUND = frozenset(
     {"found", "alias", "aliases", "from", "old", "oldname", "oldlabel", "source", "original", "raw", "wrong", "before"}
     | {"written", "variant", "synonym", "misspelt", "misspelled", "label", "name", "key", "input", "rawlabel", "code"}
@@ -27,19 +27,19 @@ def read_classes(path: Path, where: str, encoding: str | None = None) -> list[st
     """Read the labels in their order.
 
     A JSON or YAML file holds a list, a mapping of indices 0, 1, ... to labels, or one of these under ``names`` or
-    ``classes``. Any other file holds one label on each line; blank lines are passed over.
+    ``classes``. Any other file holds one label per line; blank lines are skipped.
 
     Args:
         path: The file.
-        where: The option's name, for messages.
-        encoding: Its encoding when it is not UTF-8, if the user says so.
+        where: The option, for messages.
+        encoding: Its encoding if the user sets one.
 
     Raises:
-        UserError: It cannot be read or is built otherwise, or a label stands twice.
+        UserError: It cannot be read or has another form, or a label appears twice.
     """
     text = read_text(path, where, encoding)
     if path.suffix.lower() not in _STRUCTURED:
-        lines = enumerate(map(normalize, re.split(r"\r\n|\r|\n", text)), 1)  # \x0b and the like begin no line
+        lines = enumerate(map(normalize, re.split(r"\r\n|\r|\n", text)), 1)  # \x0b and the like do not end a line
         return _different([(line, f"line {number}") for number, line in lines if line], path, where)
     found = _structured(text, path, where)
     for key in _KEYS:
@@ -59,7 +59,7 @@ def _different(labels: list[tuple[str, str]], path: Path, where: str) -> list[st
     for label, place in labels:
         if label in first:
             raise UserError(
-                "a label stands twice", where=f"{where}: {path}, {place}", found=f"{label}, as {first[label]}"
+                "a label appears twice", where=f"{where}: {path}, {place}", found=f"{label}, as {first[label]}"
             )
         first[label] = place
     return list(first)
@@ -75,12 +75,12 @@ def read_aliases(
 
     Args:
         path: The file.
-        where: The option's name, for messages.
-        encoding: Its encoding when it is not UTF-8, if the user says so.
+        where: The option, for messages.
+        encoding: Its encoding if the user sets one.
         classes: The declared labels, if they are known.
 
     Raises:
-        UserError: It cannot be read, is built otherwise, or maps one label to two.
+        UserError: It cannot be read, has another form, or maps one label to two.
     """
     text = read_text(path, where, encoding)
     if path.suffix.lower() in _STRUCTURED:
@@ -96,7 +96,7 @@ def read_aliases(
             if len(row) != 2 or not all(row):
                 place = f"{where}: {path}, line {line}"
                 expected = "two columns: label as found, declared label"
-                raise UserError("a row is no pair of labels", where=place, expected=expected, found=",".join(row))
+                raise UserError("a row is not a pair of labels", where=place, expected=expected, found=",".join(row))
         pairs = [(row[0], row[1]) for _, row in rows]
     aliases: dict[str, str] = {}
     for key, value in pairs:
@@ -125,11 +125,11 @@ def _structured(text: str, path: Path, where: str) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(text)
     except (YAMLError, *CONSTRUCTION_FAULTS) as error:
-        raise UserError("the file is no valid JSON or YAML", where=f"{where}: {path}", found=error) from error
+        raise UserError("the file is not valid JSON or YAML", where=f"{where}: {path}", found=error) from error
 
 
 def _label(item: object, path: Path, where: str, number: int = 0) -> str:
     if not isinstance(item, str) or not normalize(item):
         place = f"{where}: {path}" + (f", label {number}" if number else "")
-        raise UserError("a label is no text", where=place, found=repr(item), hint=quotes_hint(item) or None)
+        raise UserError("a label is not text", where=place, found=repr(item), hint=quotes_hint(item) or None)
     return normalize(item)

@@ -16,7 +16,7 @@ from tasks.data.ingest.manifest import FILE as MANIFEST
 from tasks.data.text.read_text import TextError, decode_text, normalize
 
 _NAMING = ("metadata", "annotation", "encoding", "near_name", "odd_box")  # reasons of files that were read for labels
-_MAX_FILES, _MAX_BYTES = 200, 50_000_000  # that are searched: a message must not take minutes
+_MAX_FILES, _MAX_BYTES = 200, 50_000_000  # limits of the search: a message must not take minutes
 _HINT = "fedscene data ingest"
 
 
@@ -82,7 +82,7 @@ def _line_of(file: Path, spellings: Sequence[str]) -> str:
     written = {form for name in spellings for form in (name, html.escape(name), json.dumps(name)[1:-1])}
     within = "|".join(re.escape(form) for form in sorted(written, key=len, reverse=True))
     whole = re.compile(rf"(?<![^\s,;:|\"'>\[({{=\ufeff])(?:{within})(?![^\s,;:|\"'<\])}}])")
-    # As an editor counts: \x0b and the like begin no line
+    # As an editor counts: \x0b and the like do not end a line
     lines = (number for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1) if whole.search(line))
     number = next(lines, 0)
     return f"line {number}" if number else ""

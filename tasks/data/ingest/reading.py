@@ -30,9 +30,9 @@ class Source:
 
     Attributes:
         reader: The format's reader module.
-        root: What it reads.
-        classes: Declared labels in their order, ``None`` when those that are found count.
-        where: The place that error messages name.
+        root: The folder or file.
+        classes: Declared labels in their order; ``None``: those that are found count.
+        where: The location, for error messages.
     """
 
     reader: Format
@@ -65,15 +65,15 @@ def _root(settings: IngestSettings, reader: Format) -> Path:
     if reader.KIND == "none":
         return Path()
     if settings.path is None:
-        found = f"ingest.source is {settings.source}, but no path is named"
+        found = f"ingest.source is {settings.source}, but no path is set"
         raise UserError(found, where="ingest.path", expected=reader.LAYOUT)
     root = settings.path.expanduser()
     kinds = {"folder": root.is_dir(), "file": root.is_file()}
     if not (any(kinds.values()) if reader.KIND == "either" else kinds[reader.KIND]):
         kind = "file or folder" if reader.KIND == "either" else reader.KIND
-        raise UserError(f"there is no such {kind}", where="ingest.path", found=root, expected=reader.LAYOUT)
+        raise UserError(f"no such {kind}", where="ingest.path", found=root, expected=reader.LAYOUT)
     if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
-        raise UserError("it cannot be read", where="ingest.path", found=root)
+        raise UserError("the source cannot be read", where="ingest.path", found=root)
     return root
 
 
@@ -85,7 +85,7 @@ def collect(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Collector:
-    """Read the whole source and decode its images: every input file as a manifest row, nothing decided yet.
+    """Read the whole source and decode its images: every input file becomes a manifest row; nothing is decided yet.
 
     Raises:
         UserError: The source as a whole cannot be read.
@@ -115,11 +115,11 @@ def select_images(
     return source, kept
 
 
-def _remedy(bad: list[dict[str, Any]], settings: IngestSettings, collector: Collector) -> str:
+def _hint(bad: list[dict[str, Any]], settings: IngestSettings, collector: Collector) -> str:
     """Suggest what to do about unusable inputs; if most are images that no list names, there is a setting."""
     unlisted = sum(row["reason"] == "no_annotation" and row["detail"].startswith(NOT_LISTED) for row in bad)
     if 2 * unlisted <= len(bad):
-        return _way_out(bad, collector)
+        return _unusable_hint(bad, collector)
     return (
         f"{unlisted} images are in no list: set ingest.unlisted=ignore to use listed images only, "
         f"or ingest.path to the {'table' if settings.source == 'table' else 'JSON'} itself"
@@ -162,10 +162,10 @@ def refuse_unusable(collector: Collector, kept: list[dict[str, Any]], settings: 
             where=source.where,
             expected=f"a share of at most ingest.max_bad_share = {settings.max_bad_share:g}",
             found=f"{share:.3f}, the first:{first}",
-            hint=_remedy(bad, settings, collector),
+            hint=_hint(bad, settings, collector),
         )
     if images:
-        hint = "fedscene data check looks at them; to train, put labels beside them (docs/your-images.md)"
+        hint = "fedscene data check inspects them; training needs labels (docs/your-images.md)"
         raise UserError("the images have no labels", where=source.where, found=f"{images} images", hint=hint)
     if not any(row["labels"] for row in kept):
         raise UserError("no image has a label", where=source.where, found=_without_labels(rows, kept))
@@ -175,7 +175,7 @@ def _without_labels(rows: list[dict[str, Any]], kept: list[dict[str, Any]]) -> s
     """Say how many images have no object, and what became of the others."""
     reasons = Counter(row["reason"] for row in rows if row["width"] and row["slot"] is None and row["reason"])
     shown = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
-    return f"{len(kept)} images without any object" + (f"; not used: {shown}" if shown else "")
+    return f"{len(kept)} images without an object" + (f"; not used: {shown}" if shown else "")
 
 
 def _others(rows: list[dict[str, Any]]) -> str:
@@ -189,9 +189,9 @@ def _others(rows: list[dict[str, Any]]) -> str:
     return f"{len(rows)} other files" + (f" ({'; '.join([*filter(None, [shown]), *more])})" if shown or more else "")
 
 
-def _way_out(bad: list[dict[str, Any]], collector: Collector) -> str:
+def _unusable_hint(bad: list[dict[str, Any]], collector: Collector) -> str:
     """Suggest what to do about the inputs that cannot be used."""
-    general = "mend or remove the files, or raise ingest.max_bad_share"
+    general = "fix or remove the files, or raise ingest.max_bad_share"
     paths = {row["path"] for row in bad}
     twice = [pair for pair in collector.companions if pair.row["path"] in paths]
     for pairs, what in (
@@ -205,4 +205,4 @@ def _way_out(bad: list[dict[str, Any]], collector: Collector) -> str:
         return general
     suffixes = Counter(PurePosixPath(row["path"]).suffix.lower() or "no suffix" for row in unread)
     shown = ", ".join(f"{count} {suffix}" for suffix, count in suffixes.most_common(6))
-    return f"{shown} of a format that is not read ({unread[0]['detail']}); or {general}"
+    return f"{shown} in a format that is not read ({unread[0]['detail']}); or {general}"

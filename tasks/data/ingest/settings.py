@@ -14,7 +14,7 @@ from tasks.data.text.read_text import normalize
 
 Channel = Annotated[int, Field(ge=0, le=255)]
 
-# One block per format, each the reader module's own ``Settings``.
+# One section per format, the ``Settings`` of its reader module.
 _Formats: type[Section] = create_model(  # type: ignore[call-overload]
     "_Formats",
     __base__=Section,
@@ -27,8 +27,9 @@ class IngestSettings(SourceSettings, _Formats):
 
     companions: Literal["ask", "drop", "keep"] = Field(
         "ask",
-        description="Masks beside photographs of their name (a.png beside a.jpg, a_mask.png, masks/a.png). ask: refuse "
-        "and say how to leave them out; drop: leave them out; keep: train on them, in the split of their photograph.",
+        description="Masks next to photographs of the same name (a.png next to a.jpg, a_mask.png, masks/a.png). ask: "
+        "refuse and say how to leave them out; drop: leave them out; keep: train on them, each in the split of its "
+        "photograph.",
     )
     label_aliases: dict[str, str] = Field(
         {}, description="Label as found -> declared label, for misspelt annotations; each use is counted."
@@ -37,7 +38,7 @@ class IngestSettings(SourceSettings, _Formats):
         None,
         ge=0,
         le=10,
-        description="Images whose 64-bit perceptual hashes differ in so few bits stay in one split; null: off.",
+        description="Images whose 64-bit perceptual hashes differ in at most N bits stay in one split; null: off.",
     )
     keep_negatives: bool = Field(True, description="Keep images that are annotated as holding no label.")
     max_bad_share: float = Field(
@@ -48,13 +49,13 @@ class IngestSettings(SourceSettings, _Formats):
         DEFAULT_MAX_PIXELS, ge=1, le=2 * DEFAULT_MAX_PIXELS, description="Most pixels of an image that is decoded."
     )
     background: tuple[Channel, Channel, Channel] = Field(
-        DEFAULT_BACKGROUND, description="RGB colour behind transparent parts."
+        DEFAULT_BACKGROUND, description="RGB colour behind transparent pixels."
     )
     gray16: Gray16 = Field(
         "full",
-        description="Which 16-bit grey is white. full: 65535, and what would be nearly black is refused; bits: the "
-        "largest of the fewest bits (8, 10, 12, 14) that hold the image; stretch: its own largest, its smallest is "
-        "black.",
+        description="Which 16-bit grey value is white. full: 65535, and images that would be nearly black are refused; "
+        "bits: the largest value of the fewest bits (8, 10, 12, 14) that hold the image; stretch: the image's largest "
+        "value, and its smallest is black.",
     )
     split: SplitSettings = Field(SplitSettings.model_validate({}), description="Train, validation and test.")
 
@@ -66,14 +67,14 @@ class IngestSettings(SourceSettings, _Formats):
     @property
     def limits(self) -> Limits:
         """What decides whether and how an image is decoded."""
-        # Pillow's documentation calls a threefold reserve before resampling practically indistinguishable from none.
+        # Pillow's documentation: reducing first to three times the target size is practically indistinguishable.
         return Limits(self.max_pixels, self.min_side, self.background, enough=3 * self.image_size, gray16=self.gray16)
 
     @field_validator("source")
     @classmethod
     def _known_source(cls, value: str) -> str:
         if value not in FORMATS:
-            raise ValueError(f"no such format; there are {', '.join(FORMATS)}")
+            raise ValueError(f"no such format; known are {', '.join(FORMATS)}")
         return value
 
     @field_validator("label_aliases")
@@ -85,7 +86,7 @@ class IngestSettings(SourceSettings, _Formats):
     def _aliases_point_to_labels(self) -> Self:
         chains = sorted(set(self.label_aliases) & set(self.label_aliases.values()))
         if chains:
-            raise ValueError(f"label_aliases: {', '.join(chains)} is both an alias and what an alias points to")
+            raise ValueError(f"label_aliases: {', '.join(chains)} is both an alias and the target of one")
         if self.classes is not None:
             problem = find_alias_problem(self.label_aliases, self.classes)
             if problem:

@@ -1,8 +1,8 @@
 """Images beside a photograph of the same name: masks, and the same photograph saved again.
 
-``a.png`` beside ``a.jpg``, ``a_mask.png``, ``masks/a.png``, ``ground_truth/crack/a_mask.png``: by its name such a file
-is a candidate, and only then its colours count. A mask has few where its photograph has many. Trained as photographs,
-masks make every score look better than it is.
+``a.png`` next to ``a.jpg``, ``a_mask.png``, ``masks/a.png``, ``ground_truth/crack/a_mask.png``: the name makes such a
+file a candidate, then its colours decide. A mask has few colours, its photograph many. Trained as photographs, masks
+make every metric look better than it is.
 """
 
 import json
@@ -24,7 +24,7 @@ from tasks.data.text.patterns import literal, matcher
 Row = dict[str, Any]
 Companions = Literal["ask", "drop", "keep"]
 
-# Words of names of masks, in folders and files; the second set only beside one of the first.
+# Words of mask names, in folders and files; the second set only together with one of the first.
 _MASK = frozenset(
     {
         "mask",
@@ -62,7 +62,7 @@ _PHOTO = frozenset(
 )
 _WORDS = re.compile(r"[^\W_]+")
 _MAX_SHOWN = 5
-_REFUSED_IMAGES = frozenset({"flat", "bad_mode"})  # what masks of 16 or 32 bits end as
+_REFUSED_IMAGES = frozenset({"flat", "bad_mode"})  # the reasons with which masks of 16 or 32 bits are refused
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Pair:
 
     Attributes:
         row: The image.
-        photograph: Of the same name.
-        mask: Whether it is a mask; else it is the same photograph once more, by its name.
+        photograph: The photograph of the same name.
+        mask: Whether it is a mask; else, by its name, it is the same photograph again.
     """
 
     row: Row
@@ -99,7 +99,7 @@ def find_companions(rows: Sequence[Row]) -> list[Pair]:
         elif found is not None:
             pairs[found.row["path"]] = found
             sure += found.mask
-    # Nearly few colours (a mask saved as JPEG, a dark photograph) mean a mask where most candidates have them.
+    # Nearly few colours (a mask saved as JPEG, a dark photograph) mean a mask if most candidates have them.
     named = len(doubtful) + len(pairs)
     for found in doubtful:
         if 2 * (len(doubtful) + sure) >= named:
@@ -127,7 +127,7 @@ def refuse_masks(pairs: Sequence[Pair], rows: Sequence[Row], where: str) -> None
         return
     shown = "".join(f"\n    {pair.row['path']} beside {pair.photograph['path']}" for pair in masks[:_MAX_SHOWN])
     raise UserError(
-        f"{len(masks)} images look like masks of others: of the same name, with few colours where these have many",
+        f"{len(masks)} images look like masks of others: same name, but few colours instead of many",
         where=where,
         expected="photographs only",
         found=f"the first:{shown}",

@@ -1,8 +1,8 @@
 """The files of a source and their contents, to tell later whether a data set still matches its source.
 
-``source.parquet`` of a data set holds a name and a content for every file that the source had: the sha256, or what
-stands for it. Nothing in it depends on the machine. Files whose size and times are those of an earlier look are not
-read again; that memory lies beside the runs, and losing it costs time only.
+``source.parquet`` of a data set holds name and content of every file of the source; the content is the sha256 or a
+placeholder. It does not depend on the machine. Files with unchanged size and times are not read again; their hashes are
+cached next to the runs, and losing the cache costs only time.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tasks.data.ingest.settings import IngestSettings
 from tasks.data.source.rules import NameRule
 
 FILE = "source.parquet"
-_HINT = "make the data again (fedscene data ingest)"
+_HINT = "ingest the data again (fedscene data ingest)"
 _FOLDER, _MISSING, _BYTES = "folder", "missing", " bytes"  # in place of a sha256
 
 
@@ -36,10 +36,10 @@ class SourceListing:
     """A source as it is now; no file was opened.
 
     Attributes:
-        where: Its absolute path, "" for one that is drawn.
-        whole: Whether every file counts; else only those that the one file names.
-        files: Name relative to the source -> status; what readers leave out is left out here too.
-        extras: What else decides: declared folders, and files outside that settings name.
+        where: Its absolute path, "" for a synthetic data set.
+        whole: Whether every file counts; else only those that the single file lists.
+        files: Name relative to the source -> status, without the files that readers leave out.
+        extras: Declared folders, and files outside the source that settings name.
     """
 
     where: str
@@ -96,7 +96,7 @@ def _extras(settings: IngestSettings, reader: Format, root: Path) -> dict[str, S
         for name, path in _paths(section):
             found[f"{key}.{name}"] = file_status(path.expanduser()) or _MISSING
     if settings.source == "folder":
-        with contextlib.suppress(UserError):  # an ingest says so
+        with contextlib.suppress(UserError):  # reported by the ingest
             found |= {f"{name}/": _FOLDER for name in reader.default_classes(root, options, settings) or ()}
     return found
 
@@ -110,7 +110,7 @@ def contents_after_read(listing: SourceListing, rows: Iterable[Mapping[str, Any]
 
     Args:
         listing: The source before it was read.
-        rows: What was read (``Collector.rows``); their hashes are used.
+        rows: The rows read (``Collector.rows``), whose hashes are used.
         hashes: Receives the hashes.
     """
     if listing.synthetic:
@@ -127,7 +127,7 @@ def contents_after_read(listing: SourceListing, rows: Iterable[Mapping[str, Any]
             found[name] = row["sha256"]
             hashes.put(status, row["sha256"])
         elif row is not None and row["status"] == "ignored":
-            found[name] = f"{status.size}{_BYTES}"  # the reader leaves it unread, as it may be huge
+            found[name] = f"{status.size}{_BYTES}"  # not read, as it may be huge
         else:
             unknown[name] = status
     found |= hash_files(unknown, hashes) | {
@@ -177,15 +177,15 @@ def describe_change(dataset: Path, listing: SourceListing, hashes: HashCache) ->
 
     Args:
         dataset: The data set's folder.
-        listing: Its source now, which is neither drawn nor gone.
-        hashes: Hashes known; those of what was read for this are added and kept.
+        listing: Its source now, neither synthetic nor unavailable.
+        hashes: The hash cache; new hashes are added and saved.
 
     Raises:
         UserError: A file of the data set is missing or damaged.
     """
     expected = read_json(dataset / SUMMARY, _HINT).get("source_digest")
     if expected is None:
-        return "what it was made from was not recorded then"
+        return "its source was not recorded when it was made"
     table = read_table(dataset / FILE, ("name", "content"), _HINT)
     recorded = dict(zip(table["name"], table["content"], strict=True))
     if contents_digest(recorded) != expected:
@@ -199,19 +199,19 @@ def describe_change(dataset: Path, listing: SourceListing, hashes: HashCache) ->
 
 def difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     """Describe the difference: ``10 moved (a/1.jpg -> b/1.jpg, ...), 5 removed (a/7.jpg, ...)``, or ""."""
-    there = {name for name, text in old.items() if text != _MISSING}
+    before = {name for name, text in old.items() if text != _MISSING}
     now = {name for name, text in new.items() if text != _MISSING}
-    removed, added = sorted(there - now), sorted(now - there)
+    removed, added = sorted(before - now), sorted(now - before)
     by_content = defaultdict(list)
     for name in reversed(added):
         by_content[new[name]].append(name)
     moved = [(name, by_content[old[name]].pop()) for name in removed if len(old[name]) == 64 and by_content[old[name]]]
     gone, come = {name for name, _ in moved}, {name for _, name in moved}
     parts = {
-        "moved": [f"{before} -> {after}" for before, after in moved],
+        "moved": [f"{source} -> {target}" for source, target in moved],
         "removed": [name for name in removed if name not in gone],
         "new": [name for name in added if name not in come],
-        "changed": sorted(name for name in there & now if old[name] != new[name]),
+        "changed": sorted(name for name in before & now if old[name] != new[name]),
     }
     return ", ".join(f"{len(names)} {what} ({_shown(names)})" for what, names in parts.items() if names)
 

@@ -16,7 +16,7 @@ def unusable(dataset: Path) -> dict[str, Any]:
     Raises:
         UserError: The data set's summary is missing or damaged.
     """
-    summary = read_json(dataset / SUMMARY, "make the data again (fedscene data ingest)")
+    summary = read_json(dataset / SUMMARY, "ingest the data again (fedscene data ingest)")
     found = {"files": summary.get("files", 0), "unusable": summary.get("unusable", {})}
     return found | {"list": str(dataset / AUDIT / REPORT), "manifest": str(dataset / MANIFEST)}
 

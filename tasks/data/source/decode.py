@@ -1,7 +1,7 @@
 """Decodes an image file to upright 8-bit RGB pixels, the same way for training, evaluation and prediction.
 
-The content decides, never the name. Embedded colour profiles are ignored, everywhere. That a JPEG decodes does not
-prove that it is undamaged; only the hash taken here shows later damage.
+The content decides, not the name. Embedded colour profiles are always ignored. A JPEG that decodes may still be
+damaged; only the hash taken here reveals later damage.
 """
 
 import hashlib
@@ -39,12 +39,12 @@ from tasks.data.source.pixels import FlatError, Gray16, bad_mode, bit_depth, che
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")  # MPO is found by JPEG's reader
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")  # JPEG's reader also opens MPO
 _JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".mpo")
 _SUFFIXES = {"JPEG": _JPEG_SUFFIXES, "MPO": _JPEG_SUFFIXES, "TIFF": (".tif", ".tiff"), "BMP": (".bmp", ".dib")}
 _SUFFIXES |= {"PNG": (".png", ".apng"), "PPM": (".ppm", ".pgm", ".pbm", ".pnm"), "AVIF": (".avif", ".avifs")}
 _SUFFIXES |= {"JPEG2000": (".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"), "HEIF": tuple(sorted(HEIF))}
-_MAX_PAGES = 64  # of a TIFF that are looked at
+_MAX_PAGES = 64  # of a TIFF that are inspected
 DEFAULT_MAX_PIXELS = 89_478_485  # Pillow warns above this and refuses above twice as many
 DEFAULT_MIN_SIDE = 16
 DEFAULT_BACKGROUND = (255, 255, 255)
@@ -52,16 +52,16 @@ DEFAULT_BACKGROUND = (255, 255, 255)
 
 @dataclass(frozen=True)
 class Limits:
-    """What decides whether and how an image is decoded.
+    """Limits and options of decoding.
 
     Attributes:
-        max_pixels: Most pixels (width times height), checked on the header before anything is decoded.
+        max_pixels: Maximum width times height, checked in the header before anything is decoded.
         min_side: Shortest side in pixels.
-        background: RGB colour that shows through transparent parts.
-        enough: Pixels that both sides need at least; a larger JPEG is decoded at a half, a quarter or an eighth of its
-            size as long as they keep them. 0: always at full size.
-        gray16: Which value of 16-bit grey is white: 65535, the largest of the fewest bits that hold the image's
-            values, or the image's own largest (and its smallest is black).
+        background: RGB colour behind transparent pixels.
+        enough: Minimum pixels of both sides; a larger JPEG is decoded at a half, a quarter or an eighth of its size if
+            that keeps them. 0: always at full size.
+        gray16: Which 16-bit grey value is white: 65535, the largest value of the fewest bits that hold the image, or
+            the image's largest (and its smallest is black).
     """
 
     max_pixels: int = DEFAULT_MAX_PIXELS
@@ -91,16 +91,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Decoded:
-    """An image that can be used.
+    """A decoded image.
 
     Attributes:
-        image: uint8 RGB [H, W, 3], upright; smaller than the file's where ``Limits.enough`` allows.
-        width: Pixels of the file's image, after turning upright.
-        height: Pixels of the file's image, after turning upright.
+        image: uint8 RGB [H, W, 3], upright; smaller than the file's if ``Limits.enough`` allows.
+        width: Pixels of the file's image after EXIF transposition.
+        height: Pixels of the file's image after EXIF transposition.
         sha256: Hash of the file's bytes.
-        reason: The first repair (a ``fixed`` code of ``manifest.REASONS``), ``""`` when none was needed.
+        reason: The first repair (a ``fixed`` code of ``manifest.REASONS``), ``""`` if none was needed.
         detail: Further repairs and notes, human-readable.
-        sides_swapped: Whether turning upright swapped width and height.
+        sides_swapped: Whether EXIF transposition swapped width and height.
     """
 
     image: np.ndarray
@@ -116,7 +116,7 @@ class DecodeError(Exception):
     """The file cannot be used; ``reason`` is a ``quarantined`` code of ``manifest.REASONS``."""
 
     def __init__(self, reason: str, detail: str = "", sha256: str = "", width: int = 0, height: int = 0) -> None:
-        super().__init__(reason, detail, sha256, width, height)  # all of them, so that it survives pickling
+        super().__init__(reason, detail, sha256, width, height)  # all arguments, so that it survives pickling
         self.reason, self.detail, self.sha256, self.width, self.height = reason, detail, sha256, width, height
 
     def __str__(self) -> str:
@@ -124,19 +124,19 @@ class DecodeError(Exception):
 
 
 class _UnreadError(DecodeError):
-    """It is an image of a kind that is not read."""
+    """The file is an image of a format that is not read."""
 
 
 def decode(path: Path, limits: Limits = Limits()) -> Decoded:
     """Read an image file completely and decode it to upright RGB.
 
     Raises:
-        DecodeError: The file cannot be read, is no image, is damaged, or is of a kind that is not guessed at.
+        DecodeError: The file cannot be read, is not an image, is damaged, or would need a guess.
     """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would never end
-            raise DecodeError("unreadable", "it is no regular file")
+            raise DecodeError("unreadable", "not a regular file")
         if status.st_size > limits.max_bytes:
             with path.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -171,15 +171,15 @@ def decode_bytes(data: bytes, suffix: str, limits: Limits = Limits()) -> Decoded
 
 
 def _decoded(data: bytes, suffix: str, limits: Limits, sha256: str, orientation: int | None = None) -> Decoded:
-    """Decode once; ``orientation`` is given for a file whose metadata was left out."""
+    """Decode once; ``orientation`` is given for a file whose metadata was removed."""
     repairs = [] if orientation is None else ["bad_metadata"]
     image = _open_image(data, suffix, sha256)
     width, height = _check_header(image, limits, sha256, repairs)
     with _as_decode_errors("truncated", sha256, width, height):
         if limits.enough and image.format == "JPEG":
             image.draft(image.mode, (limits.enough, limits.enough))
-        if image.format != "TIFF":  # which Pillow turns itself, and then it has no orientation any more
-            image.load()  # before its metadata is asked for, whose faults are no matter
+        if image.format != "TIFF":  # Pillow transposes a TIFF itself and drops its orientation
+            image.load()  # before its metadata, whose faults do not matter, is read
         known = _orientation(image, repairs) if orientation is None else orientation
         if known != 1:
             repairs.append("exif")
@@ -201,7 +201,7 @@ def _decoded(data: bytes, suffix: str, limits: Limits, sha256: str, orientation:
 def resize(image: np.ndarray, size: int) -> np.ndarray:
     """Resize an image [H, W, 3] uint8 to [size, size, 3] uint8, antialiased (bicubic).
 
-    The sides are squashed to a square, not cropped: a defect at the border stays in the image.
+    The aspect ratio is not kept and nothing is cropped: a defect at the border stays in the image.
     """
     from PIL import Image
 
@@ -214,7 +214,7 @@ def resize(image: np.ndarray, size: int) -> np.ndarray:
 def _as_decode_errors(reason: str, sha256: str, width: int = 0, height: int = 0, found: str = "") -> Iterator[None]:
     """Turn whatever a decoder raises inside into a ``DecodeError``; its warnings are ignored.
 
-    Some ten kinds of exception were seen on damaged files, and nothing bounds them. Running out of memory is none.
+    Damaged files raise about ten kinds of exception, and others are possible. Running out of memory is passed on.
     """
     from PIL import Image
 
@@ -256,7 +256,7 @@ def _open_image(data: bytes, suffix: str, sha256: str) -> "Image":
 
 
 def _check_header(image: "Image", limits: Limits, sha256: str, repairs: list[str]) -> tuple[int, int]:
-    """Refuse by what the header says, before any pixel is decoded; of a TIFF's pages the one image is chosen.
+    """Refuse an image by its header, before any pixel is decoded; choose the one full page of a TIFF.
 
     Returns:
         Width and height.
@@ -293,5 +293,5 @@ def _orientation(image: "Image", repairs: list[str]) -> int:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())[:200]
-    usual = isinstance(error, OSError | SyntaxError | ValueError)  # whose texts are made for people
+    usual = isinstance(error, OSError | SyntaxError | ValueError)  # with human-readable texts
     return text if text and usual else f"{type(error).__name__} {text}".strip()

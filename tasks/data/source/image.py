@@ -11,7 +11,7 @@ from tasks.data.source.decode import Decoded, DecodeError, Limits, decode, decod
 
 
 class ImageSource(Protocol):
-    """An image that can be loaded. Instances are small and can be pickled within this program."""
+    """An image that can be loaded. Instances are small and can be pickled."""
 
     def cache_key(self) -> str:
         """Return what the pixels depend on; if it is unchanged, an earlier result is used again."""
@@ -20,7 +20,7 @@ class ImageSource(Protocol):
         """Return the upright RGB pixels.
 
         Raises:
-            DecodeError: It cannot be used, and why.
+            DecodeError: The image cannot be used.
         """
 
 
@@ -49,7 +49,7 @@ class ImageBytes:
 
     Attributes:
         data: The file's bytes.
-        suffix: That of its name, "" when it has none.
+        suffix: The suffix of its name, "" without one.
     """
 
     data: bytes = field(repr=False)
@@ -73,7 +73,7 @@ class ImageBytes:
 
 @dataclass(frozen=True, eq=False)
 class ImageArray:
-    """Pixels that a container format holds already decoded: uint8 [H, W] grey or [H, W, 3] RGB."""
+    """Decoded pixels of a container format: uint8 [H, W] grey or [H, W, 3] RGB."""
 
     pixels: np.ndarray
 

@@ -4,14 +4,14 @@ import re
 import struct
 from importlib.util import find_spec
 
-#: Suffixes of images that are read, in lower case; the content then decides.
+#: Suffixes of supported images, in lower case; the content then decides.
 READ = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".mpo", ".png", ".apng", ".bmp", ".dib", ".gif", ".tif", ".tiff"}
     | {".webp", ".avif", ".avifs", ".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"}
     | {".ppm", ".pgm", ".pbm", ".pnm"}
 )
 HEIF = frozenset({".heic", ".heics", ".heif", ".heifs", ".hif"})
-#: Of cameras. Many are TIFF files inside, whose first image is a small preview.
+#: Camera raw formats. Many are TIFF files whose first image is a small preview.
 RAW = frozenset(
     {".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".gpr", ".iiq", ".kdc", ".mef", ".mos", ".mrw"}
     | {".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"}
@@ -22,15 +22,15 @@ _OTHERS = frozenset(
     {".jxl", ".jxr", ".wdp", ".hdp", ".psd", ".psb", ".xcf", ".kra", ".ora", ".tga", ".ico", ".cur", ".icns", ".dds"}
     | {".exr", ".pfm", ".pam", ".pcx", ".sgi", ".ras", ".xbm", ".xpm", ".qoi", ".bpg", ".flif"}
 )
-#: Suffixes of images that are not read: such a file is an input that cannot be used, never "another file".
+#: Suffixes of unsupported images: such a file is an unusable input, not an unrelated file.
 UNREAD = HEIF | RAW | _DRAWINGS | _SCIENCE | _OTHERS
 #: All usual suffixes of images.
 SUFFIXES = READ | UNREAD
-#: What these kinds need of Pillow, by their name there.
+#: Pillow's names of the formats that it does not try by default.
 EXTRA_FORMATS = {"AVIF": "AVIF", "JPEG 2000": "JPEG2000", "PNM": "PPM", "HEIC": "HEIF"}
-#: In the details of all such files.
+#: Part of the detail of every unsupported image.
 NOT_READ = " is not read: "
-#: Bytes of a file's beginning that ``content_kind`` looks at.
+#: First bytes of a file that ``content_kind`` inspects.
 HEAD = 512
 
 _BEGINS: tuple[tuple[bytes, str], ...] = (
@@ -137,9 +137,9 @@ def describe_unread(kind: str, suffix: str) -> str:
         name = f"camera raw ({low.lstrip('.').upper() if low in RAW else name})"
         way = "export it as JPEG, PNG or TIFF with the camera's program"
     elif name in ("SVG", "EPS") or low in _DRAWINGS:
-        way = "it holds a drawing, not pixels; export it as PNG"
+        way = "it holds vector graphics, not pixels; export it as PNG"
     elif name in ("DICOM", "FITS") or low in _SCIENCE:
-        way = "export what it shows as PNG or 8-bit TIFF, with the range of values that matters"
+        way = "export it as PNG or 8-bit TIFF, with the relevant range of values"
     else:
         way = "convert it to PNG or JPEG"
     return f"{name}{NOT_READ}{way}"
@@ -165,5 +165,5 @@ def describe_beginning(data: bytes) -> str:
     known = next((what for mark, what in _NO_IMAGES if head.startswith(mark)), "")
     kind = "" if known else content_kind(data[:HEAD])
     if kind:
-        return f"{kind} of a kind that no decoder takes: convert it to PNG or JPEG"
+        return f"{kind} of a variant that no decoder supports: convert it to PNG or JPEG"
     return f"it is {known}" if known else f"the file begins with {data[:12].hex(' ')}"

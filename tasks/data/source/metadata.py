@@ -1,7 +1,7 @@
 """Metadata of image files: removing it, and the EXIF orientation.
 
-Metadata is read by the decoders too, and damage there makes them fail although every pixel is sound. What remains here
-is what pixels need; that they are complete is still the decoder's to say.
+Decoders read metadata too, and damage there makes them fail although every pixel is intact. The functions here keep
+what the pixels need; whether these are complete is still decided by the decoder.
 """
 
 import re
@@ -23,7 +23,7 @@ UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     7: lambda stored: stored.transpose(1, 0, 2)[::-1, ::-1],
     8: lambda stored: stored.transpose(1, 0, 2)[::-1],
 }
-#: TIFF tags that pixels depend on: all else (names, dates, EXIF, XMP, profiles) is metadata.
+#: TIFF tags that pixels depend on; all others (names, dates, EXIF, XMP, profiles) are metadata.
 _TIFF_TAGS = frozenset(
     {254, 255, 256, 257, 258, 259, 262, 266, 273, 277, 278, 279, 284, 290, 291, 292, 293, 317, 320, 322, 323, 324, 325}
     | {332, 338, 339, 340, 341, 347, 512, 513, 514, 515, 517, 518, 519, 520, 521, 529, 530, 531, 532}
@@ -41,7 +41,7 @@ def without_metadata(data: bytes) -> tuple[bytes, int] | None:
         data: A JPEG, PNG, WebP or TIFF file, damaged in any way.
 
     Returns:
-        ``None`` for other formats, and where the file's structure itself is damaged.
+        ``None`` for other formats, and if the file's structure itself is damaged.
     """
     try:
         if data[:3] == b"\xff\xd8\xff":

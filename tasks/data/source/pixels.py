@@ -1,8 +1,7 @@
 """Converts a decoded image of any allowed mode to 8-bit RGB, and checks what the conversion leaves.
 
-A conversion that leaves one flat colour where there was a image has read the file wrongly: an alpha channel that
-nobody filled, 10-bit values in a 16-bit file, white drawn on nothing. Then the colours are taken where that is sure,
-and the image is refused where it is not.
+A conversion that leaves one flat colour has misread the file: an unfilled alpha channel, 10-bit values in a 16-bit
+file, white on transparency. The colours are used if that is unambiguous, else the image is refused.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -17,8 +16,8 @@ Gray16 = Literal["full", "bits", "stretch"]
 MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I;16B", "I;16L", "I;16N"})
 #: Formats whose mode I is 16-bit grey too; a TIFF's is 32-bit.
 WIDE_GREY = frozenset({"PNG", "PPM", "JPEG2000"})
-_FLAT, _VISIBLE = 8, 32  # ranges of 8-bit values that are no image, and surely one
-_NEGLIGIBLE_SHARE = 0.001  # share of pixels that do not count
+_FLAT, _VISIBLE = 8, 32  # ranges of 8-bit values: at most, no image; at least, certainly one
+_NEGLIGIBLE_SHARE = 0.001  # share of pixels that is ignored
 _MIN_LEVELS = 17  # fewer grey levels than these are left of 12 bits in a 16-bit file
 
 
@@ -121,7 +120,7 @@ def _grey(values: np.ndarray, how: Gray16, repairs: list[str]) -> np.ndarray:
         white = 255
     elif least < most and (most - least) // 257 + 1 < _MIN_LEVELS:
         raise FlatError(
-            f"its 16-bit values go from {least} to {most} and would be nearly one grey: ingest.gray16=bits or stretch"
+            f"its 16-bit values go from {least} to {most} and would be almost flat: set ingest.gray16=bits or stretch"
         )
     if white != 255:
         repairs.append("gray16")
@@ -147,7 +146,7 @@ def _composite(layer: "Image", background: tuple[int, int, int], repairs: list[s
         if not unused and _is_not_flat(colours, _VISIBLE):
             shown = ", ".join(map(str, background))
             raise FlatError(
-                f"laid over the background it would be one flat colour: another ingest.background than {shown}"
+                f"over the background it would be one flat colour: set another ingest.background than {shown}"
             )
     repairs.append("alpha")
     return pixels

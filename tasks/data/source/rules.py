@@ -14,7 +14,7 @@ from tasks.data.text.csv_text import csv_rows
 from tasks.data.text.equivalent_names import fold_parts
 from tasks.data.text.read_text import normalize, read_text, valid_encoding
 
-#: The name of what a rule does not name; images without a site are quarantined.
+#: The result if a rule yields no name; images without a site are quarantined.
 NO_NAME = ""
 _EMPTY = frozenset({"nan", "<na>", "#n/a", "null", "nat"})
 NameFunction = Callable[[str, Mapping[str, str]], str]
@@ -25,8 +25,8 @@ class NameRule(Section):
 
     rule: Literal["none", "folder", "pattern", "column", "table"] = Field(
         "none",
-        description="none: what the format itself says; folder: a folder level; pattern: a regular expression on the "
-        "path; column: a column of the format's own table; table: a CSV of path and name.",
+        description="none: as the format defines it; folder: a folder level; pattern: a regular expression on the "
+        "path; column: a column of the format's own table; table: a CSV with path and name.",
     )
     level: int = Field(1, ge=1, description="rule folder: 1 is the first folder below ingest.path.")
     pattern: str | None = Field(
@@ -38,7 +38,8 @@ class NameRule(Section):
     )
 
     encoding: str | None = Field(
-        None, description="rule table: its encoding when it is not UTF-8, as gb18030 or cp1252; null: what reads best."
+        None,
+        description="rule table: its encoding if not UTF-8, such as gb18030 or cp1252; null: the most plausible.",
     )
 
     @field_validator("encoding")
@@ -54,7 +55,7 @@ class NameRule(Section):
             try:
                 groups = re.compile(self.pattern).groups
             except re.error as error:
-                raise ValueError(f"pattern is no regular expression: {error}") from error
+                raise ValueError(f"pattern is not a valid regular expression: {error}") from error
             if groups < 1:
                 raise ValueError("pattern needs a group in parentheses: what it matches is the name")
         return self
@@ -66,11 +67,11 @@ def compile_rule(rule: NameRule, where: str, default: str = NO_NAME) -> NameFunc
     Args:
         rule: The settings.
         where: The settings' key, for messages.
-        default: What the rule ``none`` gives.
+        default: The result of the rule ``none``.
 
     Raises:
-        UserError: The table of the rule ``table`` cannot be read. The function itself raises when the rule
-            ``column`` meets a row without that column.
+        UserError: The table of the rule ``table`` cannot be read. The function itself raises if a row lacks
+            the column of the rule ``column``.
     """
     if rule.rule == "folder":
         return lambda path, _: _folder(path, rule.level)
@@ -102,12 +103,12 @@ def _matched(compiled: re.Pattern[str], path: str) -> str:
 def _field(column: str, path: str, fields: Mapping[str, str], where: str) -> str:
     if column not in fields:
         found = ", ".join(fields) or "this format has no table"
-        raise UserError("there is no such column", where=where, expected=column, found=f"{found} (at {path})")
+        raise UserError("no such column", where=where, expected=column, found=f"{found} (at {path})")
     return _named(fields[column])
 
 
 class _Table:
-    """Names by path or bare file name, as written or nearly so."""
+    """Names by path or file name, exact or equivalent."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
@@ -145,7 +146,7 @@ def _table(path: Path, where: str, encoding: str | None) -> dict[str, str]:
             raise UserError("a row is too short", where=f"{path}, line {number}", found=",".join(row))
         name = names.setdefault(row[key].replace("\\", "/"), _named(row[value]))
         if name != _named(row[value]):
-            raise UserError("a path stands twice, with two names", where=f"{path}, line {number}", found=row[key])
+            raise UserError("a path appears twice with different names", where=f"{path}, line {number}", found=row[key])
     return names
 
 

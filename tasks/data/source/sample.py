@@ -15,9 +15,9 @@ class Boxes:
     """The boxes of an annotation; only invalid ones are noted, as labels are those of the whole image.
 
     Attributes:
-        sides: ``(xmin, ymin, xmax, ymax)`` of every box, NaN where a side is missing or no number.
+        sides: ``(xmin, ymin, xmax, ymax)`` of every box, NaN if a side is missing or not a number.
         relative: Whether the sides are shares of width and height (YOLO), not pixels.
-        declared: Width and height in pixels as the annotation says, ``None`` when it does not.
+        declared: Width and height in pixels as the annotation declares them, ``None`` if it does not.
     """
 
     sides: tuple[tuple[float, float, float, float], ...] = ()
@@ -38,20 +38,20 @@ class RawSample:
 
     Attributes:
         path: Path of the input relative to the source's root, POSIX separators.
-        site: Who owns it.
+        site: Its owner.
         labels: Image-level labels as written in the annotation; ``None`` means unlabelled, ``()`` a negative.
         status: One of ``STATUSES``; only ``ok`` and ``fixed`` samples enter the data set.
         reason: Code from the closed list ``tasks.data.ingest.manifest.REASONS``; ``""`` for plain ``ok``.
-        image: How to get the pixels; ``None`` for what is no image. A quarantined row may have one too: it is
-            decoded for its size and hash.
-        sha256: Hash of the file's bytes, for files without a ``image``.
-        split: ``train``, ``val`` or ``test`` when the source says so, else ``None``.
-        group: Images of one group (one source photograph) are never divided between splits; ``""``: by itself.
-        detail: One line for a person: what exactly was wrong.
+        image: The source of its pixels; ``None`` for other files. A quarantined row may have one too: it is decoded for
+            its size and hash.
+        sha256: Hash of the file's bytes, for files without an ``image``.
+        split: ``train``, ``val`` or ``test`` if the source defines it, else ``None``.
+        group: Images of one group (one source photograph) are never divided between splits; ``""``: no group.
+        detail: One human-readable line on what exactly was wrong.
         boxes: Boxes that the annotation gives, compared with the decoded size.
         fields: Columns of the image's row in a table, for the rules that name sites and groups by column.
         sidecars: Rows of the annotation files that belong to this image alone; they follow it in the manifest, and
-            oddities of their boxes are noted there. Without any, those of ``boxes`` are noted on this row.
+            their invalid boxes are noted there. Without any, those of ``boxes`` are noted on this row.
     """
 
     path: str

@@ -15,32 +15,38 @@ from tasks.data.text.read_text import normalize, valid_encoding
 class SourceSettings(Section):
     """What is read, and how sites, groups and labels are named."""
 
-    source: str = Field("synthetic", description="Kind of source: one of the blocks below, whose settings then count.")
+    source: str = Field(
+        "synthetic", description="Format of the source: one of the sections below, whose settings then apply."
+    )
     path: Path | None = Field(None, description="Folder or file to read; needed by every source but synthetic.")
     include: list[str] | None = Field(
-        None, description="Patterns of the images that are read, as `*.jpg` or `photos/**`; null: all."
+        None, description="Patterns of the images that are read, such as `*.jpg` or `photos/**`; null: all."
     )
     exclude: list[str] = Field(
-        [], description="Patterns of files and folders that are left out, as `*_mask.png` or `masks`."
+        [], description="Patterns of files and folders that are left out, such as `*_mask.png` or `masks`."
     )
-    image_size: int = Field(64, ge=32, description="Side in pixels of the stored images; sides are squashed to it.")
+    image_size: int = Field(
+        64,
+        ge=32,
+        description="Side in pixels of the stored images, which are resized without keeping the aspect ratio.",
+    )
     classes: list[str] | None = Field(
         None, description="The labels in their order; null: those that the source declares, else all that are found."
     )
     encoding: str | None = Field(
         None,
-        description="Encoding of annotations, tables and lists that are not UTF-8, as gb18030 or cp1252; null: what "
-        "they declare or read best in, and a question where that is unclear.",
+        description="Encoding of annotations, tables and lists that are not UTF-8, such as gb18030 or cp1252; null: "
+        "the declared or most plausible one, and an error that asks if that is unclear.",
     )
-    site: NameRule = Field(NameRule.model_validate({}), description="How an image's site is named.")
+    site: NameRule = Field(NameRule.model_validate({}), description="How an image's site is derived.")
     group: NameRule = Field(
         NameRule.model_validate({}),
-        description="How images of one source photograph are named; a group is never divided between splits.",
+        description="How images of one source photograph are grouped; a group is never divided between splits.",
     )
     unlisted: Literal["refuse", "ignore"] = Field(
         "refuse",
         description="Images of a folder that its table, COCO JSON or FLAIR JSON does not list: they count as unusable, "
-        "or are left out. With the table or JSON itself as ingest.path, only what it lists is looked at.",
+        "or are left out. If ingest.path is the table or JSON itself, only listed images are read.",
     )
 
     @field_validator("encoding")

@@ -13,8 +13,8 @@ from tasks.data.text.read_text import PLAUSIBLE, Encodings, TextError, best_enco
 def shared_encodings(files: Iterable[Path], configured: str | None = None) -> Encodings:
     """Decide the encoding of a source's annotation files together.
 
-    Files whose encoding is certain, or declared and plausible, lend their words; the rest is read as one text. What is
-    no text in any encoding is left for its own row to say.
+    Files whose encoding is certain, or declared and plausible, provide known words; the others are read as one text. A
+    file that is not text in any encoding is reported in its own row.
 
     Raises:
         UserError: It is unclear, or the files are in several encodings.
@@ -27,7 +27,7 @@ def shared_encodings(files: Iterable[Path], configured: str | None = None) -> En
         try:
             data = path.read_bytes()
         except OSError:
-            continue  # the file's own row will say so
+            continue  # reported in the file's own row
         if data.isascii() or not (some := pieces(data)):
             continue
         found = certain_text(data) or declared_text(data, some, Encodings())
@@ -35,7 +35,7 @@ def shared_encodings(files: Iterable[Path], configured: str | None = None) -> En
             words.update(non_ascii_words(found[0]))
         else:
             unsure[path] = some
-    # A damaged file has no say in how the others are read.
+    # A damaged file does not influence how the others are read.
     unsure = {path: some for path, some in unsure.items() if _is_text(some)} or unsure
     together = tuple(dict.fromkeys(piece for some in unsure.values() for piece in some))
     known = Encodings(known=frozenset(words))
@@ -46,7 +46,7 @@ def shared_encodings(files: Iterable[Path], configured: str | None = None) -> En
     try:
         best = best_encoding(together, known, where, ask=True, part=bool(others))
     except TextError:
-        return known  # the rows of the files will say so
+        return known  # reported in the rows of the files
     except UserError:
         _refuse_several(unsure, known, None)
         raise
@@ -61,7 +61,7 @@ def _is_text(some: tuple[bytes, ...]) -> bool:
 
 
 def _refuse_several(unsure: dict[Path, tuple[bytes, ...]], known: Encodings, best: str | None) -> None:
-    """Refuse files of which each by itself is clear, but in another encoding than ``best`` or one another."""
+    """Refuse files that are each clear, but in different encodings than ``best`` or than one another."""
     first: dict[str, Path] = {}
     seen: set[tuple[bytes, ...]] = set()
     for path, some in unsure.items():
@@ -78,7 +78,7 @@ def _refuse_several(unsure: dict[Path, tuple[bytes, ...]], known: Encodings, bes
         raise UserError(
             "the annotation files seem to be in several encodings",
             found="".join(f"\n    {path} in {name}" for name, path in list(first.items())[:4]),
-            hint=f"save them as UTF-8, let each XML declare its own, or set {known.key} if all are in one",
+            hint=f"save them as UTF-8, declare the encoding in each XML, or set {known.key} if all are in one",
         )
 
 

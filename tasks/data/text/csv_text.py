@@ -8,7 +8,7 @@ from models.errors import UserError
 from tasks.data.text.read_text import normalize
 
 _DELIMITERS = ",;\t|"
-_EXCEL = re.compile(r"\s*\"?sep=(.)\"?[,;\t|]*\s*", re.IGNORECASE)  # a first line that tells Excel the delimiter
+_EXCEL = re.compile(r"\s*\"?sep=(.)\"?[,;\t|]*\s*", re.IGNORECASE)  # a first line that gives Excel the delimiter
 
 
 def dialect(text: str) -> tuple[str, int]:
@@ -22,17 +22,17 @@ def dialect(text: str) -> tuple[str, int]:
 
 def stream(text: str, skipped: int) -> io.StringIO:
     """Return the text from its first row on."""
-    made = io.StringIO(text, newline="")
+    text_stream = io.StringIO(text, newline="")
     for _ in range(skipped):
-        made.readline()
-    return made
+        text_stream.readline()
+    return text_stream
 
 
 def csv_rows(text: str, where: object) -> list[tuple[int, list[str]]]:
     """Return the rows of a small table with their line numbers, without blank rows and surrounding blanks.
 
     Raises:
-        UserError: It is no CSV.
+        UserError: It is not CSV.
     """
     delimiter, skipped = dialect(text)
     reader = csv.reader(stream(text, skipped), delimiter=delimiter)
@@ -40,6 +40,6 @@ def csv_rows(text: str, where: object) -> list[tuple[int, list[str]]]:
         rows = [(reader.line_num + skipped, [normalize(cell) for cell in row]) for row in reader]
     except csv.Error as error:
         raise UserError(
-            "the file is no CSV", where=f"{where}, line {reader.line_num + skipped}", found=error
+            "the file is not a valid CSV", where=f"{where}, line {reader.line_num + skipped}", found=error
         ) from error
     return [(line, row) for line, row in rows if any(row)]

@@ -1,8 +1,8 @@
-"""Patterns of file names, as ``ingest.include`` and ``ingest.exclude`` take them.
+"""Patterns of file names for ``ingest.include`` and ``ingest.exclude``.
 
-``*`` stands for any letters but ``/``, ``**`` for any at all, ``?`` for one, ``[ab]`` for one of these. A pattern
-without ``/`` is compared with the name of the file and with that of each folder above it (``*_mask.png``, ``masks``);
-one with ``/`` with the path from ``ingest.path`` on, and with every folder above the file (``masks/``, ``a/*/raw``,
+``*`` matches any characters but ``/``, ``**`` any characters, ``?`` one character, ``[ab]`` one of these. A pattern
+without ``/`` is compared with the name of the file and of each folder above it (``*_mask.png``, ``masks``); one with
+``/`` with the path below ``ingest.path``, and with every folder above the file (``masks/``, ``a/*/raw``,
 ``**/old/*.png``). Case does not matter.
 """
 
@@ -62,5 +62,5 @@ def pattern_problem(pattern: str) -> str:
     try:
         _compiled(pattern)
     except re.error as error:
-        return f"{pattern!r} is no pattern: {error}"
+        return f"{pattern!r} is not a valid pattern: {error}"
     return ""

@@ -1,8 +1,8 @@
 """Scores how plausible bytes are as text in an encoding: real words, or what mojibake looks like.
 
-That bytes decode says little: nearly any bytes are text in GB18030 or in a Western code page. So every word with a
-letter beyond ASCII is looked at: its scripts, its case, how usual its Chinese or Korean characters are, and whether
-one language has all the letters. Nothing here is certain; whoever asks compares several readings.
+Successful decoding says little: nearly any bytes are text in GB18030 or in a Western code page. So every word with a
+letter beyond ASCII is scored by its scripts, its case, how common its Chinese or Korean characters are, and whether one
+language has all the letters. No score is certain; callers compare several readings.
 """
 
 import re
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-#: What is tried when nothing names the encoding, the most usual first.
-#: The number is how far a reading is believed: old encodings and those of few files count for less.
+#: Encodings that are tried if none is declared or set, the most common first, with their prior weight: old and rare
+#: encodings count less.
 CANDIDATES = {
     "gb18030": 1.0, "cp1252": 1.0, "cp1250": 0.95, "cp1251": 0.95, "cp932": 0.95, "cp949": 0.95, "cp1254": 0.85,
     "big5": 0.7, "cp1253": 0.8, "mac_roman": 0.65, "euc_jp": 0.85, "koi8_r": 0.6, "cp850": 0.6, "cp866": 0.5,
@@ -21,15 +21,15 @@ CANDIDATES = {
 }  # fmt: skip
 _MAX_PIECES = 2000
 _MAX_WORD = 60
-_EXPECTED = 0.5  # what it adds when all words are expected
-# Each stretch is looked at once: a pattern begun anew at every letter takes hours for one long word.
+_EXPECTED = 0.5  # bonus if all words are expected
+# Each run is scanned once: a pattern that restarts at every letter takes hours for one long word.
 _STRETCH = re.compile(rb"[0-9@-\xff]+")
 _WORD = re.compile(r"(?:(?<![A-Za-z'’])[A-Za-z'’]*)?[^\x00-\x7f][^\x00-\x40\x5b-\x60\x7b-\x7f]*")
-# Signs that stand at the edge of words and numbers in any language.
+# Symbols at the edge of words and numbers in any language.
 _NEUTRAL_SYMBOLS = frozenset("°µ±²³×€§©®–—…“”„’Øø")
 _SYMBOLS = _NEUTRAL_SYMBOLS | frozenset("°µ±²³×÷€£§©®™«»„“”‘’‚‹›–—…·•¡¿№ºª½¼¾、。，；：！？（）《》【】「」・～　")
 _OPENING, _CLOSING = frozenset("„“‘«‹”»¿¡（《【「№"), frozenset("“”’»›®™²³°º…）》】」")
-# Letters beyond ASCII of the languages that a code page serves; after the bar those that are rare in it.
+# Letters beyond ASCII of the languages that a code page covers; after the bar, rare ones.
 _ALPHABETS = {
     "cp1252": (
         "äöüß", "éèêàçâîôû|ùëïœüæÿ", "áéíóúñü", "ãáâçéêíóôõú|àü", "àèéìòù|îíóú", "éëïöü|èêáóí", "æøåé|äöüóòê",
@@ -40,7 +40,7 @@ _ALPHABETS = {
     ),
     "cp1254": ("çğıöşü|âîû",), "iso8859_2": ("ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíľňóôšťúýž|ĺŕ", "áéíóöőúüű"),
 }  # fmt: skip
-# Characters that labels and everyday text are made of; others are as well read in another encoding.
+# Common characters of labels and everyday text; others are as plausible in another encoding.
 _USUAL_HAN = frozenset(
     "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里用道行所然家种事成方多"
     "经么去法学如都同现当没动面起看定天分还进好小部其些主样理心她本前开但因只从想实日军者意无力它与长把机十民第公此已工使情明性"
@@ -62,7 +62,7 @@ _VOWELS = frozenset("aeiouyàáâãäåæèéêëìíîïòóôõöøùúûüý�
 _OTHER_VOWELS = frozenset("аеёиоуыэюяіїєαεηιουωάέήίόύώϊϋ")
 _COMMON_CYRILLIC = frozenset("оеаинтсрвлкмдпуяыьзбгчйі")
 _COMMON_GREEK = frozenset("αοιετσνηυρπκμλςόίάέή")
-_VOICED = frozenset("ｳｶｷｸｹｺｻｼｽｾｿﾀﾁﾂﾃﾄﾊﾋﾌﾍﾎ")  # half-width kana that a sign of voice may follow
+_VOICED = frozenset("ｳｶｷｸｹｺｻｼｽｾｿﾀﾁﾂﾃﾄﾊﾋﾌﾍﾎ")  # half-width kana that a voicing mark may follow
 # Parts of Korean syllables that most words are made of: first consonants, vowels, last consonants.
 _INITIALS = frozenset("ㄱㄴㄷㄹㅁㅂㅅㅇㅈㅊㅋㅌㅍㅎ")
 _MEDIALS, _FINALS = frozenset({0, 1, 4, 5, 6, 8, 9, 11, 13, 14, 18, 20}), frozenset({0, 1, 4, 8, 16, 17, 19, 21})
@@ -75,7 +75,7 @@ class Reading:
     Attributes:
         encoding: Its name.
         texts: The pieces as text.
-        score: How plausible they are: near 1 for words as a person writes them, 0 for what nobody does.
+        score: Plausibility: near 1 for real words, 0 for implausible ones.
     """
 
     encoding: str
@@ -86,8 +86,8 @@ class Reading:
 def pieces(data: bytes) -> tuple[bytes, ...]:
     """Return the different runs that hold a byte beyond ASCII, in order.
 
-    They are divided at signs and control characters below ``@``, which are no part of a longer character in any
-    encoding that is tried; what an ASCII text holds besides plays no part.
+    They are divided at symbols and control characters below ``@``, which are never part of a multi-byte character in
+    the tried encodings; pure ASCII text is ignored.
     """
     return tuple(dict.fromkeys(piece for piece in _STRETCH.findall(data) if not piece.isascii()))
 
@@ -98,10 +98,10 @@ def readings(
     """Read the pieces in each encoding that can decode them, most plausible first; equal readings once.
 
     Args:
-        some: What ``pieces`` gave.
-        encodings: Python's name of an encoding -> how far it is believed.
-        known: Words that are expected, as those of files whose encoding is certain.
-        part: Whether an encoding in which half of the pieces decode counts too, the others as nonsense.
+        some: The result of ``pieces``.
+        encodings: Python's name of an encoding -> its prior weight.
+        known: Expected words, such as those of files whose encoding is certain.
+        part: Whether an encoding that decodes only half of the pieces counts too.
     """
     found: dict[tuple[str, ...], Reading] = {}
     data = b"\n".join(some[:_MAX_PIECES])
@@ -154,9 +154,9 @@ def _word(word: str, encoding: str) -> float:
     if core.replace("’", "").isascii():  # it’s
         return 0.6 if "…" in before else 1.0
     if len(core) == 1 and scripts(core) <= {"latin", "cyrillic", "greek"}:
-        return 0.4  # one letter by itself
+        return 0.4  # a single letter
     if any(not (c.isalpha() or c in "'’·・ー" or unicodedata.category(c) in ("Mn", "Mc", "Nd")) for c in core):
-        return 0.05  # a sign amid letters
+        return 0.05  # a symbol among letters
     found = scripts(core)
     foreign = found - {"ascii"}
     if foreign & {"han", "kana", "hangul", "half"}:
@@ -195,14 +195,14 @@ def _east_asian(word: str, found: set[str], with_ascii: bool, encoding: str) -> 
     if found - {"han", "kana", "hangul", "half"}:
         return 0.0
     if "half" in found:
-        voiced = [base for base, sign in pairwise(word) if sign in "ﾞﾟ"]
+        voiced = [base for base, mark in pairwise(word) if mark in "ﾞﾟ"]
         wrong = word[0] in "ﾞﾟｰｧｨｩｪｫｬｭｮｯ" or not _VOICED.issuperset(voiced) or found != {"half"} or with_ascii
         return 0.0 if wrong else 0.9 if voiced else 0.3
     if "hangul" in found and len(found) > 1:
         return 0.1  # Korean labels hold no Chinese characters
     letters = [letter for letter in word if not letter.isascii() and letter.isalpha()]
     mean = sum(_character(letter, encoding) for letter in letters) / len(letters)
-    # A lower-case letter right before a character, as in the middle of a Western word, is rare.
+    # A lower-case ASCII letter next to a character, as inside a Western word, is rare.
     beside = re.search(r"[a-z][^\x00-\x7f]|[^\x00-\x7f][a-z]", word) is not None
     if encoding == "euc_jp" and "kana" not in found:
         mean *= 0.5

@@ -1,7 +1,7 @@
 """Decodes text files independently of the machine's locale; if the encoding is unclear, the user is asked.
 
-Certain are a byte order mark, plain ASCII and UTF-8. Anything else is read in each of the usual encodings and judged by
-what it then says (``plausibility``); where two readings are about as good and differ, the user is asked.
+A byte order mark, plain ASCII and UTF-8 are certain. Other bytes are read in each of the usual encodings and scored
+(``plausibility``); if two readings are about as plausible and differ, an error asks for the encoding.
 """
 
 import codecs
@@ -25,26 +25,26 @@ _MARKS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_NO_TEXT, PLAUSIBLE = 0.25, 0.4  # below the first it is no text in any encoding, below the second it is unclear
-_CLEAR = 0.2  # by how much the best reading must lead
+_NO_TEXT, PLAUSIBLE = 0.25, 0.4  # below the first it is not text, below the second it is unclear
+_CLEAR = 0.2  # minimum lead of the best reading
 _UTF8_BELIEF = 2.2
-_LONG_SEQUENCE = re.compile(rb"[\xe0-\xf4][\x80-\xbf]{2}")  # so many bytes hardly ever fit together by chance
+_LONG_SEQUENCE = re.compile(rb"[\xe0-\xf4][\x80-\xbf]{2}")  # rarely valid by chance
 _MAX_SHOWN = 60
 
 
 class TextError(Exception):
-    """Bytes that are no text in any encoding that is tried."""
+    """The bytes are not text in any of the tried encodings."""
 
 
 @dataclass(frozen=True)
 class Encodings:
-    """What is known of the encoding of a source's texts.
+    """What is known about the encoding of a source's texts.
 
     Attributes:
-        configured: What the user says (``ingest.encoding``); it goes before what a file declares.
-        shared: What all files of the source together are best read in; what a file declares goes before it.
-        known: Words that the certain ones of its files hold.
-        key: The setting that answers the question.
+        configured: The user's setting (``ingest.encoding``); it overrides what a file declares.
+        shared: The most plausible encoding of all files together; what a file declares overrides it.
+        known: Words of files whose encoding is certain.
+        key: The setting that names the encoding.
     """
 
     configured: str | None = None
@@ -56,7 +56,7 @@ class Encodings:
 def normalize(text: str) -> str:
     """Strip surrounding blanks and use Unicode's composed form; upper and lower case stay different.
 
-    What no table can hold, NUL and halves of surrogate pairs, becomes an escape: two names stay two.
+    NUL and lone surrogates, which tables cannot hold, are escaped, so that different names stay different.
     """
     kept = text.strip().replace("\0", r"\x00").encode("utf-8", "backslashreplace").decode("utf-8")
     return unicodedata.normalize("NFC", kept)
@@ -67,17 +67,17 @@ def decode_text(
 ) -> tuple[str, str]:
     """Decode an XML or text file.
 
-    Counted in turn: byte order mark, ASCII, UTF-8, what the user says, what an XML file declares unless that reads as
-    nonsense (the GB family as its superset GB18030), and the most plausible of ``CANDIDATES``.
+    In this order: byte order mark, ASCII, UTF-8, the user's setting, the declaration of an XML file if the result is
+    plausible (the GB family as its superset GB18030), and the most plausible of ``CANDIDATES``.
 
     Args:
         data: The file.
-        where: The file's path, for the question.
-        encodings: What is known of the source's encoding.
-        ask: Whether an unclear encoding is a question to the user; otherwise the best one is taken.
+        where: The file's path, for messages.
+        encodings: What is known about the source's encoding.
+        ask: Whether an unclear encoding is an error; otherwise the most plausible one is used.
 
     Returns:
-        The text, and the encoding's name if that needed a repair, else ``""``.
+        The text, and the encoding's name if it was not as declared or UTF-8, else ``""``.
 
     Raises:
         TextError: No encoding fits.
@@ -87,14 +87,14 @@ def decode_text(
     found = certain_text(data)
     if found is None:
         if b"\0" in data:
-            raise TextError("text is in none of the encodings that are tried: it holds NUL bytes")
+            raise TextError("the text is in none of the tried encodings: it holds NUL bytes")
         some = pieces(data)
         found = _configured(data, some, known) or declared_text(data, some, known)
         if found is None:
             best = known.shared or best_encoding(some, known, where, ask)
             text = _decoded(data, best)
             if text is None:
-                raise TextError(f"text is not in {best} as that of the other files")
+                raise TextError(f"the text is not in {best} like the other files")
             found = text, "" if best == "utf-8" else best
     return found[0].removeprefix("\ufeff"), found[1]
 
@@ -105,11 +105,11 @@ def read_text(path: Path, where: str, configured: str | None = None, key: str = 
     Args:
         path: The file.
         where: The setting's key, for messages.
-        configured: Its encoding, if the user says so.
-        key: The setting that says so.
+        configured: Its encoding, if the user sets it.
+        key: The setting that names its encoding.
 
     Raises:
-        UserError: It cannot be read or is no text, or its encoding is unclear.
+        UserError: It cannot be read or is not text, or its encoding is unclear.
     """
     try:
         text, _ = decode_text(path.read_bytes(), f"{where}: {path}", Encodings(configured, key=key))
@@ -122,7 +122,7 @@ def valid_encoding(name: str) -> str:
     """Return Python's name of a text encoding.
 
     Raises:
-        ValueError: There is none of that name.
+        ValueError: There is no encoding of that name.
     """
     try:
         codec = codecs.lookup(name)
@@ -182,7 +182,7 @@ def declared_text(data: bytes, some: Sequence[bytes], known: Encodings) -> tuple
     """Return the text in the encoding that an XML declares, unless it is implausible or another is much better."""
     declared = _declaration(data)
     name = "gb18030" if declared in _GB else declared
-    # A declaration that can be read byte by byte is no UTF-16, whatever it says.
+    # A declaration that can be read byte by byte is not UTF-16, whatever it says.
     if not name or name in ("utf_16", "utf16", "utf_8", "utf8") or (text := _decoded(data, name)) is None:
         return None
     own = readings(some, {name: 1.0}, known.known)
@@ -210,7 +210,7 @@ def best_encoding(some: Sequence[bytes], known: Encodings, where: object, ask: b
     """
     found = readings(some, CANDIDATES | {"utf-8": _UTF8_BELIEF}, known.known, part)
     if not found or found[0].score < _NO_TEXT:
-        raise TextError(f"text is in none of utf-8, {', '.join(CANDIDATES)}; {known.key} can name another encoding")
+        raise TextError(f"the text is in none of utf-8, {', '.join(CANDIDATES)}; set {known.key} to another encoding")
     clear = found[0].score >= PLAUSIBLE and (len(found) == 1 or found[0].score - found[1].score >= _CLEAR)
     if ask and not clear:
         raise _question(found, where, known.key)
@@ -224,10 +224,10 @@ def _question(found: Sequence[Reading], where: object, key: str) -> UserError:
     shown = "".join(f"\n    {each.encoding}: {_visible(each.texts[number])}" for each in rivals)
     names = "|".join(each.encoding for each in rivals)
     return UserError(
-        "the text is not UTF-8, and it is unclear which encoding it is in",
+        "the text is not UTF-8, and its encoding is unclear",
         where=where,
         found=shown,
-        hint=f"set {key}={names} to the one that reads right, or save the file as UTF-8",
+        hint=f"set {key}={names} to the correct one, or save the file as UTF-8",
     )
 
 

@@ -41,7 +41,7 @@ def test_case01_says_that_boxes_are_in_the_other_frame(check, tmp_path):  # noqa
         put(tmp_path / "src" / name, data)
     check(tmp_path / "src", "--out", tmp_path / "out")
     details = {row["path"]: row["detail"] for row in pq.read_table(tmp_path / "out/manifest.parquet").to_pylist()}
-    assert "before it was turned upright" in details["Annotations/a.xml"]
+    assert "before its EXIF transposition" in details["Annotations/a.xml"]
 
 
 def test_case24_names_the_nearest_label_and_counts(check, tmp_path):  # noqa: F811

@@ -1,7 +1,7 @@
 """CIFAR-10 as published: pickled batches, read by torchvision, which checks their md5 sums first.
 
-Unpickling runs code, so a batch whose sum is not the published one is refused, never opened. CIFAR-10 saved as image
-files in class folders is read by the format ``folder``. An image's path is its split and its number in it.
+Unpickling runs code, so a batch with another checksum is refused and never opened. CIFAR-10 saved as image files in
+class folders is read by the format ``folder``. An image's path is its split and its position in it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ _CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hor
 
 
 class Settings(Section):
-    """CIFAR-10 has no settings of its own."""
+    """CIFAR-10 needs no settings."""
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:
@@ -53,7 +53,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
         parts = {split: CIFAR10(str(base), train=split == "train", download=False) for split in ("train", "test")}
     except RuntimeError as error:
         raise UserError(
-            "these are not the published batches of CIFAR-10, so they are not unpickled",
+            "not the published batches of CIFAR-10; they are not unpickled",
             where=root,
             expected=LAYOUT,
             found=error,

@@ -22,9 +22,9 @@ class Categories:
 
     Attributes:
         names: Id -> name, in the order of the ids when those are numbers.
-        head: Id of a category that is no label unless an annotation has it: one that heads the others, as Roboflow
-            writes it, or labelme's ``_background_``; ``None`` without one.
-        heads_others: Whether it is Roboflow's.
+        root: Id of a category that is no label unless an annotation has it: the supercategory of all others, as
+            Roboflow writes it, or labelme's ``_background_``; ``None`` without one.
+        is_supercategory: Whether it is Roboflow's.
 
     Raises:
         UserError: A category lacks its id or name, or two have one id.
@@ -47,8 +47,8 @@ class Categories:
                 raise UserError("two categories have one id", where=path, found=f"id {key[:40]}: {two}")
         if all(key.isascii() and key.isdigit() for key in names):
             names = {key: names[key] for key in sorted(names, key=lambda key: (len(key.lstrip("0")), key))}
-        self.heads_others = _heads_others(found, names)
-        self.names, self.head = names, "0" if self.heads_others else _background(names)
+        self.is_supercategory = _has_supercategory(found, names)
+        self.names, self.root = names, "0" if self.is_supercategory else _background(names)
         self._ids = Ids(names)
 
     def find(self, value: object) -> str | None:
@@ -60,7 +60,7 @@ def _background(names: dict[str, str]) -> str | None:
     return next((key for key, name in names.items() if name.lower() in _BACKGROUND), None)
 
 
-def _heads_others(found: Sequence[Any], names: dict[str, str]) -> bool:
+def _has_supercategory(found: Sequence[Any], names: dict[str, str]) -> bool:
     """Check for Roboflow's root category: id 0, the supercategory of all others, itself without one."""
     above = {normalize_id(one["id"]): one.get("supercategory") for one in found}
     name, own = names.get("0"), above.pop("0", None)

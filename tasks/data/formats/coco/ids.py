@@ -1,4 +1,4 @@
-"""Ids in a COCO JSON: equal numbers are one id, whether written ``51``, ``51.0``, ``5.1e1`` or ``"51"``."""
+"""Ids in a COCO JSON: equal numbers are one id, written as ``51``, ``51.0``, ``5.1e1`` or ``"51"``."""
 
 import math
 import re

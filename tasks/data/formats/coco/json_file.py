@@ -23,19 +23,19 @@ class Listing:
     Attributes:
         entry: The file.
         split: The split that its name or its folder names, if any.
-        classes: The categories' names in the order of their ids, that of ``head`` left out.
-        head: The name of a category that only heads the others and has no annotation; "" without one.
+        classes: The categories' names in the order of their ids, without ``root``.
+        root: The name of a root category without any annotation; "" if there is none.
         records: Its images.
-        dangling: Annotations of no listed image: where they stand -> what is wrong with them.
+        dangling: Annotations of no listed image: position -> what is wrong with them.
         nameless: Images without a file name, in the same way.
-        warnings: What is odd in it, one line each.
+        warnings: One line for each irregularity.
         encoding: The encoding it was decoded with, when that needed a repair, else "".
     """
 
     entry: Entry
     split: str | None
     classes: tuple[str, ...]
-    head: str
+    root: str
     records: tuple[Record, ...]
     dangling: dict[str, str]
     nameless: dict[str, str]
@@ -69,11 +69,11 @@ def load_listing(entry: Entry, rules: Rules, encodings: Encodings | None = None)
 
     Args:
         entry: The file.
-        rules: What the settings say of odd annotations.
+        rules: How doubtful annotations are treated.
         encodings: What is known of the encoding of the source's JSON files.
 
     Raises:
-        UserError: It cannot be read, is no JSON, or is not built as COCO's are; single wrong entries are warnings.
+        UserError: It cannot be read, is not JSON, or not in COCO's form; single wrong entries are warnings.
     """
     data, encoding = _load(entry, encodings)
     categories = Categories(_list(data, "categories", entry), entry.path)
@@ -86,19 +86,19 @@ def load_listing(entry: Entry, rules: Rules, encodings: Encodings | None = None)
         for annotation in annotations or ()
         if isinstance(annotation, dict)
     }
-    head = categories.head if categories.head not in used and annotations is not None else None
-    names = {key: name for key, name in categories.names.items() if key != head}
+    root_id = categories.root if categories.root not in used and annotations is not None else None
+    names = {key: name for key, name in categories.names.items() if key != root_id}
     warnings = list(joined.warnings)
     unused = [name for key, name in names.items() if key not in used] if annotations else []
-    warnings += warning_lines(unused, "category or more without an annotation, a label all the same:")
-    if head is not None:
-        what = "only heads the others" if categories.heads_others else "is a background"
-        warnings.append(f"category {head}, {categories.names[head]}, has no annotation and {what}: no label")
+    warnings += warning_lines(unused, "category or more without an annotation, still labels:")
+    if root_id is not None:
+        what = "is the supercategory of the others" if categories.is_supercategory else "is a background"
+        warnings.append(f"category {root_id}, {categories.names[root_id]}, has no annotation and {what}: no label")
     return Listing(
         entry,
         split_from_name(entry.name),
         tuple(dict.fromkeys(names.values())),
-        categories.names[head] if head is not None else "",
+        categories.names[root_id] if root_id is not None else "",
         joined.records,
         joined.dangling,
         joined.nameless,
@@ -114,11 +114,11 @@ def _load(entry: Entry, encodings: Encodings | None) -> tuple[Json, str]:
     except (OSError, TextError, ValueError) as error:  # ValueError: no JSON, or a number of thousands of digits
         raise UserError("cannot read the COCO JSON", where=entry.path, found=error) from error
     except RecursionError as error:
-        raise UserError("cannot read the COCO JSON", where=entry.path, found="nested without end") from error
+        raise UserError("cannot read the COCO JSON", where=entry.path, found="nested too deeply") from error
     if not isinstance(data, dict) or not {"images", "categories"} <= set(data):
         kind = foreign_json(data)
         raise UserError(
-            "the JSON is no COCO JSON",
+            "the file is not a COCO JSON",
             where=entry.path,
             expected='an object with "images", "annotations" and "categories"',
             found=kind.tool if kind else _shape(data),
@@ -154,14 +154,14 @@ def _refuse_dialects(images: Sequence[Any], annotations: Sequence[Any], entry: E
     """
     if any(isinstance(image, dict) and "neg_category_ids" in image for image in images[:100]):
         raise UserError(
-            "this is a JSON of LVIS, which does not say of every image and category whether it is there",
+            "this is an LVIS JSON, in which not every category is annotated in every image",
             where=entry.path,
             expected="a COCO JSON in which every category is annotated in every image",
-            hint="choose the categories and images that are annotated throughout, and write those as COCO JSON",
+            hint="select the categories and images that are annotated throughout, and write them as COCO JSON",
         )
     if any(isinstance(annotation, dict) and "segments_info" in annotation for annotation in annotations[:100]):
         raise UserError(
-            "this is COCO's panoptic form",
+            "this is a panoptic COCO JSON",
             where=entry.path,
             expected="annotations with image_id and category_id",
             hint="name the instances_*.json in ingest.coco.annotations, or convert it (panopticapi's "

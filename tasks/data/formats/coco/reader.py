@@ -1,8 +1,8 @@
 """COCO JSON: images, annotations and categories in one file, or in one for each split.
 
-Of an annotation its category counts, whether it is a crowd or not; boxes are looked at only to count odd ones. An
-image that is listed without annotations is a negative, one that no JSON lists is unlabelled. Where annotations are
-left that belong to no listed image, an image without annotations may be theirs, and is not trusted.
+Only the category of an annotation counts, for crowds too; boxes are read to count invalid ones. An image listed without
+annotations is a negative, one that no JSON lists is unlabelled. If annotations belong to no listed image, an image
+without annotations may be the one they mean, and is not taken for a negative.
 """
 
 from collections import defaultdict
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 LAYOUT = "a JSON with images, annotations and categories, in a folder with the images or in annotations/ beside them"
 KIND = "either"
 _JSON_FOLDERS = frozenset({"annotations", "annotation"})
-_MAX_INSPECTED = 3  # files that are read only to name them
+_MAX_INSPECTED = 3  # files that are read only to report them
 _OBJECTS = "instances_"  # COCO's own name for the JSON of objects; keypoints and the like list the same images again
 
-Use = tuple[Listing, Record, str]  # and how its name was read, when no file is called exactly so
+Use = tuple[Listing, Record, str]  # and how its name was matched, if no file has exactly this name
 
 
 class Settings(Section):
@@ -48,21 +48,21 @@ class Settings(Section):
 
     annotations: list[str] | None = Field(
         None,
-        description="JSON files relative to ingest.path; null: all COCO JSON files found, or only those called "
-        "instances_*. When ingest.path is a JSON file, that one, with the images that it lists.",
+        description="JSON files relative to ingest.path; null: all COCO JSON files found, or only those named "
+        "instances_*. If ingest.path is a JSON file, only that one and the images it lists are read.",
     )
     dangling: Literal["distrust", "pass_over"] = Field(
         "distrust",
-        description="Annotations whose image_id is that of no listed image: count them as unusable and take no image "
-        "of that JSON for a negative, or pass them over as left-overs of images that were taken out.",
+        description="Annotations whose image_id is not listed: distrust counts them as unusable and takes no image of "
+        "that JSON for a negative; pass_over skips them as remnants of removed images.",
     )
     ignored: Literal["ask", "count", "leave_out"] = Field(
         "ask",
-        description="Annotations marked ignore: their label counts or not; ask: an image whose labels depend on it is "
-        "unusable. Crowds (iscrowd) count, what is marked deleted does not.",
+        description="Annotations marked ignore: whether their label counts; ask: an image whose labels depend on it is "
+        "unusable. Crowds (iscrowd) count, deleted annotations do not.",
     )
     empty: Literal["unlabelled", "negative"] = Field(
-        "unlabelled", description="What a JSON with images and not one annotation says of them: nothing, or no label."
+        "unlabelled", description="How the images of a JSON without a single annotation count: unlabelled or negative."
     )
 
     @property
@@ -96,7 +96,7 @@ def default_classes(root: Path, options: Settings, source: "SourceSettings") -> 
 
 def _labels(listing: Listing, known: set[str]) -> list[str]:
     """Return the listing's labels; a root category is a label if another file uses it as one."""
-    return [*listing.classes, *([listing.head] if listing.head in known - set(listing.classes) else [])]
+    return [*listing.classes, *([listing.root] if listing.root in known - set(listing.classes) else [])]
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
@@ -172,9 +172,7 @@ def _listings(root: Path, options: Settings, tree: Tree, encoding: str | None) -
         lost = [name for name in named if name not in by_name]
         if lost or not named:
             found = ", ".join(list(by_name)[:6]) or "no .json file"
-            raise UserError(
-                "there is no such JSON file", where="ingest.coco.annotations", expected=", ".join(lost), found=found
-            )
+            raise UserError("no such JSON file", where="ingest.coco.annotations", expected=", ".join(lost), found=found)
         entries = [by_name[name] for name in dict.fromkeys(named)]
     else:
         entries = [entry for entry in tree.annotations if is_coco_json(entry.path)]
@@ -184,7 +182,7 @@ def _listings(root: Path, options: Settings, tree: Tree, encoding: str | None) -
         kind = next(filter(None, (foreign_file(entry.path) for entry in list(by_name.values())[:6])), None)
         found += f": {kind.tool}" if kind else ""
         raise UserError(
-            "there is no COCO JSON", where=folder, expected=LAYOUT, found=found, hint=kind.advice if kind else None
+            "no COCO JSON found", where=folder, expected=LAYOUT, found=found, hint=kind.advice if kind else None
         )
     encodings = shared_encodings((entry.path for entry in entries), encoding)
     return [load_listing(entry, options.rules, encodings) for entry in entries]
@@ -201,7 +199,7 @@ def _json_row(listing: Listing) -> RawSample:
 def _matched(listings: Sequence[Listing], tree: Tree) -> tuple[dict[str, list[Use]], dict[str, str]]:
     """Match records with images; return also the listed names whose image is missing, with the reason.
 
-    A path is looked for below the JSON's folder, the root and ``images``, then anywhere.
+    A path is searched below the JSON's folder, the root and ``images``, then anywhere.
     """
     second = (entry.name for entry in tree.excluded + tree.redundant)
     images = (entry.name for entry in tree.images)

@@ -1,7 +1,6 @@
-"""The images of a COCO JSON with their annotations, as far as those can be told apart.
+"""The images of a COCO JSON with their annotations.
 
-An image without annotations is a negative; but not when annotations are left that belong to no listed image, as they
-may be its own.
+An image without annotations is a negative, unless some annotations belong to no listed image: they may be its own.
 """
 
 import math
@@ -29,7 +28,7 @@ class Rules:
     Attributes:
         ignored: Whether annotations marked ``ignore`` count.
         distrust: Whether images without annotations are no negatives while annotations belong to no listed image.
-        empty: Whether the images of a JSON that has not one annotation are negatives.
+        empty: Whether the images of a JSON without any annotation are negatives.
     """
 
     ignored: Literal["ask", "count", "leave_out"] = "ask"
@@ -43,12 +42,12 @@ class Record:
 
     Attributes:
         listed: Its ``file_name``.
-        labels: Names of its annotations' categories, each once; ``()`` without any, ``None`` when the JSON does not
+        labels: Names of its annotations' categories, each once; ``()`` without any, ``None`` if the JSON does not
             say.
         boxes: Its boxes and its declared size.
         fields: Its other entries, for the rules that name sites and groups by column.
         reason: Why its labels cannot be used, a code of the manifest; "" when they can.
-        detail: The same for a person.
+        detail: The same, human-readable.
     """
 
     listed: str
@@ -65,9 +64,9 @@ class Joined:
 
     Attributes:
         records: The images that have a file name.
-        dangling: Annotations that belong to no listed image: where they stand -> what is wrong with them.
-        nameless: Images without a file name: where they stand -> what is wrong with them.
-        warnings: What is odd, one line each.
+        dangling: Annotations that belong to no listed image: position -> what is wrong with them.
+        nameless: Images without a file name: position -> what is wrong with them.
+        warnings: One line for each irregularity.
     """
 
     records: tuple[Record, ...]
@@ -79,13 +78,13 @@ class Joined:
 def join(
     images: Sequence[Any], annotations: Sequence[Any] | None, categories: Categories, rules: Rules, name: str
 ) -> Joined:
-    """Give each image its annotations.
+    """Assign each image its annotations.
 
     Args:
         images: The JSON's list.
         annotations: The JSON's annotations, ``None`` when it has none at all.
         categories: Its categories.
-        rules: What the settings say.
+        rules: How doubtful annotations are treated.
         name: The JSON's name, for messages.
     """
     by_id: AnnotationsById = defaultdict(list)
@@ -97,7 +96,7 @@ def join(
     if unattached and rules.distrust:
         doubt = (
             f"no annotation, but {len(unattached)} in {name} belong to no listed image and may be its own; "
-            "ingest.coco.dangling says otherwise"
+            "ingest.coco.dangling decides"
         )
     records = []
     said = annotations is not None and (bool(annotations) or rules.empty)
@@ -193,10 +192,8 @@ def _warnings(images: Sequence[Any], annotations: Sequence[Any] | None, unattach
         for number, annotation in enumerate(annotations or ())
         if isinstance(annotation, dict) and is_set(annotation, "deleted")
     ]
-    hint = (
-        f"{unattached} annotation(s) of no listed image; if they are left over, set ingest.coco.dangling to pass_over"
-    )
-    none = "not one annotation; if its images hold no label, set ingest.coco.empty to negative"
+    hint = f"{unattached} annotation(s) of no listed image; if they are remnants, set ingest.coco.dangling to pass_over"
+    none = "no annotation at all; if its images hold no label, set ingest.coco.empty to negative"
     return [
         *warning_lines(nameless, "image(s) without a file_name, at position"),
         *warning_lines(gone, "image(s) marked deleted, left out:"),
@@ -264,7 +261,7 @@ def _sides(box: object) -> tuple[float, float, float, float]:
     if len(given) != 4:
         return (math.nan, math.nan, math.nan, math.nan)
     x, y, width, height = given
-    return (x, y, round(x + width, 2), round(y + height, 2))  # a sum may pass the border by a rounding error
+    return (x, y, round(x + width, 2), round(y + height, 2))  # a sum may exceed the border by a rounding error
 
 
 def _number(value: object) -> float:

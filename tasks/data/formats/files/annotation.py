@@ -20,7 +20,7 @@ class Annotation:
     Attributes:
         labels: The names of its objects as written, each once, in order of appearance; ``()`` for a negative.
         boxes: Its boxes, and the size of the image as declared.
-        encoding: The encoding it was decoded with, when that needed a repair, else ``""``.
+        encoding: The encoding it was decoded with if that needed a repair, else ``""``.
         erased: How many objects are marked deleted and do not count.
     """
 

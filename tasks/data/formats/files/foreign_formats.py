@@ -13,7 +13,7 @@ from tasks.data.text.read_text import TextError, decode_text
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-_MAX_BYTES = 64 * 2**20  # bytes of a JSON that is parsed only to name it
+_MAX_BYTES = 64 * 2**20  # bytes of a file that is parsed only to identify it
 _MAX_INSPECTED = 3  # files of each suffix
 
 
@@ -197,8 +197,8 @@ def foreign_set(root: Path, names: Sequence[str], images: int) -> ForeignSet | N
         beside = names_beside_images(names, suffix)
         single = [name for name in files if name not in set(beside)]
         for some, per_image in ((beside, True), (single, False)):
-            looked_at = sorted(some, key=lambda name: (name.count("/"), name))[:_MAX_INSPECTED]
-            kinds = [(foreign_file(root / PurePosixPath(name)), name) for name in looked_at]
+            inspected = sorted(some, key=lambda name: (name.count("/"), name))[:_MAX_INSPECTED]
+            kinds = [(foreign_file(root / PurePosixPath(name)), name) for name in inspected]
             known = [(kind, name) for kind, name in kinds if kind is not None]
             if known:
                 kind = known[0][0]

@@ -1,6 +1,6 @@
 """Which image and which annotation files belong together, by their names.
 
-``a.xml`` and ``a.jpg.xml`` are both annotations of ``a.jpg``. The ``filename`` inside an annotation plays no part.
+``a.xml`` and ``a.jpg.xml`` are both annotations of ``a.jpg``. The ``filename`` inside an annotation is ignored.
 """
 
 import re
@@ -23,8 +23,8 @@ class Group:
     Attributes:
         images: The images.
         annotations: The annotations.
-        inexact: Whether their names differ in what systems change (case, ``%20``): no other file can be meant.
-        hint: For what is alone: the files that have nearly its name.
+        inexact: Whether their names differ in case, ``%20`` or the like, and no other file can be meant.
+        hint: For an unpaired file: the files with nearly its name.
     """
 
     images: tuple[Entry, ...]
@@ -41,10 +41,9 @@ Component = tuple[list[Entry], list[Entry]]
 def pair(tree: Tree) -> list[Group]:
     """Group images and annotations by name, in name order; each file is in exactly one group.
 
-    First within a folder, where folders such as ``Annotations`` and ``JPEGImages`` are as good as their parent. What
-    is left is then paired by name alone, within its site, so that any two folder names will do. What still is left is
-    compared without case, ``%20``, a false image suffix and Label Studio's prefix, and paired where one image and one
-    annotation agree.
+    First within a folder, where role folders such as ``Annotations`` and ``JPEGImages`` count as their parent. The
+    remaining files are paired by name within their site, whatever their folders are called. The last step ignores
+    case, ``%20``, a second image suffix and Label Studio's prefix, and pairs one image with one annotation.
     """
     groups: list[Group] = []
     images, annotations = list(tree.images), list(tree.annotations)
@@ -79,7 +78,7 @@ def names_beside_images(names: Sequence[str], suffix: str) -> list[str]:
 def describe_image_names(names: Sequence[str]) -> str:
     """Return sample image names, for a message about names that do not match."""
     some = [PurePosixPath(name).name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
-    return f"images are called {', '.join(some[:3])}" if some else "there is no image"
+    return f"images are named {', '.join(some[:3])}" if some else "there is no image"
 
 
 def count_note(some: Sequence[str], of: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from tasks.data.source.rules import NameFunction
 from tasks.data.source.sample import Boxes, RawSample
 from tasks.data.text.equivalent_names import fold_parts, path_parts
 
-#: How the detail of an image that no list names begins.
+#: Prefix of the detail of an image that no list names.
 NOT_LISTED = "not listed"
 
 
@@ -21,14 +21,14 @@ class ListingEntry:
     """One entry of a list: what it says about its image.
 
     Attributes:
-        labels: As written; ``None`` when it does not say.
+        labels: As written; ``None`` if it does not say.
         split: The split it names, if any.
-        place: Where it stands: a line, a row, a file.
-        reason: Quarantine code when the entry cannot be used, else "".
-        detail: One line for a person.
+        place: The line, row or file.
+        reason: Quarantine code if the entry cannot be used, else "".
+        detail: One human-readable line.
         fields: Its columns.
         boxes: Its boxes.
-        inexact: How its name was read when no file is called exactly so, else "".
+        inexact: How its name was matched if no file has exactly this name, else "".
         repair: Code of a repair of its labels, else "".
     """
 
@@ -50,8 +50,8 @@ def make_listed_row(entry: Entry, entries: Sequence[ListingEntry], site_of: Name
 
     Args:
         entry: The image file.
-        entries: What is said of it, at least one.
-        site_of: The site rule when it needs the entry's columns, else the file's own site counts.
+        entries: Its entries, at least one.
+        site_of: The site rule if it needs the entry's columns, else the file's own site counts.
     """
     first = entries[0]
     site = site_of(entry.name, first.fields) if site_of else entry.site
@@ -123,9 +123,9 @@ class ListedPath:
 
     Attributes:
         listed: As written.
-        place: Where it stands, for messages.
-        folders: Of several files whose path ends so, the one right below the first of these folders is meant.
-        split: The split of the list or the row, if any: files in folders of another are not meant.
+        place: The line, row or file, for messages.
+        folders: If several files match, the one directly below the first of these folders is meant.
+        split: The split of the list or the row, if any: files in folders of another split are not meant.
     """
 
     listed: str
@@ -139,8 +139,8 @@ class Resolved:
     """The result for one listed path.
 
     Attributes:
-        file: The file, ``None`` when it is missing or cannot be shown.
-        detail: Why there is none; or, when the name had to be read loosely, how.
+        file: The file, ``None`` if it is missing or ambiguous.
+        detail: Why there is none, or how an inexact name was matched.
     """
 
     file: str | None
@@ -152,7 +152,7 @@ class PathResolver:
 
     Args:
         names: The files' paths relative to the tree's root.
-        second: More of them (what is left out, copies), which are meant only by their whole path.
+        second: More files (excluded ones, copies), which match only by their whole path.
         images: Those of them that may be listed by their stem or under another suffix.
     """
 
@@ -202,8 +202,8 @@ class PathResolver:
     def resolve(self, wanted: Sequence[ListedPath]) -> list[Resolved]:
         """Resolve each path: first as a whole, then by file name, by equivalent name, by stem.
 
-        A name that is not there as written is given only a file that no other entry means, and only when there is one
-        such file: many paths are those of another machine, but none is to be guessed.
+        A name without an exact match gets a file only if no other entry means that file and no other file matches: many
+        paths are from another machine, but none is guessed.
         """
         found: list[Resolved | None] = [None] * len(wanted)
         rest = []
@@ -262,7 +262,7 @@ def _read_as(one: ListedPath, how: str) -> str:
         return ""  # a name without its suffix is as good as with it
     if how == "stem":
         return f"listed as {one.listed} in {one.place}; the only image of that stem"
-    return f"listed as {one.listed} in {one.place}; the only file that is nearly called so"
+    return f"listed as {one.listed} in {one.place}; the only file with nearly this name"
 
 
 _Index = Mapping[str, Sequence[tuple[tuple[str, ...], str]]]

@@ -21,12 +21,12 @@ from tasks.data.text.patterns import matcher
 if TYPE_CHECKING:
     from tasks.data.source.settings import SourceSettings
 
-#: Folder names that say what is in a folder, not whose it is; compared in lower case.
+#: Folder names for the kind of content, not for a site or class; compared in lower case.
 UNCLEAR_FOLDER = "it is unclear whether "
 ROLE_FOLDERS = frozenset(
     {"annotations", "annotation", "xml", "xmls", "labels", "label", "jpegimages", "images", "image", "imgs", "img"}
 )
-#: Files by which folders are known that this program has written; nobody's images are in them.
+#: Files that mark folders written by this program, which are never searched for images.
 RUNS_MARKER = ".fedscene-runs"
 _OWN_OUTPUTS = (
     frozenset({RUNS_MARKER}), frozenset({"dataset.json", "samples.parquet"}),
@@ -60,7 +60,7 @@ ONE_SITE = "all"
 
 _SPLIT_FOLDERS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
 _SPLIT_FOLDERS |= {"test": "test", "testing": "test"}
-# train2017, train_images, test-set: a split and a word that says nothing of a class.
+# train2017, train_images, test-set: a split and a word that names no class.
 _SPLIT_AND_MORE = re.compile(
     r"([a-z]+?)[ _-]?(?:\d{1,4}|images?|imgs?|data|dataset|set|photos?|images?|pics|jpe?gs?|pngs?)"
 )
@@ -90,13 +90,13 @@ class Tree:
     """The files of a tree by kind, each list in name order.
 
     Attributes:
-        images: Files whose suffix or content is that of an image, of formats that are not read too.
+        images: Files whose suffix or content is that of an image, including formats that are not read.
         annotations: Files of the suffixes asked for.
-        others: All other files; what the reader does not use of them ends as ``ignored``.
+        others: All other files; those that the reader does not use become ``ignored``.
         hidden: System files and names that begin with a dot.
-        litter: What NAS boxes, desktops and tools leave (``litter``).
-        excluded: What ``ingest.include`` and ``ingest.exclude`` leave out, with the annotations of such images.
-        redundant: Second copies of images: in a format that is not read, backups, what a link leads to.
+        litter: Files left by NAS boxes, desktops and tools.
+        excluded: Files left out by ``ingest.include`` and ``ingest.exclude``, with the annotations of such images.
+        redundant: Copies of images: in a format that is not read, backups, targets of links.
     """
 
     images: list[Entry] = field(default_factory=list)
@@ -117,12 +117,12 @@ def scan(root: Path, source: "SourceSettings", annotations: tuple[str, ...] = ()
         annotations: Suffixes of annotation files, in lower case, as ``.xml``.
 
     Raises:
-        UserError: Sites are to be named by a folder level that holds folders such as ``Annotations``.
+        UserError: The folder level that names sites holds role folders such as ``Annotations``.
     """
     tree, site, site_of = Tree(), source.site, compile_rule(source.site, "ingest.site", ONE_SITE)
     wanted, unwanted = matcher(source.include or ("**",)), matcher(source.exclude)
     for path, name in sorted(_files(root), key=lambda item: item[1]):
-        parts = tuple(name.split("/"))  # by hand: a hundred thousand path objects take seconds
+        parts = tuple(name.split("/"))  # faster than path objects: a hundred thousand of them take seconds
         suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122
         if any(part.startswith(".") for part in parts) or parts[-1].lower() in _SYSTEM_FILES:
             tree.hidden.append(Entry(path, name, NO_SITE))
@@ -136,7 +136,7 @@ def scan(root: Path, source: "SourceSettings", annotations: tuple[str, ...] = ()
             kind = tree.annotations if suffix in annotations else tree.others
             if suffix in SUFFIXES or (suffix not in annotations and suffix not in _NEVER_IMAGES and _shows_image(path)):
                 kind = tree.images if wanted(name) else tree.excluded
-            # A column's name is known to the reader of the table only.
+            # Only the reader of the table knows its columns.
             kind.append(Entry(path, name, NO_SITE if site.rule == "column" else site_of(name, {})))
     _separate_redundant(tree)
     if site.rule == "folder":
@@ -154,7 +154,7 @@ def _shows_image(path: Path) -> bool:
 
 
 def _separate_redundant(tree: Tree) -> None:
-    """Move thumbnails beside their images, second copies of images, and the annotations of excluded images."""
+    """Separate thumbnails and copies of images, and the annotations of excluded images."""
     names = {entry.name for entry in tree.images}
     litter = {name for name in names if thumbnail_original(name) in names}
     tree.litter = sorted(tree.litter + [e for e in tree.images if e.name in litter], key=lambda entry: entry.name)
@@ -174,7 +174,7 @@ def _separate_redundant(tree: Tree) -> None:
 def _redundant_copies(images: list[Entry]) -> set[str]:
     """Return the names of images that duplicate one with a usual suffix.
 
-    The same in a format that is not read, a backup (``a.jpg_original``), the file that it links to (``blobs/1f0c``).
+    They are in a format that is not read, a backup (``a.jpg_original``), or the target of a link (``blobs/1f0c``).
     """
     usual = {entry.name for entry in images if entry.suffix in READ}
     stems = {os.path.splitext(name)[0] for name in usual}  # noqa: PTH122
@@ -198,8 +198,8 @@ def _keys(entry: Entry) -> list[tuple[str, ...]]:
 def make_file_row(entry: Entry, status: str, reason: str, detail: str = "") -> RawSample:
     """Return the row of a file that is no usable image; its hash is taken if it can be read."""
     try:
-        if not entry.path.is_file():  # opening a pipe would wait for ever
-            raise OSError("it is no regular file, or a link that leads nowhere")
+        if not entry.path.is_file():  # opening a pipe would block
+            raise OSError("not a regular file, or a dangling link")
         with entry.path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
@@ -288,5 +288,5 @@ def _refuse_role_folders(root: Path, tree: Tree) -> None:
             where=root,
             expected="one folder per site, each with its images and annotations",
             found=", ".join(sorted(found)),
-            hint="set ingest.site.rule to none or its level to another, or move the files into a folder per site",
+            hint="set ingest.site.rule=none or another ingest.site.level, or move the files into a folder per site",
         )

@@ -12,8 +12,8 @@ from tasks.data.source.image_kinds import SUFFIXES
 from tasks.data.text.read_text import TextError, decode_text
 
 _SHEET = "is a spreadsheet, which is not read: save its sheet as CSV (UTF-8)"
-_PACKED = "is packed: unpack it"
-_BINARY = "is data of a program, which is not read: write a CSV or Parquet of it"
+_PACKED = "is an archive: unpack it"
+_BINARY = "is a binary data file, which is not read: convert it to CSV or Parquet"
 _KINDS = {
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"), _SHEET),
     **dict.fromkeys((".zip", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tar", ".tgz"), _PACKED),
@@ -21,7 +21,7 @@ _KINDS = {
     **dict.fromkeys((".db", ".sqlite", ".sqlite3", ".mdb", ".accdb", ".arff", ".tfrecord", ".dta"), _BINARY),
 }
 _TEXTS = (".txt", ".lst", ".list", ".dat", ".tab")
-_MAX_BYTES = 16 * 2**20  # bytes of a text that is looked into
+_MAX_BYTES = 16 * 2**20  # bytes of a text file that is inspected
 _LINES_CHECKED = 3
 _MAX_REPORTED = 4
 _IMAGE = re.compile("(" + "|".join(map(re.escape, sorted(SUFFIXES))) + r")(?![\w.])", re.IGNORECASE)
@@ -39,7 +39,7 @@ def unread(root: Path, names: Sequence[str]) -> list[str]:
     below = [name for name in names if "/" in name and name.lower().endswith((".csv", ".tsv"))]
     found = [f"{name} {why}" for name in top if (why := _why_not(folder / name, name))]
     found += [
-        f"{name} is a table below PATH: give its folder as PATH, or name it in ingest.table.file" for name in below
+        f"{name} is a table in a subfolder: give that folder as PATH, or set ingest.table.file to it" for name in below
     ]
     return found[:_MAX_REPORTED]
 
@@ -66,8 +66,7 @@ def _text(text: str) -> str:
     if not naming or 2 * len(naming) < len(lines):
         return ""
     return (
-        "names images and something beside them; to have it read as a table, call it .csv and give it a first line "
-        "of column names such as image,label"
+        "lists images with values; to read it as a table, rename it to .csv and add a header line such as image,label"
     )
 
 
@@ -75,15 +74,15 @@ def _json(text: str) -> str:
     try:
         data: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return f"is no valid JSON ({str(error)[:80]})"
+        return f"is not valid JSON ({str(error)[:80]})"
     if foreign_json(data) is not None:
         return ""  # reported with the conversion that its tool offers
     first = next(iter(data), None) if isinstance(data, list | dict) else None
     if isinstance(data, list) and isinstance(first, dict):
         if {"image_id", "category_id"} <= set(first):
-            return 'holds annotations alone; a COCO JSON has "images" and "categories" too'
+            return 'holds only annotations; a COCO JSON also has "images" and "categories"'
         if any(isinstance(value, str) and _IMAGE.search(value) for value in first.values()):
             return 'is a list of records, which is not read: pandas.read_json(FILE).to_csv("labels.csv", index=False)'
     if isinstance(data, dict) and isinstance(first, str) and _IMAGE.search(first):
-        return "maps images to something, which is not read: write it as a CSV with the columns image,label"
+        return "maps images to values, which is not read: convert it to a CSV with the columns image,label"
     return ""

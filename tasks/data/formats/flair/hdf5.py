@@ -1,4 +1,4 @@
-"""FLAIR's HDF5 forms, as public code writes them. Labels are read here, pixels when a image is decoded.
+"""FLAIR's HDF5 forms, as public code writes them. Labels are read here, pixels when an image is decoded.
 
 ===========================  ======================================================================================
 by user, label strings       ``PARTITION/USER/{images, labels, fine_grained_labels, image_ids}``, labels joined by ``|``
@@ -7,7 +7,7 @@ by image                     ``PARTITION/IMAGE/{image, labels, user_id}``
 ===========================  ======================================================================================
 
 The first is apple/ml-flair's, the second apple/pfl-research's: image ``row`` of the user has label ``col``; both write
-the third when not told to group by user. ``examples/USER/...`` with a file for each partition is read too, the
+the third if they do not group by user. ``examples/USER/...`` with a file for each partition is read too, the
 partition being a word of the file's name. Images are uint8 [n, H, W, 3], or encoded images.
 """
 
@@ -29,7 +29,7 @@ SUFFIXES = (".h5", ".hdf5")
 _IMAGES, _IDS = ("images", "image"), ("image_ids", "image_id")
 _METADATA, _NO_PARTITIONS = "metadata", "examples"
 _EXPECTED = "PARTITION/USER/{images, labels}, or PARTITION/IMAGE/{image, labels, user_id}"
-# What h5py raises on damaged files, found with randomly damaged files of all three forms.
+# What h5py raises on damaged files, determined with randomly damaged files of all three forms.
 _DAMAGE = (OSError, LookupError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
 
 Found = tuple[str, Record, "Hdf5Image | None"]
@@ -51,7 +51,7 @@ class Hdf5Image:
         """Return the pixels, decoded if encoded bytes are stored; there is no hash of a single file."""
         import h5py
 
-        # Opened for each image (0.3 ms): HDF5 gives a file that is still open as it was, whatever became of it.
+        # Opened for each image (0.3 ms): HDF5 would return the old content of a file that is still open.
         try:
             with h5py.File(self.file, "r") as file:
                 stored = _reached(file, self.dataset)
@@ -83,14 +83,14 @@ def holds_images(path: Path) -> bool:
                 if inner is not None and any(name in inner for name in _IMAGES):
                     return True
     except _DAMAGE:
-        return False  # whoever names the file itself is told
+        return False  # reading the file itself reports the fault
     return False
 
 
 def read_records(path: Path, key: str) -> Iterator[Found]:
     """Yield every image as (its name within the file, its record, the source of its pixels).
 
-    What is no group with images comes too, without a image; the record's fault says why.
+    Entries that are no group with images are yielded too, without an image; the record's fault says why.
 
     Args:
         path: The file.
@@ -118,7 +118,7 @@ def read_records(path: Path, key: str) -> Iterator[Found]:
     except _DAMAGE as error:
         raise UserError("cannot read the HDF5 file", where=path, found=_one_line(error)) from error
     if not found:
-        raise UserError("no user's group with images and labels is in the file", where=path, expected=_EXPECTED)
+        raise UserError("no user's group with images and labels in the file", where=path, expected=_EXPECTED)
 
 
 def _of_group(

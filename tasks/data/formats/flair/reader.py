@@ -1,8 +1,8 @@
 """FLAIR: images of Flickr users under 17 coarse or some 1,600 fine labels, each user a site.
 
-Read are ``labels_and_metadata.json`` with image files (``small_images/ID.jpg``), and the HDF5 forms (``flair_hdf5``).
-FLAIR's licence (CC BY-NC 4.0) forbids shipping it; its own split keeps users apart. In FLAIR itself every image has a
-label; an empty list in a file made of it is taken for what it says, none of the labels.
+It reads ``labels_and_metadata.json`` with image files (``small_images/ID.jpg``), and the HDF5 forms (``hdf5.py``).
+FLAIR's licence (CC BY-NC 4.0) forbids shipping it; its own split separates users. In FLAIR itself every image has a
+label; an empty list in a derived file means none of the labels.
 """
 
 from collections import defaultdict
@@ -60,7 +60,7 @@ def recognise(root: Path, names: Sequence[str]) -> str:
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Yield every file once, then the images of HDF5 files, or those that the JSON lists and that are missing.
 
-    In a folder with the JSON, HDF5 files are left aside: they hold the same images.
+    In a folder with the JSON, HDF5 files are skipped: they hold the same images.
 
     Raises:
         UserError: There is neither a metadata file nor an HDF5 file with images, or one cannot be read.
@@ -113,7 +113,7 @@ def _listed(
     near = match_equivalent_names(files, by_id)
     for entry in tree.images:
         same, image = files[entry.stem], near.get(entry.stem, entry.stem)
-        # The down-sized images may lie beside the raw ones.
+        # The folder may hold both the reduced and the raw images.
         small = [file for file in same if _SMALL in PurePosixPath(file.name).parts] or same
         if image not in by_id:
             yield make_unlisted_row(entry, listing.name, unlisted)

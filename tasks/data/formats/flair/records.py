@@ -20,7 +20,7 @@ class Record:
 
     Attributes:
         image: Its id, "" when there is none.
-        user: Who owns it, "" when nobody is named.
+        user: Its owner, "" if none is named.
         partition: As written; "" when none is named.
         labels: ``()`` when the list is empty, ``None`` when there is none.
         fault: Why the record cannot be used, "" when it can.

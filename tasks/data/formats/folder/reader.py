@@ -1,7 +1,7 @@
 """One folder for each class: an image's single label is the name of its folder.
 
-Folders that name a split (``train``, ``valid`` ...), hold images as such (``images``) or name a site are passed over;
-the first other folder of a path is the class, and folders below it only divide it.
+Folders that name a split (``train``, ``valid`` ...) or a site, and role folders such as ``images``, are skipped; the
+first other folder of a path is the class, and folders below it do not matter.
 """
 
 import os
@@ -55,7 +55,7 @@ class Settings(Section):
 
 @dataclass(frozen=True)
 class _Level:
-    """Where the class stands in a path: at a fixed level, or at the first folder that says nothing else."""
+    """The level of the class in a path: fixed, or the first folder that names nothing else."""
 
     fixed: int | None
     site: int | None
@@ -110,7 +110,7 @@ def near_misses(root: Path, names: Sequence[str]) -> list[str]:
     inner = sorted({rest[0] for name in images if (rest := name.split("/")[len(path) : -1])})
     if len(inner) > 1:
         return [
-            f"{'/'.join(path)} holds folders of images ({', '.join(inner[:6])}): give it as PATH if they are classes"
+            f"{'/'.join(path)} holds folders of images ({', '.join(inner[:6])}): pass it as PATH if they are classes"
         ]
     return [f"{'/'.join(path)} is the only folder of images: --format folder takes it for the one class"]
 
@@ -132,7 +132,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
             yield make_image_row(entry, "no_site", "ingest.site names no site for it")
         elif not path:
             parents = (tuple(entry.name.split("/")[:end]) for end in range(1, entry.name.count("/") + 1))
-            detail = next((unclear[folder] for folder in parents if folder in unclear), "it lies in no class folder")
+            detail = next((unclear[folder] for folder in parents if folder in unclear), "it is in no class folder")
             yield make_image_row(entry, "no_annotation", detail)
         else:
             yield RawSample(entry.name, entry.site, (path[-1],), image=ImageFile(entry.path), split=_split(entry, path))
@@ -168,7 +168,7 @@ def _class_folders(root: Path, level: _Level) -> Iterator[tuple[str, ...]]:
 def _doubtful(names: Sequence[str], level: _Level | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Return folders named like a split or like ``images`` that hold images directly, beside class folders.
 
-    They may be classes themselves: a class ``train`` of vehicles, a class ``label`` of packages.
+    They may be classes themselves, such as ``train`` among vehicles or ``label`` on packages.
     """
     level = level or _Level(None, None)
     classes: dict[tuple[str, ...], tuple[str, ...]] = {}  # folder above -> the first class folder in it
@@ -189,7 +189,7 @@ def _unclear(names: Sequence[str], level: _Level) -> dict[tuple[str, ...], str]:
     for folder, beside in _doubtful(names, level) if level.fixed is None else ():
         what = "a split" if split_from_folders(f"{folder[-1]}/image") else "a folder of images"
         found[folder] = (
-            f"{UNCLEAR_FOLDER}{'/'.join(folder)} is a class or {what}, as it lies beside {'/'.join(beside)}: "
+            f"{UNCLEAR_FOLDER}{'/'.join(folder)} is a class or {what}, as it is next to {'/'.join(beside)}: "
             f"ingest.folder.level={len(folder)} makes it a class; if it is {what}, put the class folders into it, or "
             f"leave it out: ingest.exclude='[\"{folder[-1]}\"]'"
         )
@@ -207,7 +207,7 @@ def _refuse_one_folder_around_all(root: Path, images: Sequence[Entry], level: _L
         ((name, folders),) = inside.items()
         if len(folders) > 1:
             raise UserError(
-                "one folder holds all the others, so there would be one class only",
+                "one folder holds all the others, so there would be only one class",
                 where=root / name,
                 expected=LAYOUT,
                 found=f"{name} with {', '.join(sorted(folders)[:6])}" + (", ..." if len(folders) > 6 else ""),
@@ -219,7 +219,7 @@ def _refuse_two_levels(root: Path, images: Sequence[Entry], level: _Level) -> No
     """Refuse ``plant A/crack`` and ``plant B/crack``: either folder may name the class."""
     if level.fixed is not None or level.site is not None:
         return
-    inside: dict[str, set[str]] = defaultdict(set)  # class -> the first folder below it that says something
+    inside: dict[str, set[str]] = defaultdict(set)  # class -> the first folder below it that is no split or role folder
     undivided, depths = 0, set[int]()
     for entry in images:
         path = _class_path(entry.name, level)
@@ -236,7 +236,7 @@ def _refuse_two_levels(root: Path, images: Sequence[Entry], level: _Level) -> No
     if not undivided and len(inside) > 1 and 2 * len(shared) >= len(counts) and not parts:
         outer = ", ".join(sorted(inside)[:6]) + (", ..." if len(inside) > 6 else "")
         raise UserError(
-            "two levels of folders may be the classes",
+            "two folder levels may be the classes",
             where=root,
             expected=LAYOUT,
             found=f"{outer}; and below several of them {', '.join(shared[:6])}" + (", ..." if shared[6:] else ""),

@@ -1,7 +1,7 @@
 """idx files such as Fashion-MNIST and MNIST: images and labels in two files per split, plain or gzipped.
 
 The files are ``NAME-images-idx3-ubyte`` and ``NAME-labels-idx1-ubyte``; ``train`` is for training, any other name
-(``t10k``) for testing. An image's path is that of its file and its number in it.
+(``t10k``) for testing. An image's path is that of its file and its position in it.
 """
 
 import gzip
@@ -54,7 +54,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
     """Yield every file once, then every image of every pair of files.
 
     Raises:
-        UserError: There is no pair of files, one is damaged, or images and labels are not equally many.
+        UserError: There is no pair of files, one is damaged, or the numbers of images and labels differ.
     """
     tree = scan(root, source)
     found = {entry.name.removesuffix(".gz"): entry for entry in reversed(tree.others)}  # plain before gzipped
@@ -74,7 +74,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
         pixels, numbers = _array(file, 3), _array(labels, 1)
         if len(pixels) != len(numbers):
             counts = f"{len(pixels)} images, {len(numbers)} labels"
-            raise UserError("images and labels are not equally many", where=file.path, found=counts)
+            raise UserError("the numbers of images and labels differ", where=file.path, found=counts)
         split = "train" if PurePosixPath(file.name).name.startswith("train") else "test"
         for index, (image, number) in enumerate(zip(pixels, numbers.tolist(), strict=True)):
             name = f"{file.name}/{index:06d}"
@@ -102,9 +102,11 @@ def _array(entry: Entry, dimensions: int) -> np.ndarray:
     head = 4 + 4 * dimensions
     if data[:4] != bytes((0, 0, 8, dimensions)) or len(data) < head:
         expected = f"an idx file of unsigned bytes in {dimensions} dimension(s)"
-        raise UserError("not the idx file its name says", where=entry.path, expected=expected, found=data[:4].hex(" "))
+        raise UserError(
+            "the content does not match the idx name", where=entry.path, expected=expected, found=data[:4].hex(" ")
+        )
     shape = np.frombuffer(data, ">u4", dimensions, 4).astype(np.int64)
     if len(data) - head != int(shape.prod()):
         found = f"{len(data) - head} bytes for {' x '.join(map(str, shape))}"
-        raise UserError("the idx file is cut off or too long", where=entry.path, found=found)
+        raise UserError("the idx file is truncated or too long", where=entry.path, found=found)
     return np.frombuffer(data, np.uint8, offset=head).reshape(shape.tolist())

@@ -18,7 +18,7 @@ KIND = "folder"
 
 
 class Settings(Section):
-    """Images need no settings of their own."""
+    """Images need no settings."""
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> None:

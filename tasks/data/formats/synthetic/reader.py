@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tasks.data.source.settings import SourceSettings
 
 Settings = SyntheticSettings
-LAYOUT = "a drawn set of tasks/data/formats/synthetic"
+LAYOUT = "a synthetic data set of tasks/data/formats/synthetic"
 KIND = "none"
 
 

@@ -14,7 +14,7 @@ from tasks.data.text.read_text import normalize
 if TYPE_CHECKING:
     from tasks.data.formats.table.settings import Settings
 
-#: Names of columns, the most telling first; compared in lower case and without blanks, ``-`` and ``_``.
+#: Usual names of columns, the most specific first; compared in lower case and without blanks, ``-`` and ``_``.
 IMAGE_COLUMNS = (
     "image", "path", "file", "filename", "imagepath", "imagefile", "imagename", "filepath", "img", "imgname",
     "imageid", "id",
@@ -86,7 +86,7 @@ class Columns:
         options: The settings.
         path: Its file, for messages.
         declared: Labels that are declared.
-        one_hot: Columns that are labels themselves, when the settings do not say it.
+        one_hot: Columns that are labels themselves, if the settings do not name them.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Columns:
                 "several columns may hold the labels",
                 where=path,
                 found=", ".join(labels),
-                hint=f"set ingest.table.labels to the one that counts, such as {labels[0]}",
+                hint=f"set ingest.table.labels to one of them, such as {labels[0]}",
             )
         self._split = None if options.split is None else self._find("split", options.split, ())
         self._boxes = _box_columns(table.columns)
@@ -137,7 +137,7 @@ class Columns:
             return ListingEntry(None, split, row.place, "bad_annotation", found, row.cells)
         empty = [name for name in self.one_hot if row.cells[name].casefold() in NULLS]
         if empty:
-            found = f"{row.place}: {', '.join(empty[:4])} {'are' if len(empty) > 1 else 'is'} not known"
+            found = f"{row.place}: {', '.join(empty[:4])} {'are' if len(empty) > 1 else 'is'} unknown"
             return ListingEntry(None, split, row.place, "no_annotation", found, row.cells)
         labels = tuple(name for name in self.one_hot if row.cells[name].casefold() in _YES)
         return ListingEntry(labels, split, row.place, fields=row.cells)
@@ -147,7 +147,7 @@ class Columns:
         boxes = self._box(row)
         if self.labels in row.unnamed:
             number = row.unnamed[self.labels]
-            if number == -1:  # as the library datasets writes "not known", which is never a negative
+            if number == -1:  # the library datasets writes -1 for "unknown", which is never a negative
                 return ListingEntry(
                     None, split, row.place, "no_annotation", f"{row.place}: {self.labels} is -1", row.cells
                 )
@@ -163,7 +163,7 @@ class Columns:
             found = f"{row.place}: {self.labels} is {cell.fault}"
             return ListingEntry(None, split, row.place, "bad_annotation", found, row.cells)
         if cell.labels is None and self._options.empty != "negative":
-            why = f"{row.place}: {cell.remark or 'no label'}; ingest.table.empty=negative takes it for nothing there"
+            why = f"{row.place}: {cell.remark or 'no label'}; ingest.table.empty=negative makes it a negative"
             return ListingEntry(None, split, row.place, "no_annotation", why, row.cells)
         repair = "label_list" if cell.listed else ""
         return ListingEntry(cell.labels or (), split, row.place, fields=row.cells, boxes=boxes, repair=repair)

@@ -44,7 +44,7 @@ def detect_one_hot(path: Path, table: OpenTable, options: "Settings", encoding: 
         return list(options.one_hot or ())
     good, others = one_hot_columns(columns, _values(open_table(path, encoding)))
     if good and (others or len(good) < 2):
-        more = f"; {', '.join(others[:8])} hold or mean something else" if others else ""
+        more = f"; {', '.join(others[:8])} have other content" if others else ""
         raise UserError(
             "it is unclear which columns are labels",
             where=path,
@@ -68,7 +68,7 @@ def _look(path: Path, name: str, names: Sequence[str]) -> tuple[str, str]:
         table = open_table(path, ask=False)
         columns = table.columns
         if foreign_columns(columns) is not None:
-            return "", ""  # told with the way out of its tool
+            return "", ""  # reported with the conversion that its tool offers
         images = [*table.images, *usual(columns, IMAGE_COLUMNS)]
         labels = usual([column for column in columns if column not in images[:1]], LABEL_COLUMNS)
         shown = ", ".join(columns[:8])

@@ -24,9 +24,9 @@ class Cell:
     """The labels of one cell.
 
     Attributes:
-        labels: The labels, ``()`` for a list without any; ``None`` when it says nothing.
-        listed: Whether it was a list as a program writes it.
-        remark: Why it says nothing, if it is not simply empty.
+        labels: The labels, ``()`` for an empty list; ``None`` if the cell is empty or unknown.
+        listed: Whether it was a list written by a program.
+        remark: Why it is unknown, if it is not simply empty.
         fault: Why it cannot be read, else "".
     """
 
@@ -42,13 +42,13 @@ def read_cell(text: str, separator: str, declared: Collection[str] = ()) -> Cell
     Args:
         text: The cell.
         separator: Between the labels of a cell that is no list.
-        declared: Labels that are declared: one that is written so is that label, whatever it looks like.
+        declared: Declared labels: a cell that equals one is that label, whatever it looks like.
     """
     text = normalize(text)
     if text in declared:
         return Cell((text,))
     if text.casefold() in NULLS:
-        return Cell(None, remark=f"{text!r} is taken for no label; to have it as one, declare it in ingest.classes")
+        return Cell(None, remark=f"{text!r} is not read as a label; to use it as one, declare it in ingest.classes")
     text = _ARRAY.sub(r"\1", text)
     if text[:1] in _BRACKETS and text[-1:] == _BRACKETS[text[:1]] and len(text) <= _MAX_LENGTH:
         found = _items(text)
@@ -57,7 +57,7 @@ def read_cell(text: str, separator: str, declared: Collection[str] = ()) -> Cell
         if found is not None:
             return _of_items(found, declared)
     elif re.match(r"[\[({]\s*['\"]", text):
-        return Cell(None, fault=f"a list that does not end: {text[:60]}")
+        return Cell(None, fault=f"an unterminated list: {text[:60]}")
     names = map(normalize, text.split(separator))
     labels = tuple(dict.fromkeys(name for name in names if name and (name in declared or name.casefold() not in NULLS)))
     return Cell(labels or None)
@@ -93,7 +93,7 @@ def _items(text: str) -> list[object] | str | None:
         items = sorted(found, key=str) if isinstance(found, set) else list(found)
         if all(_is_plain(item) for item in items):
             return items
-        return f"a list of something else than names: {text[:60]}"
+        return f"a list that holds other values than names: {text[:60]}"
     if text[0] in "[{" and _BARE.fullmatch(text[1:-1]):  # [a, b] as YAML, {a,b} as PostgreSQL
         return [part.strip() for part in text[1:-1].split(",") if part.strip()]
     bare = _postgres(text)
@@ -121,7 +121,7 @@ def _of_mapping(found: dict[object, object]) -> list[object] | str:
         return []
     if all(isinstance(value, bool) or value in (0, 1) for value in values):
         return [key for key, value in found.items() if value]
-    return f"a mapping that is no choice of labels: {str(found)[:60]}"
+    return f"a mapping that does not select labels: {str(found)[:60]}"
 
 
 def _is_plain(item: object) -> bool:

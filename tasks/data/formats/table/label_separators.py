@@ -6,16 +6,16 @@ from collections.abc import Collection
 from tasks.data.text.read_text import normalize
 
 _SEPARATORS = ("|", ",", ";", "/", "+", " ")
-_LIST_SEPARATORS = frozenset({"|", ",", ";"})  # separators that are seldom part of a name
+_LIST_SEPARATORS = frozenset({"|", ",", ";"})  # rarely part of a name
 
 
 def guess_separator(labels: Collection[str], separator: str, declared: Collection[str]) -> tuple[str, str, str] | None:
     """Return the likely separator, a label that holds it, and the evidence; ``None`` if there is none.
 
     Args:
-        labels: All the labels of a table.
-        separator: The candidate that has divided them already.
-        declared: Labels that are declared, and so are one.
+        labels: All labels of a table.
+        separator: The separator that was used to split them.
+        declared: Declared labels, which are never split.
     """
     for candidate in _SEPARATORS:
         if candidate == separator:

@@ -1,6 +1,6 @@
 """A table with one row per image: CSV, TSV or Parquet, labels in one cell or one column per label.
 
-Images lie beside the table, or their bytes are cells of a Parquet file, as data sets on hubs have them.
+Images are files next to the table, or their bytes are cells of a Parquet file, as in data sets on hubs.
 """
 
 from collections import defaultdict
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KIND", "LAYOUT", "Settings", "default_classes", "near_misses", "read", "recognise"]
 
-LAYOUT = "a CSV, TSV or Parquet file with a column of image paths and one of labels, beside or above the images"
+LAYOUT = "a CSV, TSV or Parquet file with a column of image paths and one of labels, next to or above the images"
 KIND = "either"
 
 
@@ -100,7 +100,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
     for samples in cells:
         yield from samples
     column_site = site_of if source.site.rule == "column" else None
-    others = tree.others + tree.redundant  # the content decides what is an image
+    others = tree.others + tree.redundant  # their content decides whether they are images
     others = [other for other in others if other.name in uses]
     for image in sorted(tree.images + others, key=lambda item: item.name):
         if image.name in uses:
@@ -207,13 +207,13 @@ def _matched(table: OpenTable, columns: Columns, tree: Tree) -> tuple[dict[str, 
 def _refuse_another_separator(
     entry: Entry, uses: dict[str, list[ListingEntry]], options: Settings, declared: set[str]
 ) -> None:
-    """Refuse labels such as ``rust|crack`` whose parts are labels of other rows: another separator is meant."""
+    """Refuse labels such as ``rust|crack`` whose parts are labels of other rows, a sign of another separator."""
     labels = {label for entries in uses.values() for each in entries for label in each.labels or ()}
     found = guess_separator(labels, options.separator, declared)
     if found is not None:
         character, label, beside = found
         raise UserError(
-            f"the labels of one cell seem to be divided by {character!r}",
+            f"the labels in one cell seem to be separated by {character!r}",
             where=entry.path,
             found=f"{label[:80]!r} beside {beside[:200]}",
             hint=f"--set \"ingest.table.separator='{character}'\", or name the labels in ingest.classes if this is one",

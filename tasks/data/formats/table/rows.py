@@ -30,7 +30,7 @@ class TableRow:
     """One row.
 
     Attributes:
-        place: Where it stands, for messages: ``line 7`` or ``row 7``.
+        place: ``line 7`` or ``row 7``, for messages.
         cells: Column -> text, blanks around it removed; "" for an empty cell.
         lists: Columns whose cells are lists (Parquet), with their items.
         fault: What is wrong with the row as a whole, "" when nothing is.
@@ -48,12 +48,12 @@ class TableRow:
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A table that was opened.
+    """An opened table.
 
     Attributes:
         columns: Its columns.
         rows: Its rows, read one after another.
-        encoding: The encoding when that needed a repair, else "".
+        encoding: The encoding if that needed a repair, else "".
         images: Columns of bytes, as data sets on hubs hold their images.
         names: Columns of numbers whose names the file gives, with these.
     """
@@ -70,12 +70,12 @@ def open_table(path: Path, encoding: str | None = None, ask: bool = True) -> Ope
 
     Args:
         path: The file.
-        encoding: The encoding of a CSV that is not UTF-8, if the user says so.
+        encoding: The encoding of a CSV that is not UTF-8, if the user sets it.
         ask: Whether an unclear encoding is a question to the user.
 
     Raises:
-        UserError: It cannot be read, has no head, or a column stands twice. Iterating over the rows raises for what
-            makes the rest of a file unreadable, as a quote that is never closed.
+        UserError: It cannot be read, has no header, or a column appears twice. Iterating over the rows raises if the
+            rest of the file is unreadable, as after an unclosed quote.
     """
     return _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path, encoding, ask)
 
@@ -85,12 +85,14 @@ def _csv(path: Path, encoding: str | None, ask: bool) -> OpenTable:
         data = path.read_bytes()
         packed = next((kind for mark, kind in _PACKED.items() if data.startswith(mark)), None)
         if packed is not None:
-            raise UserError("the table is no text", where=path, found=packed, hint="save its sheet as CSV (UTF-8)")
+            raise UserError(
+                "the table is not a text file", where=path, found=packed, hint="save its sheet as CSV (UTF-8)"
+            )
         text, repaired = decode_text(data, path, Encodings(encoding), ask)
     except (OSError, TextError) as error:
         raise UserError("cannot read the table", where=path, found=error) from error
     if "\0" in text:
-        raise UserError("the table holds NUL bytes, so it is no CSV file", where=path)
+        raise UserError("the table holds NUL bytes, so it is not a CSV file", where=path)
     delimiter, skipped = dialect(text)
     reader = csv.reader(stream(text, skipped), delimiter=delimiter, strict=True)
     columns = _columns(next(_guarded(reader, path, skipped), []), path)
@@ -116,7 +118,7 @@ def _guarded(reader: Any, path: Path, skipped: int) -> Iterator[list[str]]:
             return
         except csv.Error as error:
             where = f"{path}, line {reader.line_num + skipped}"
-            raise UserError("the table is no CSV file", where=where, found=error) from error
+            raise UserError("the table is not a valid CSV file", where=where, found=error) from error
 
 
 def _parquet(path: Path) -> OpenTable:
@@ -130,7 +132,7 @@ def _parquet(path: Path) -> OpenTable:
     except (OSError, ArrowException, ValueError) as error:
         raise UserError("cannot read the table", where=path, found=error) from error
     columns = _columns(schema.names, path)
-    # A struct of bytes and path is how data sets on hubs hold an image.
+    # Data sets on hubs store an image as a struct of bytes and path.
     bytes_of = {"bytes", "path"}
     images = tuple(
         name
@@ -244,12 +246,12 @@ def _columns(names: Sequence[str], path: Path) -> list[str]:
     twice = sorted({name for name in columns if name and columns.count(name) > 1})
     if not any(columns) or twice:
         found = f"{', '.join(twice)} twice" if twice else "nothing"
-        raise UserError("the table has no usable head", where=path, expected="one name for each column", found=found)
+        raise UserError("the table has no usable header", where=path, expected="one name for each column", found=found)
     if any(_IMAGE.search(name) for name in columns):
         raise UserError(
-            "the table has no head: its first line names an image",
+            "the table has no header: its first line names an image",
             where=path,
             found=", ".join(columns[:6]),
-            hint="put a line of column names before it, such as image,label",
+            hint="add a header line such as image,label",
         )
     return columns

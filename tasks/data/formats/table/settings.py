@@ -10,18 +10,18 @@ from models.base_settings import Section
 class Settings(Section):
     """Which file is the table, and what its columns mean."""
 
-    file: str | None = Field(None, description="The table, relative to ingest.path; null: the only one there.")
-    image: str | None = Field(None, description="Column of image paths; null: the one called image, path, file ...")
-    labels: str | None = Field(None, description="Column of labels; null: the one called labels, label, class ...")
+    file: str | None = Field(None, description="The table, relative to ingest.path; null: the only one found.")
+    image: str | None = Field(None, description="Column of image paths; null: the one named image, path, file ...")
+    labels: str | None = Field(None, description="Column of labels; null: the one named labels, label, class ...")
     one_hot: list[str] | None = Field(
         None,
         description="Instead of labels: columns that are labels themselves, with cells 0 or 1; null: all columns but "
-        "the images', if they hold nothing else.",
+        "the image column, if they hold nothing else.",
     )
-    separator: str = Field(";", min_length=1, description="Between the labels of one cell.")
+    separator: str = Field(";", min_length=1, description="Separator between the labels of one cell.")
     split: str | None = Field(None, description="Column that names the split: train, val or test; null: folders do.")
     empty: Literal["unlabelled", "negative"] = Field(
-        "unlabelled", description="What an empty cell of labels says: nothing, or that the image has no label."
+        "unlabelled", description="How an empty cell of labels counts: unlabelled, or an image without any label."
     )
     several_rows: Literal["refuse", "join"] | None = Field(
         None,

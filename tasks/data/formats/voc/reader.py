@@ -1,7 +1,7 @@
 """PASCAL VOC: one XML file per image, in any tree, paired by file name.
 
-Labels are the names of an image's objects; boxes are looked at only to count odd ones. Where the images of a split
-are listed in ``ImageSets/Main``, the lists are read too.
+Labels are the names of an image's objects; boxes are read only to count invalid ones. The split lists in
+``ImageSets/Main`` are read if they exist.
 """
 
 import unicodedata
@@ -35,7 +35,7 @@ LAYOUT = "JPEGImages/NAME.jpg with Annotations/NAME.xml, or any folders in which
 KIND = "folder"
 _SPLITS = ("train", "val", "test")
 _OF_CLASS = (*_SPLITS, "trainval")
-_MAX_INSPECTED = 3  # files that are read only to name them
+_MAX_INSPECTED = 3  # files that are read only to report them
 
 
 class Settings(Section):
@@ -49,13 +49,13 @@ class Settings(Section):
     )
     difficult: Literal["count", "ignore"] = Field(
         "count",
-        description="Objects marked difficult: their label counts as any other, or only easier objects give labels "
-        "(as in C-Tran's and FedLGT's VOC 2007).",
+        description="Objects marked difficult: count their labels like any other, or ignore them (as in C-Tran's and "
+        "FedLGT's VOC 2007).",
     )
     ignored: Literal["ask", "count", "leave_out"] = Field(
         "ask",
-        description="Objects marked ignore: their label counts or not; ask: an image whose labels depend on it is "
-        "unusable. Objects marked deleted never count, occluded and truncated ones do.",
+        description="Objects marked ignore: whether their label counts; ask: an image whose labels depend on it is "
+        "unusable. Deleted objects never count, occluded and truncated ones do.",
     )
 
 
@@ -90,7 +90,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
     """Yield every file once, an image before its annotation, pairs in name order.
 
     Raises:
-        UserError: The site rule does not fit the tree, a name stands in two split lists, or the
+        UserError: The site rule does not fit the tree, a name is in two split lists, or the
             annotations' encoding is unclear.
     """
     tree = scan(root, source, (".xml",))
@@ -114,7 +114,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
 
 
 def _refuse_class_lists(tree: Tree, root: Path) -> None:
-    """Refuse a tree whose labels stand in a list per class (ImageSets/Main/cat_train.txt, 1 or -1) and in no XML."""
+    """Refuse a tree with labels in one list per class (ImageSets/Main/cat_train.txt, 1 or -1) and in no XML."""
     lists = [
         entry.name
         for entry in tree.others
@@ -124,11 +124,11 @@ def _refuse_class_lists(tree: Tree, root: Path) -> None:
     if tree.annotations or not lists:
         return
     raise UserError(
-        "the labels stand in a list for each class, which is not read, and there is no XML file",
+        "the labels are in one list per class, which is not read, and there is no XML file",
         where=root,
         expected=LAYOUT,
         found=", ".join(lists[:3]) + (f" and {len(lists) - 3} more" if len(lists) > 3 else ""),
-        hint="make a table of them, a row per image and a column of 1 and 0 per class, for ingest.source=table",
+        hint="convert them to a table with a row per image and a column of 1 and 0 per class, for ingest.source=table",
     )
 
 
@@ -140,7 +140,7 @@ class _Splits:
         self.used: set[str] = set()
         self._encodings = encodings
         self._scopes: dict[str, dict[str, str]] = {}  # folder above ImageSets -> stem -> split
-        self._near: dict[str, set[str]] = defaultdict(set)  # a stem without case and the like -> the images' stems
+        self._near: dict[str, set[str]] = defaultdict(set)  # folded stem -> the images' stems
         for image in tree.images:
             self._near[fold_name(image.stem)].add(image.stem)
         for entry in tree.others if use else ():
@@ -163,7 +163,7 @@ class _Splits:
         for name in names:
             if scope.setdefault(name, split) != split:
                 raise UserError(
-                    "an image stands in two split lists", where=entry.path, found=f"{name}: {scope[name]} and {split}"
+                    "an image is in two split lists", where=entry.path, found=f"{name}: {scope[name]} and {split}"
                 )
         return names
 

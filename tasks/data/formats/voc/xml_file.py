@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 
-# Elements of an annotation that say nothing of what is in the image
+# Elements of an annotation that do not describe the image's content
 _HEADS = frozenset({"folder", "filename", "path", "source", "owner", "size", "imagesize", "segmented", "private"})
 # Elements in which other dialects write labels
 _LABELLED = frozenset(
@@ -34,20 +34,20 @@ def parse_annotation(
 
     Args:
         data: The file.
-        difficult: Whether objects marked difficult give their label; their boxes are looked at in any case.
-        encodings: What is known of the encoding of all the source's annotations.
-        ignored: Whether objects marked ignore do; ``ask``: it is a fault when a label hangs on it.
+        difficult: Whether objects marked difficult count; their boxes are read in any case.
+        encodings: What is known about the encoding of the source's annotations.
+        ignored: Whether objects marked ignore count; ``ask``: a fault if a label depends on them.
 
-    Objects marked deleted (LabelMe) do not count; parts of an object, truncated and occluded ones are no matter.
-    ``filename`` and ``path`` are not looked at (they are wrong too often), optional fields are optional, and another
-    root element is accepted when it holds an ``object`` with a ``name``.
+    Objects marked deleted (LabelMe) do not count; truncated and occluded ones do, parts of an object are ignored.
+    ``filename`` and ``path`` are ignored (they are often wrong), optional fields are optional, and another root element
+    is accepted if it holds an ``object`` with a ``name``.
 
     Raises:
-        AnnotationError: Empty, cut off, undecodable, unsafe, an object without a name, no annotation at all, or one
+        AnnotationError: Empty, truncated, undecodable or unsafe; an object without a name, no annotation at all, or one
             of another tool or of several images.
     """
     root, encoding = _parsed(data, encodings)
-    for element in root.iter():  # namespaces and upper case make no other elements
+    for element in root.iter():  # namespaces and case do not matter
         element.tag = element.tag.rpartition("}")[2].lower()
     foreign = foreign_xml(root)
     if foreign is not None:
@@ -83,7 +83,7 @@ def _parsed(data: bytes, encodings: Encodings | None) -> tuple["Element", str]:
 
     try:
         text, encoding = decode_text(data, encodings=encodings, ask=False)
-        # Given as text, the parser does not look at the declared encoding, which may be false or unknown to it.
+        # Given text, the parser ignores the declared encoding, which may be wrong or unknown to it.
         return fromstring(text), encoding
     except TextError as error:
         raise AnnotationError("bad_xml", str(error)) from error

@@ -17,7 +17,7 @@ _LISTS = frozenset({"classes.txt", "names.txt", "_darknet.labels"})
 _LIST_SUFFIX = ".names"
 _MAY_NAME = re.compile(r"(class|label|name|categor).*\.(txt|json|csv|pbtxt|data|lst)$")
 _NUMBERED = re.compile(r"(\d{1,4})(?:\s*[:=.),;]\s*|\s+)[^\W\d].*")
-_LINE_END = re.compile(r"\r\n|\n|\r")  # no others: a name may hold what else ends a line in Unicode
+_LINE_END = re.compile(r"\r\n|\n|\r")  # no others: a name may hold Unicode's other line separators
 _SPLIT_KEYS = ("train", "val", "valid", "validation", "test")
 
 
@@ -27,10 +27,10 @@ class NamesFile:
 
     Attributes:
         name: Relative name, or the whole path of a file outside the tree.
-        by_index: Class index -> name; there may be gaps.
+        by_index: Class index -> name; indices may be missing.
         splits: Key such as ``train`` -> the folders or lists that the YAML names for it, as written.
         base: The YAML's ``path``, to which those are relative; "" without one.
-        remark: What is odd about it.
+        remark: An irregularity, "" without one.
         encoding: The encoding it was decoded with, when that needed a repair, else "".
     """
 
@@ -55,7 +55,7 @@ def find_names(
         The files, at least one; and the broken ones (name -> fault).
 
     Raises:
-        UserError: There is none, or one is not built as it should be.
+        UserError: There is none, or one has a wrong form.
     """
     if given is not None:
         path = given.expanduser()
@@ -84,7 +84,7 @@ def find_names(
         raise UserError(
             "nothing names the class indices, and their order differs between copies of one data set",
             where=root,
-            expected="a YAML such as data.yaml with names, or obj.names, or classes.txt with one name a line",
+            expected="a YAML such as data.yaml with names, or obj.names or classes.txt with one name per line",
             found="; ".join([*(f"{name}: {fault}" for name, fault in broken.items()), *_nearly(entries)]) or None,
             hint="set ingest.yolo.names to the file that these labels were made with",
         )
@@ -94,7 +94,7 @@ def find_names(
 def _nearly(entries: Sequence[Entry]) -> list[str]:
     """Return files that may hold the names, such as labelImg's list of predefined classes."""
     names = [entry.name for entry in entries if _MAY_NAME.search(PurePosixPath(entry.name).name.lower())]
-    return [f"{name}, which may name them" for name in names[:3]]
+    return [f"{name}, which may hold the names" for name in names[:3]]
 
 
 def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | None:
@@ -140,9 +140,9 @@ def _refuse_numbered(lines: Sequence[str], where: str) -> None:
         raise UserError(
             "the names are numbered",
             where=where,
-            expected="one name a line, the first for index 0",
+            expected="one name per line, the first for index 0",
             found=", ".join(lines[:4]),
-            hint="take the numbers out, or write a YAML as names: {0: crack, 1: oil} and set ingest.yolo.names to it",
+            hint="remove the numbers, or write a YAML with names: {0: crack, 1: oil} and set ingest.yolo.names to it",
         )
 
 
@@ -173,9 +173,9 @@ def _pairs(names: object, written: object, where: str) -> Iterator[tuple[int, st
     for number, (index, name) in enumerate(items):
         if isinstance(name, bool) or not isinstance(name, str | int | float) or not str(name).strip():
             hint = quotes_hint(name) or None
-            raise UserError("a name is no text", where=f"{where}, names, index {index}", found=repr(name), hint=hint)
+            raise UserError("a name is not text", where=f"{where}, names, index {index}", found=repr(name), hint=hint)
         if isinstance(index, bool) or not str(index).isdecimal():
-            raise UserError("an index is no whole number", where=f"{where}, names", found=f"{index!r}: {name}")
+            raise UserError("an index is not a whole number", where=f"{where}, names", found=f"{index!r}: {name}")
         text = texts[number] if isinstance(name, int | float) and len(texts) == len(items) else name
         yield int(str(index)), normalize(str(text))
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 LAYOUT = "images/NAME.jpg with labels/NAME.txt (or both in one folder), and data.yaml, obj.names or classes.txt"
 KIND = "folder"
 _LABEL_FOLDERS = frozenset({"labels", "label", "annotations", "annotation"})
-_MAX_INSPECTED = 20  # text files that are read only to name them
+_MAX_INSPECTED = 20  # text files that are read only to report them
 _BOX = 4  # numbers of a box: centre and size, as shares of the image's sides
 
 
@@ -54,8 +54,8 @@ class Settings(Section):
 
     names: Path | None = Field(
         None,
-        description="The file that names the class indices of all label files: a YAML with names, or one name a line; "
-        "null: the YAML, *.names or classes.txt found below ingest.path; where they differ, each counts below its own "
+        description="The file that names the class indices of all label files: YAML with names, or one name per line; "
+        "null: the YAML, *.names or classes.txt found below ingest.path; if they differ, each applies to its own "
         "folder. Splits that the YAML names are read too.",
     )
 
@@ -86,12 +86,12 @@ def near_misses(root: Path, names: Sequence[str]) -> list[str]:
     if some:
         more = count_note(lonely, [*lonely, *pairs])
         lines.append(
-            f"{some[0]} holds YOLO's label lines, but no image has its name{more}; {describe_image_names(names)}"
+            f"{some[0]} holds YOLO label lines, but no image has its name{more}; {describe_image_names(names)}"
         )
     other = next((name for name in pairs[:5] if not _like_labels(root / name)), None)
     if other is not None:
         line = _first_line(root / other)
-        lines.append(f"{other} has the name of an image, but its first line is no 'index x y width height': {line!r}")
+        lines.append(f"{other} has the name of an image, but its first line is not 'index x y width height': {line!r}")
     return lines
 
 
@@ -124,16 +124,16 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
 
 
 def _refuse_counting_from_one(root: Path, names: Names, seen: set[int]) -> None:
-    """Refuse indices from 1 to the number of names: each would have the name of the next one."""
+    """Refuse indices from 1 to the number of names: each would get the name of the next one."""
     for by_index in names.scopes.values():
         if seen and min(seen) == 1 and max(seen) == len(by_index) and set(by_index) == set(range(len(by_index))):
             first, *_ = by_index.values()
             raise UserError(
-                "the class indices seem to count from 1",
+                "the class indices seem to start at 1",
                 where=root,
                 expected=f"indices from 0 to {len(by_index) - 1}, as there are {len(by_index)} names",
                 found=f"{len(by_index)}, and never 0",
-                hint=f"set ingest.yolo.names to a YAML that says what they mean, as names: {{1: {first}, ...}}",
+                hint=f"set ingest.yolo.names to a YAML with their names, such as names: {{1: {first}, ...}}",
             )
 
 
@@ -143,10 +143,10 @@ def parse_labels(data: bytes, names: Mapping[int, str], seen: set[int] | None = 
     Args:
         data: Its bytes.
         names: Class index -> name.
-        seen: Gets the indices of the file.
+        seen: Receives the indices of the file.
 
     Raises:
-        AnnotationError: It is no text, or a line is no "index numbers..." or has an index without a name.
+        AnnotationError: It is not text, or a line is not "index numbers..." or has an index without a name.
     """
     try:
         text, encoding = decode_text(data, ask=False)
@@ -162,7 +162,7 @@ def parse_labels(data: bytes, names: Mapping[int, str], seen: set[int] | None = 
         if kind is not None:
             raise AnnotationError("bad_text", f"it is {kind}")
         if not (index.isascii() and index.isdigit()):
-            raise AnnotationError("bad_text", f"line {number}: {index[:40]!r} is no class index")
+            raise AnnotationError("bad_text", f"line {number}: {index[:40]!r} is not a class index")
         if seen is not None:
             seen.add(int(index[:9]))
         if int(index[:9]) not in names or len(index) > 9:

@@ -1,7 +1,7 @@
 """Assigns each YOLO label file the names file it was made with, when a tree holds several.
 
-Files that contradict each other count below their own folders only: labelImg writes a ``classes.txt`` into each folder
-of labels, in the order in which that folder's classes were met.
+Files that contradict each other apply only to their own folders: labelImg writes a ``classes.txt`` into each folder of
+labels, in the order in which that folder's classes occurred.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ Folder = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Names:
-    """The names that count, the files they are from, and the broken files (name -> fault).
+    """The names of the class indices, the files that hold them, and the broken files (name -> fault).
 
     Attributes:
         files: All that name indices.
@@ -36,18 +36,18 @@ class Names:
         """Return the names for a label file.
 
         Raises:
-            UserError: Files contradict each other, and none lies in or above its folder.
+            UserError: Files contradict each other, and none is in or above its folder.
         """
         folder = _folder(label_file)
         for length in range(len(folder), -1, -1):
             if folder[:length] in self.scopes:
                 return self.scopes[folder[:length]]
         raise UserError(
-            "nothing says which names the class indices of this label file have",
+            "no names file applies to this label file",
             where=label_file,
             expected="one file of names in or above its folder",
             found=", ".join(file.name for file in self.files[:_MAX_SHOWN]) + ", which differ",
-            hint="put the file that it was made with beside it, or set ingest.yolo.names to the one for all",
+            hint="put the file it was made with next to it, or set ingest.yolo.names to one for all",
         )
 
     def labels(self) -> list[str]:
@@ -67,7 +67,7 @@ class Names:
                     expected=", ".join(every),
                     found=f"{', '.join(names)}; without {', '.join(lacking)}",
                     hint="name the labels in ingest.classes if every folder was searched for all of them, "
-                    "else leave folders or labels out",
+                    "else exclude folders or labels",
                 )
         return every
 
@@ -75,10 +75,10 @@ class Names:
 def resolve_scopes(root: Path, files: Sequence[NamesFile], broken: Mapping[str, str]) -> Names:
     """Decide which files count where.
 
-    Files that agree on every index they share are one list; else each counts below its own folder.
+    Files that agree on every shared index form one list; else each applies to its own folder.
 
     Raises:
-        UserError: Two that contradict each other count for the same folder.
+        UserError: Two that contradict each other apply to the same folder.
     """
     clashes = [(one, other) for one, other in combinations(files, 2) if _differing(one, other)]
     if not clashes:
@@ -90,9 +90,9 @@ def resolve_scopes(root: Path, files: Sequence[NamesFile], broken: Mapping[str, 
             raise UserError(
                 "two files name the class indices differently",
                 where=root,
-                found=f"\n    {one.name} and {other.name}: {_told(one, other)}",
+                found=f"\n    {one.name} and {other.name}: {_describe_differences(one, other)}",
                 hint="if all labels were made with one of them, set ingest.yolo.names to it; "
-                "else move the other one out, or beside the label files that it belongs to",
+                "else remove the other one, or move it to the label files it belongs to",
             )
     scopes: dict[Folder, dict[int, str]] = defaultdict(dict)
     for file in sorted(files, key=lambda file: len(_folder(file.name))):
@@ -111,7 +111,7 @@ def _differing(one: NamesFile, other: NamesFile) -> list[int]:
     )
 
 
-def _told(one: NamesFile, other: NamesFile) -> str:
+def _describe_differences(one: NamesFile, other: NamesFile) -> str:
     indices = _differing(one, other)
     some = [f"index {index} is {one.by_index[index]} or {other.by_index[index]}" for index in indices[:_MAX_SHOWN]]
     return ", ".join(some) + (f", and {len(indices) - _MAX_SHOWN} more" if len(indices) > _MAX_SHOWN else "")

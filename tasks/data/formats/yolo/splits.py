@@ -15,11 +15,11 @@ from tasks.data.text.equivalent_names import path_parts
 from tasks.data.text.read_text import Encodings, TextError, decode_text
 
 _SUFFIX = re.compile("|".join(re.escape(suffix) for suffix in sorted(SUFFIXES, key=len, reverse=True)), re.IGNORECASE)
-_MAX_DEPTH = 60  # folders of a named path that are compared: each of its ends is
+_MAX_DEPTH = 60  # folders of a named path that are compared
 
 
 class Splits:
-    """Reads the lists and folders that name splits.
+    """Assigns images to splits by lists and folders.
 
     Args:
         tree: The tree, its text files as annotations.
@@ -30,7 +30,7 @@ class Splits:
         lists: The text files that list the images of a split, and their manifest rows.
 
     Raises:
-        UserError: A list cannot be read, or an image stands in the lists of two splits.
+        UserError: A list cannot be read, or an image is in the lists of two splits.
     """
 
     def __init__(self, tree: Tree, files: Sequence[NamesFile], encodings: Encodings | None = None) -> None:
@@ -82,7 +82,7 @@ class Splits:
                 missing.append(line)
             elif split and self._listed.setdefault(found[0], split) != split:
                 both = f"{found[0]}: {self._listed[found[0]]} and {split}"
-                raise UserError("an image stands in the lists of two splits", where=entry.path, found=both)
+                raise UserError("an image is in the lists of two splits", where=entry.path, found=both)
         remarks = [f"{len(names)} names"]
         if missing:
             remarks.append(f"{len(missing)} without an image: {', '.join(missing[:5])}")
@@ -92,14 +92,14 @@ class Splits:
 
 
 def _refuse_glued(line: str, entry: Entry, folder: str, resolver: PathResolver) -> None:
-    """Refuse a line that holds two names because the line break between them is missing; half of it would be lost."""
+    """Refuse a line that holds two names because a line break is missing; half of it would be lost."""
     for match in _SUFFIX.finditer(line):
         head, tail = line[: match.end()], line[match.end() :].strip()
         if tail and resolver.by_full_path(head, (folder, "")) and resolver.by_full_path(tail, (folder, "")):
             raise UserError(
                 "a line of a split list holds two names",
                 where=entry.path,
-                expected="a name in each line",
+                expected="one name per line",
                 found=f"{head} and {tail}",
                 hint="put a line break between them",
             )
@@ -108,7 +108,7 @@ def _refuse_glued(line: str, entry: Entry, folder: str, resolver: PathResolver) 
 def _places(files: Sequence[NamesFile], known: set[str]) -> Iterator[tuple[str, str]]:
     """Yield (split, folder or list of the tree) for what the YAML files name, often paths of another machine.
 
-    The longest end of a named path counts that exists below the YAML's ``path``, its own folder or the root.
+    The longest end of a named path that exists below the YAML's ``path``, its folder or the root is used.
     """
     for file in files:
         own = PurePosixPath(file.name).parent

@@ -206,7 +206,7 @@ def test_sites_and_fields(tmp_path):
         ('{"images": 1, "categories": [], "annotations": []}', 'no list "images"'),
         ('{"images": [], "categories": [{"id": 1}]}', "categories, position 0"),
         ('{"images": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}', "a and b"),
-        ("[1, 2]", "there is no COCO JSON"),
+        ("[1, 2]", "no COCO JSON found"),
     ],
 )
 def test_json_that_cannot_be_understood(tmp_path, content, says):

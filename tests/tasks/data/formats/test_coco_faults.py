@@ -134,8 +134,8 @@ def test_a_category_that_only_heads_the_others_is_no_label(tmp_path):
     dump(tmp_path / "x.json", coco({1: "a.png"}, [(1, 1)], ROBOFLOW))
     assert classes_of("coco", tmp_path) == ["RBC", "WBC"]
     detail = rows_of("coco", tmp_path)["x.json"].detail
-    assert "cells, has no annotation and only heads the others" in detail
-    assert "1 category or more without an annotation, a label all the same: WBC" in detail
+    assert "cells, has no annotation and is the supercategory of the others" in detail
+    assert "1 category or more without an annotation, still labels: WBC" in detail
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ def test_idx_pixels_labels_and_splits(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("train-images-idx3-ubyte.gz", lambda data: data[:-9], "cannot read|cut off"),
-        ("t10k-labels-idx1-ubyte", lambda data: data[:-1], "cut off"),
-        ("t10k-labels-idx1-ubyte", lambda data: b"\0\0\x0d\1" + data[4:], "not the idx file"),
+        ("train-images-idx3-ubyte.gz", lambda data: data[:-9], "cannot read|truncated"),
+        ("t10k-labels-idx1-ubyte", lambda data: data[:-1], "truncated"),
+        ("t10k-labels-idx1-ubyte", lambda data: b"\0\0\x0d\1" + data[4:], "does not match the idx name"),
         ("t10k-labels-idx1-ubyte", lambda data: idx_bytes(np.zeros(4)), "5 images, 4 labels"),
     ],
 )

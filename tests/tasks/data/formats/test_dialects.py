@@ -146,7 +146,7 @@ def test_json_for_each_image_is_refused_by_name(tmp_path, tool):
     with pytest.raises(UserError, match=tool) as caught:
         guess_format(tmp_path)
     assert "--format folder" in str(caught.value)
-    with pytest.raises(UserError, match=rf"(?s)there is no COCO JSON.*{tool}"):
+    with pytest.raises(UserError, match=rf"(?s)no COCO JSON found.*{tool}"):
         rows_of("coco", tmp_path)
 
 

@@ -149,7 +149,7 @@ def test_names(tmp_path, name, data, classes):
         ({"data.yaml": b"names: [a\n"}, r"data\.yaml: .*line 2"),
         ({"data.yaml": b"names: 17"}, "neither a list nor a mapping"),
         ({"data.yaml": b"names: [a, no]"}, "put it in quotes"),
-        ({"data.yaml": b"names: {a: 0}"}, "an index is no whole number"),
+        ({"data.yaml": b"names: {a: 0}"}, "an index is not a whole number"),
         ({"data.yaml": b"names: []"}, "names no class"),
         ({"data.yaml": b"names: [a, b]", "classes.txt": b"b\na"}, r"ingest\.yolo\.names"),
     ],

@@ -102,5 +102,5 @@ def test_only_line_breaks_end_a_name(tmp_path):
 
 def test_a_list_of_what_labelimg_offers_is_named_but_not_taken(tmp_path):
     labelled(tmp_path, {"predefined_classes.txt": b"dog\nperson"}, {"1": 0})
-    with pytest.raises(UserError, match=r"(?s)predefined_classes\.txt, which may name them.*ingest\.yolo\.names"):
+    with pytest.raises(UserError, match=r"(?s)predefined_classes\.txt, which may hold the names.*ingest\.yolo\.names"):
         found(tmp_path)

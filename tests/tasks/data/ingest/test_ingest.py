@@ -1,6 +1,7 @@
 """Ingest: what ends in the data set, what in the manifest, what is refused, and that nothing is lost on the way."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -140,7 +141,7 @@ def test_unknown_labels_are_reported_and_the_old_data_set_stays(tmp_path):
     assert "3 unknown label(s)" in text
     assert "'cracck' in 2 image(s), nearest known label 'crack': JPEGImages/new1.png, JPEGImages/new2.png" in text
     assert "'Crack' in 1 image(s), nearest known label 'crack'" in text
-    assert "'zzzz' in 1 image(s), no known label is near" in text
+    assert "'zzzz' in 1 image(s), no known label is similar" in text
     rejected = tmp_path / "dataset.rejected-manifest.parquet"
     assert str(rejected) in text
     assert pq.read_table(rejected).num_rows == 68
@@ -240,3 +241,8 @@ def test_drawn_set_with_the_default_settings(tmp_path):
 def test_counted_reasons_are_in_the_closed_list():
     assert set(REASONS) >= COUNTED_BAD
     assert not COUNTED_BAD & {"", "duplicate", "hidden", "other", "annotation"}
+
+
+def test_the_documentation_lists_every_reason_with_its_meaning():
+    page = (Path(__file__).parents[4] / "docs/your-images.md").read_text(encoding="utf-8")
+    assert all(f"| `{code}` | {meaning} |" in page for code, meaning in REASONS.items())

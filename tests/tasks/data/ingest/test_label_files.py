@@ -41,7 +41,7 @@ def test_an_unknown_heading_is_known_by_the_classes_or_shown(tmp_path):
     assert read_aliases(tmp_path / "a.csv", "--aliases", classes=["rust", "oil"]) == {"rusty": "rust", "oily": "oil"}
     with pytest.raises(ValueError, match=r"befund -> schaden; if it is the heading of a file, write found,meant"):
         IngestSettings(classes=["rust", "oil"], label_aliases=read_aliases(tmp_path / "a.csv", "--aliases"))
-    with pytest.raises(UserError, match=r"is no CSV(.|\n)*line 2"):
+    with pytest.raises(UserError, match=r"is not a valid CSV(.|\n)*line 2"):
         put(tmp_path / "a.csv", b"found,meant\n" + b"x" * 200_000 + b",y\n")
         read_aliases(tmp_path / "a.csv", "--aliases")
 

@@ -72,7 +72,7 @@ def test_exif_orientation_is_applied(tmp_path):
     rows = rows_of("voc", root)
     assert (rows["a.jpg"].width, rows["a.jpg"].height, rows["a.jpg"].reason) == (32, 48, "exif")
     assert rows["a.xml"].reason == "annotation"
-    assert "before it was turned upright" in rows["a.xml"].detail
+    assert "before its EXIF transposition" in rows["a.xml"].detail
 
 
 def test_cmyk_and_ycck_become_rgb(tmp_path):

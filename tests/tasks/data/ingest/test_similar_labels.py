@@ -15,10 +15,10 @@ LINE = b"0 .5 .5 .2 .2\n"
     ("files", "says"),
     [
         ({"xml/0001.xml": voc_xml(["oil"]), "xml/0002.xml": voc_xml(["oil"])},
-         r"xml/0001\.xml is a VOC annotation, but no image has its name \(as for 2 of 2 .*images are called a\.jpg"),
-        ({"labels/0001.txt": LINE}, r"labels/0001\.txt holds YOLO's label lines, but no image has its name"),
+         r"xml/0001\.xml is a VOC annotation, but no image has its name \(as for 2 of 2 .*images are named a\.jpg"),
+        ({"labels/0001.txt": LINE}, r"labels/0001\.txt holds YOLO label lines, but no image has its name"),
         ({"a.txt": b"a crack in a wall"}, r"a\.txt has the name of an image, but .*'a crack in a wall'"),
-        ({"a.txt": b"crack 0.5 0.5 0.2 0.2"}, r"first line is no 'index x y width height': 'crack 0\.5"),
+        ({"a.txt": b"crack 0.5 0.5 0.2 0.2"}, r"first line is not 'index x y width height': 'crack 0\.5"),
         ({"x.json": json.dumps({"images": [], "annotations": []}).encode()}, r"x\.json .* has no categories"),
         ({"x.json": b'{"annotations": [], "categories": []}'}, r"x\.json .* has no images"),
     ],

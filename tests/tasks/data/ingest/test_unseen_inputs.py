@@ -55,7 +55,7 @@ ASKED = {
     "YOLO from 1": (
         "yolo",
         {"0.txt": "1 .5 .5 .2 .2", "1.txt": "2 .5 .5 .2 .2", "classes.txt": "oil\nrust"},
-        "count from 1(.|\n)*names: {1: oil",
+        "start at 1(.|\n)*names: {1: oil",
     ),
     "YOLO's names numbered": (
         "yolo",
@@ -77,13 +77,13 @@ ASKED = {
 #: What nearly names labels: a file, words of the remark.
 NEARLY = {
     "spreadsheet": ({"t.xlsx": b"PK\x03\x04"}, "t.xlsx is a spreadsheet(.*)CSV"),
-    "packed": ({"t.csv.gz": b"\x1f\x8b"}, "t.csv.gz is packed"),
-    "list of images": ({"t.txt": "0.png oil\n1.png rust\n"}, "t.txt names images(.*)csv"),
+    "packed": ({"t.csv.gz": b"\x1f\x8b"}, "t.csv.gz is an archive"),
+    "list of images": ({"t.txt": "0.png oil\n1.png rust\n"}, "t.txt lists images(.*)csv"),
     "records": ({"t.json": json.dumps([{"image": "0.png", "label": "oil"}])}, "t.json is a list of records"),
     "mapping": ({"t.json": json.dumps({"0.png": "oil"})}, "t.json maps images"),
-    "results alone": ({"t.json": json.dumps([{"image_id": 0, "category_id": 1}])}, "annotations alone"),
-    "a JSON cut short": ({"t.json": '{"images": [{"id": 1, "file_na'}, "t.json is no valid JSON"),
-    "tables below": ({"a/t.csv": "image,label\n", "b/t.csv": ""}, "a/t.csv is a table below PATH"),
+    "results alone": ({"t.json": json.dumps([{"image_id": 0, "category_id": 1}])}, "only annotations"),
+    "a JSON cut short": ({"t.json": '{"images": [{"id": 1, "file_na'}, "t.json is not valid JSON"),
+    "tables below": ({"a/t.csv": "image,label\n", "b/t.csv": ""}, "a/t.csv is a table in a subfolder"),
     "Kaggle's folders": (in_folders("train_images", "test_images"), "nothing that names labels"),
     "CycleGAN's folders": (in_folders("trainA", "trainB", "testA", "testB"), "nothing that names labels"),
     "Open Images": ({"t.csv": "ImageID,LabelName,Confidence\n0,/m/01,1\n1,/m/02,0\n"}, "Open Images"),
@@ -216,7 +216,7 @@ def test_annotations_of_another_format_are_not_passed_over_without_a_word(tmp_pa
     files = {f"{number}.xml": voc_xml(["oil"], size=(16, 16)) for number in range(3)}
     files |= {f"{number}.txt": "0 .5 .5 .2 .2\n" for number in range(3)} | {"classes.txt": "rust\n"}
     name, why = guess_format(tree(tmp_path, files, images=3))
-    assert (name, "not used, but there too, yolo: 3 text files" in why) == ("voc", True)
+    assert (name, "also found but not used, yolo: 3 text files" in why) == ("voc", True)
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ UNREAD = {
     "a.jpg": (HEIC, "HEIC is not read"),
     "a.jxl": (b"\xff\x0a" + bytes(50), "JPEG XL"),
     "a.psd": (b"8BPS\0\1" + bytes(50), "PSD"),
-    "a.svg": (b"<?xml version='1.0'?><svg xmlns='http://www.w3.org/2000/svg'/>", "a drawing"),
+    "a.svg": (b"<?xml version='1.0'?><svg xmlns='http://www.w3.org/2000/svg'/>", "vector graphics"),
     "a.tga": (bytes(60), "TGA is not read: convert it"),
     "a.dcm": (bytes(128) + b"DICM" + bytes(50), "DICOM"),
     "a.nef": (encoded(make_image(1), "TIFF"), "camera raw (NEF)"),
