@@ -107,8 +107,8 @@ def _ingest(
 ) -> dict[str, Any]:
     rejected, parts = out.with_name(f"{out.name}.rejected-manifest.parquet"), out.with_name(f".{out.name}.parts")
     source = open_source(settings)
-    listing = list_source(settings)  # before anything is read: what changes meanwhile is then seen as changed
-    known = HashCache(memory, listing.where)
+    listing = list_source(settings)  # before anything is read, so that later changes are noticed
+    known = HashCache(hash_cache, listing.where)
     with replacing_folder(out, SUMMARY) as folder:
         parts.mkdir(exist_ok=True)
         how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, parts)
