@@ -1,23 +1,23 @@
-"""Markdown tables of text that may come from outside."""
+"""Markdown tables of text that may come from users' files."""
 
 import re
 from collections.abc import Iterable, Sequence
 
 from tasks.core.names import visible
 
-_EDGE_LINES = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word _ is no emphasis
+_EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # within a word, _ is no emphasis
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; every cell is made safe."""
+    """Return a table with every cell escaped."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(safe_cell(cell) for cell in line) + " |" for line in lines)
 
 
 def safe_cell(text: object) -> str:
-    """Text from outside for a table: one line, nothing invisible, and no sign that Markdown or HTML would act on."""
+    """Escape external text for a table: one line, only visible characters, no Markdown or HTML syntax."""
     line = visible(" ".join(str(text).split()))
-    for sign, safe in (
+    for character, escaped in (
         ("\\", "\\\\"),
         ("&", "&amp;"),
         ("<", "&lt;"),
@@ -27,5 +27,5 @@ def safe_cell(text: object) -> str:
         ("[", "\\["),
         ("~", "\\~"),
     ):
-        line = line.replace(sign, safe)
-    return _EDGE_LINES.sub(r"\_", line)
+        line = line.replace(character, escaped)
+    return _EMPHASIS.sub(r"\_", line)

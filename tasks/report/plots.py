@@ -16,16 +16,16 @@ from tasks.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, R
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-RIGHT, WRONG, MISSED = "#00795A", "#C24E00", "#7B3294"  # dark enough for small letters
+CORRECT, WRONG, MISSED = "#00795A", "#C24E00", "#7B3294"  # dark enough for small text
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#8C6D31", "#5254A3", "#7F7F7F", "#BCBD22")
 
 
 def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
-    """Average precision and F1 on the test set by round, each with what is reached without seeing images (dotted)."""
+    """Plot average precision and F1 on the test set by round, with their chance levels (dotted)."""
     rounds = [record.round for record in records]
     with new_figure(path, 3.9) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
-        _lines(left, records, (("macro_ap", "macro AP", BLUE, "-"), ("micro_ap", "micro AP", SKY, "--")))
+        plot_metrics(left, records, (("macro_ap", "macro AP", BLUE, "-"), ("micro_ap", "micro AP", SKY, "--")))
         last = last_evaluated(records).metrics
         _chance_lines(left, last, (("macro_ap", "macro AP", BLUE), ("micro_ap", "micro AP", SKY)))
         _chance_lines(right, last, (("cf1", "CF1", GREEN), ("micro_f1", "micro F1", ORANGE)))
@@ -34,7 +34,7 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
         if math.isfinite(value):
             label = f"best by validation: round {best}, {value:.3f}"
             left.plot([best], [value], "*", color=ORANGE, markersize=13, label=label)
-        _lines(
+        plot_metrics(
             right,
             records,
             (
@@ -45,29 +45,30 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
         )
         for axes, title in ((left, "Average precision"), (right, "F1")):
             axes.set(title=title, xlabel="round", ylim=(0, 1.02), xlim=_span(rounds))
-            _whole_rounds(axes)
+            _integer_ticks(axes)
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False)
 
 
 def _chance_lines(axes: "Axes", metrics: Mapping[str, float], lines: Sequence[tuple[str, str, str]]) -> None:
-    """Levels that a predictor reaches without looking at the image; they are the same in every round."""
+    """Plot chance levels, which are the same in every round."""
     for key, label, colour in lines:
         level = metrics.get(CHANCE + key, math.nan)
         if math.isfinite(level):
             axes.axhline(level, color=colour, linestyle=":", label=f"{label} by chance, {level:.3f}")
 
 
-def _lines(axes: "Axes", records: Sequence[RoundRecord], lines: Sequence[tuple[str, str, str, str]]) -> None:
-    scored = [record for record in records if record.metrics]  # a gap for each of the others would break the lines
-    rounds = [record.round for record in scored]
-    marker = "o" if len(scored) <= 30 else ""
+def plot_metrics(axes: "Axes", records: Sequence[RoundRecord], lines: Sequence[tuple[str, str, str, str]]) -> None:
+    """Plot metrics of the evaluated rounds as lines; the other rounds leave no gap."""
+    evaluated = [record for record in records if record.metrics]
+    rounds = [record.round for record in evaluated]
+    marker = "o" if len(evaluated) <= 30 else ""
     for key, label, colour, style in lines:
-        values = [record.metrics.get(key, math.nan) for record in scored]
+        values = [record.metrics.get(key, math.nan) for record in evaluated]
         axes.plot(rounds, values, color=colour, linestyle=style, marker=marker, markersize=3.5, label=label)
 
 
 def per_class_bars(record: RoundRecord, path: Path) -> None:
-    """AP of each class, best first, beside the class's share of the test images (what guessing would reach)."""
+    """Plot AP of each class, best first, with the prevalence of the class, which is the chance level."""
     rows = sorted(record.per_class.items(), key=lambda item: (-np.nan_to_num(item[1]["ap"], nan=-1), item[0]))
     places = np.arange(len(rows))
     with new_figure(path, 1.3 + 0.27 * len(rows)) as figure:
@@ -91,17 +92,17 @@ def per_class_bars(record: RoundRecord, path: Path) -> None:
 
 
 def client_bars(record: RoundRecord, path: Path) -> None:
-    """Macro-AP of every client that has one, the worst first, with the mean and the mean of the worst tenth."""
+    """Plot macro-AP of every client that has one, the worst first, with the mean and that of the worst decile."""
     quality = sorted(client_quality(record).items(), key=lambda item: (item[1], item[0]))
     values = [value for _, value in quality]
     found = distribution(values, low_is_worst=True)
-    few = len(quality) <= 40  # more names cannot be read
+    few = len(quality) <= 40  # more names are illegible
     with new_figure(path, 4.6 if few else 3.9) as figure:
         axes = figure.subplots()
         axes.bar(range(len(values)), values, 0.8 if few else 1.0, color=SKY)
         for key, label, colour, style in (
             ("mean", "mean", ORANGE, "--"),
-            ("worst_decile", "mean of the worst tenth", RED, ":"),
+            ("worst_decile", "mean of the worst decile", RED, ":"),
         ):
             axes.axhline(found[key], color=colour, linestyle=style, label=f"{label}, {found[key]:.3f}")
         if few:
@@ -117,8 +118,8 @@ def client_bars(record: RoundRecord, path: Path) -> None:
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
 
 
-def groups_over_rounds(records: Sequence[RoundRecord], path: Path) -> None:
-    """Which cluster each client was in, by round: a row per client. Grey: not in the round; a cross: dropped."""
+def clusters_by_round(records: Sequence[RoundRecord], path: Path) -> None:
+    """Plot the cluster of each client by round, a row per client. Grey: not in the round; a cross: dropped."""
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
@@ -160,7 +161,7 @@ def groups_over_rounds(records: Sequence[RoundRecord], path: Path) -> None:
 
 
 def traffic(records: Sequence[RoundRecord], path: Path) -> None:
-    """Bytes to the clients and from them by round, stacked by stage; the mark adds equal models sent again."""
+    """Plot bytes to and from the clients by round, stacked by stage; the line also counts repeated models."""
     stages = list(dict.fromkeys(log.name for record in records for log in record.stages))
     rounds = np.array([record.round for record in records])
     colours = dict(zip(stages, _colours(len(stages)), strict=True))
@@ -183,10 +184,10 @@ def traffic(records: Sequence[RoundRecord], path: Path) -> None:
                     rounds + 0.4,
                     color=INK,
                     linewidth=1.6,
-                    label="if equal multiplicity were sent again",
+                    label="with repeated models",
                 )
             axes.set(title=title, xlabel="round", xlim=_span(list(rounds)))
-            _whole_rounds(axes)
+            _integer_ticks(axes)
         panels[0].set_ylabel("MB")
         keys = {
             label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
@@ -206,15 +207,15 @@ def prediction_sheet(
     path: Path,
     threshold: float = 0.5,
 ) -> None:
-    """Test plots beside their labels: right ones, wrong ones and missed ones, each with its score.
+    """Plot test images with their labels: correct, wrong and missed ones, each with its score.
 
     Args:
         images: uint8 [n,3,S,S].
-        truths: [n,C], not zero where the label is true.
+        truths: [n,C], non-zero where the label is present.
         scores: [n,C] in [0,1].
         classes: The C labels.
         path: The PNG file.
-        threshold: A label counts as predicted from this score on.
+        threshold: Lowest score of a predicted label.
     """
     columns = 3
     rows = math.ceil(len(images) / columns)
@@ -223,30 +224,31 @@ def prediction_sheet(
         for axes in grid.flat:
             axes.axis("off")
         for index, (image, truth, score) in enumerate(zip(images, truths, scores, strict=True)):
-            plot, words = grid[index // columns][2 * (index % columns) :][:2]
+            plot, text_axes = grid[index // columns][2 * (index % columns) :][:2]
             plot.imshow(image.transpose(1, 2, 0))
             plot.set_anchor("N")
-            for line, (text, colour) in enumerate(_verdicts(truth, score, classes, threshold)):
-                words.text(
-                    -0.12, 1.0 - 0.14 * line, text, color=colour, va="top", fontsize=8, transform=words.transAxes
+            for line, (text, colour) in enumerate(prediction_lines(truth, score, classes, threshold)):
+                text_axes.text(
+                    -0.12, 1.0 - 0.14 * line, text, color=colour, va="top", fontsize=8, transform=text_axes.transAxes
                 )
         for number, (text, colour) in enumerate(
-            ((f"✓ right (score from {threshold:g})", RIGHT), ("✗ wrong", WRONG), ("○ missed", MISSED))
+            ((f"✓ correct (score of {threshold:g} or more)", CORRECT), ("✗ wrong", WRONG), ("○ missed", MISSED))
         ):
             figure.text(0.02 + 0.26 * number, 0.995, text, color=colour, va="top", fontsize=10)
         figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 0.3 / figure.get_figheight()))
 
 
-def _verdicts(
+def prediction_lines(
     truth: np.ndarray, score: np.ndarray, classes: Sequence[str], threshold: float, most: int = 7
 ) -> list[tuple[str, str]]:
-    """A line and its colour for every label that is true or predicted, highest score first."""
+    """Return a line and its colour for every label that is present or predicted, highest score first."""
     lines = []
     for index in np.argsort(-score, kind="stable"):
-        true, said = bool(truth[index]), bool(score[index] >= threshold)
-        if true or said:
-            sign, colour = ("✓", RIGHT) if true and said else ("✗", WRONG) if said else ("○", MISSED)
-            lines.append((f"{sign} {score[index]:.2f} {one_line(classes[index], 17)}", colour))
+        present, predicted = bool(truth[index]), bool(score[index] >= threshold)
+        if present or predicted:
+            hit = ("✓", CORRECT) if present else ("✗", WRONG)
+            symbol, colour = hit if predicted else ("○", MISSED)
+            lines.append((f"{symbol} {score[index]:.2f} {one_line(classes[index], 17)}", colour))
     if not lines:
         return [("no label, none predicted", GREY)]
     hidden = len(lines) - most
@@ -265,7 +267,7 @@ def _span(rounds: Sequence[int]) -> tuple[float, float]:
     return min(rounds) - 0.6, max(rounds) + 0.6
 
 
-def _whole_rounds(axes: "Axes") -> None:
+def _integer_ticks(axes: "Axes") -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))

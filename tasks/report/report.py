@@ -1,4 +1,4 @@
-"""What a run did, for people (report.md with plots), for DVC (metrics.json, rounds.csv) and for the terminal."""
+"""The report of a run: report.md with plots, and metrics.json and rounds.csv for DVC."""
 
 import csv
 import io
@@ -27,9 +27,9 @@ from tasks.report.tables import (
     clients_section,
     clusters_section,
     dropped_section,
+    metrics_section,
     notes_section,
     rounds_section,
-    scores_section,
     sites_section,
 )
 from tasks.tracking.uri import without_password
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAIN_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "mean_prevalence", "val_macro_ap")
-CLIENT_METRICS = ("client/macro_ap/mean", "client/macro_ap/worst_decile")  # where clients have test images of their own
-DATA_PAGES = {TABLE: "How the clients' data differ, in figures", REPORT: "What was read, and what was not used"}
-DATA_FIGURES = "data"  # folder of the run with the partition's plots and tables
+CLIENT_METRICS = ("client/macro_ap/mean", "client/macro_ap/worst_decile")  # if there are local test sets
+DATA_PAGES = {TABLE: "How the clients' data differs, in numbers", REPORT: "Input files and their status"}
+DATA_FIGURES = "data"  # folder of a run with the partition's plots and tables
 RUN_FILE = "a file of the run"  # in errors
-MAX_IMAGES = 60  # that a run keeps for its reports
+MAX_IMAGES = 60  # images that a run keeps for its reports
 
 
 class ReportSettings(Section):
-    """What the report shows."""
+    """Content of the report."""
 
     images: int = Field(
         default=12, ge=0, le=MAX_IMAGES, description="Test images shown with their predictions; 0 for none."
@@ -75,47 +75,47 @@ def build_report(
     predictions: Predictions | None = None,
     rounds: int | None = None,
 ) -> dict[str, Any]:
-    """Writes ``report.md``, ``metrics.json``, ``rounds.csv`` and ``plots/*.png`` of a run's finished rounds.
+    """Write ``report.md``, ``metrics.json``, ``rounds.csv`` and ``plots/*.png`` of a run's finished rounds.
 
-    What is known of its data is copied beside them: plots to ``plots/``, ``heterogeneity.md`` and ``.json``, the
-    audit of the source.
+    The plots and tables of its data are copied beside them: plots to ``plots/``, ``heterogeneity.md`` and ``.json``,
+    the audit of the source.
 
     Args:
         run_root: The run's folder: ``rounds/``, ``run.json``, ``settings.json``.
-        out: The folder to write to; made if it is missing, files of the same names are replaced.
-        settings: What to show.
+        out: The folder to write to; created if it is missing. Files of the same names are replaced.
+        settings: Content of the report.
         predictions: Test images with scores; at most ``settings.images`` of them are shown.
-        rounds: Rounds that the report is about; those that were asked for when the run was last worked on.
+        rounds: Last round of the report; default: the number of rounds of the run's settings.
 
     Returns:
-        ``{"metrics": what metrics.json holds, "files": all files written, report.md first}``.
+        ``{"metrics": content of metrics.json, "files": all files written, report.md first}``.
 
     Raises:
-        UserError: If the run has no finished round or a file of it cannot be read.
+        UserError: The run has no finished round, or one of its files cannot be read.
     """
     settings = settings or ReportSettings()
     records = load_records(run_root, rounds or rounds_asked(run_root))
     run, effective = (read_json(run_root / name, what=RUN_FILE) for name in ("run.json", "settings.json"))
     out.mkdir(parents=True, exist_ok=True)
-    scoring = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
-    plots = _draw(records, out / "plots", run, settings, predictions, scoring["threshold"])
+    evaluation = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
+    plots = write_plots(records, out / "plots", run, settings, predictions, evaluation["threshold"])
     data_plots, data_tables = _data_figures(run_root, out)
     plots |= data_plots
     for stale in set((out / "plots").glob("*.png")) - set(plots.values()):
-        stale.unlink()  # a plot of an earlier report that this run has no more
+        stale.unlink()  # a plot of an earlier report that no longer applies
     metrics = _metrics(records)
     write_text(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     _write_rounds(out / "rounds.csv", records)
-    scored = last_evaluated(records)
+    evaluated = last_evaluated(records)
     parts = [
-        _head(run, records, scoring["threshold"]),
+        _head(run, records, evaluation["threshold"]),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
         *(f"[{DATA_PAGES[path.name]}]({path.name})" for path in data_tables if path.name in DATA_PAGES),
-        scores_section(scored),
+        metrics_section(evaluated),
         rounds_section(records),
-        classes_section(scored, scoring["zero_support"]),
-        sites_section(scored),
-        clients_section(scored),
+        classes_section(evaluated, evaluation["zero_support"]),
+        sites_section(evaluated),
+        clients_section(evaluated),
         clusters_section(records),
         dropped_section(records),
         notes_section(records),
@@ -127,13 +127,13 @@ def build_report(
 
 
 def rounds_asked(run_root: Path) -> int | None:
-    """The rounds that were asked for when a run was last worked on; it may have more, of which nothing is shown."""
+    """Return the number of rounds of the run's latest settings; the run may have more, which are not shown."""
     file = run_root / "settings.json"
     rounds = (read_json(file, what=RUN_FILE).get("federation") or {}).get("rounds") if file.is_file() else None
     return rounds if isinstance(rounds, int) else None
 
 
-def _draw(
+def write_plots(
     records: Sequence[RoundRecord],
     folder: Path,
     run: Mapping[str, Any],
@@ -141,33 +141,34 @@ def _draw(
     predictions: Predictions | None,
     threshold: float,
 ) -> dict[str, Path]:
+    """Write the plots of a run; return title -> PNG file."""
     from tasks.report import plots
 
-    drawn: dict[str, Path] = {}
-    scored = last_evaluated(records)
+    written: dict[str, Path] = {}
+    evaluated = last_evaluated(records)
 
-    def draw(title: str, name: str, function: Callable[..., None], *arguments: Any) -> None:
+    def write(title: str, name: str, function: Callable[..., None], *arguments: Any) -> None:
         function(*arguments, folder / name)
-        drawn[title] = folder / name
+        written[title] = folder / name
 
-    draw("Learning curve", "learning-curve.png", plots.learning_curve, records)
-    if scored.per_class:
-        draw("Average precision by class", "classes.png", plots.per_class_bars, scored)
-    if client_quality(scored):
-        draw("Average precision by client", "clients.png", plots.client_bars, scored)
+    write("Learning curve", "learning-curve.png", plots.learning_curve, records)
+    if evaluated.per_class:
+        write("Average precision by class", "classes.png", plots.per_class_bars, evaluated)
+    if client_quality(evaluated):
+        write("Average precision by client", "clients.png", plots.client_bars, evaluated)
     if any(record.cluster_of for record in records):
-        draw("Clusters by round", "clusters.png", plots.groups_over_rounds, records)
-    draw("Traffic by round", "traffic.png", plots.traffic, records)
+        write("Clusters by round", "clusters.png", plots.clusters_by_round, records)
+    write("Traffic by round", "traffic.png", plots.traffic, records)
     count = min(settings.images, len(predictions.images)) if predictions else 0
     if predictions and count:
         shown = (predictions.images[:count], predictions.truths[:count], predictions.scores[:count], run["classes"])
-        sheet = partial(plots.prediction_sheet, threshold=threshold)
-        draw("Test images", "sample_predictions.png", sheet, *shown)
-    return drawn
+        plot = partial(plots.prediction_sheet, threshold=threshold)
+        write("Test images", "sample_predictions.png", plot, *shown)
+    return written
 
 
 def _data_figures(run_root: Path, out: Path) -> tuple[dict[str, Path], list[Path]]:
-    """The partition's plots and tables, of which the run keeps a copy: title -> plot, and the tables."""
+    """Copy the run's plots and tables of its data; return title -> plot, and the tables."""
     source = run_root / DATA_FIGURES
     names = [name for name in (*TITLES, TABLE, FIGURES, *AUDIT_FILES) if (source / name).is_file()]
     targets = {name: out / "plots" / name if name in TITLES else out / name for name in names}
@@ -178,9 +179,9 @@ def _data_figures(run_root: Path, out: Path) -> tuple[dict[str, Path], list[Path
 
 
 def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:
-    """What DVC compares: the last scored round's main numbers, the best round, the traffic. NaN is null in JSON.
+    """Return the metrics for DVC: the last evaluated round's, the best round, the traffic. NaN is null in JSON.
 
-    Everything else is in ``rounds.csv``; seconds are left out, as they differ every time.
+    All others are in ``rounds.csv``; seconds are omitted, as they differ in every run.
     """
     best = best_round(records)
     last = last_evaluated(records).metrics
@@ -195,7 +196,7 @@ def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:
 
 def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
     rows = [round_row(record) for record in records]
-    longest_first = sorted(rows, key=len, reverse=True)  # a round that was not scored must not decide the order
+    longest_first = sorted(rows, key=len, reverse=True)  # a round without evaluation must not decide the order
     fields = list(dict.fromkeys(key for row in longest_first for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, fields, lineterminator="\n")
@@ -205,10 +206,10 @@ def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
 
 
 def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: float) -> str:
-    scored, best = last_evaluated(records), best_round(records)
-    last, score = scored.metrics, next(best_score(record) for record in records if record.round == best)
+    evaluated, best = last_evaluated(records), best_round(records)
+    last, score = evaluated.metrics, next(best_score(record) for record in records if record.round == best)
     results = {
-        f"macro AP, round {scored.round}": last.get("macro_ap", math.nan),
+        f"macro AP, round {evaluated.round}": last.get("macro_ap", math.nan),
         "macro AP, chance level": last.get("chance/macro_ap", last.get("mean_prevalence", math.nan)),
         "best round by validation": f"{best} (validation macro AP {score:.4f})" if math.isfinite(score) else NONE,
         "rounds": len(records),
@@ -217,9 +218,9 @@ def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: flo
     rows = [[key, _value(value)] for key, value in (results | facts | {"classes": len(run["classes"])}).items()]
     title = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}"
     silent = last.get("micro_recall") == 0 and last.get("micro_precision") == 0
-    note = f"\n\nNothing true had a score from {threshold:g} on: F1, precision and recall are 0. Train longer."
+    note = f"\n\nNo positive label has a score of {threshold:g} or more: F1, precision and recall are 0. Train longer."
     unused = unusable_line(run.get("input") or {}, where=False)
-    unused = f"\n\n{unused}; [what was read, and what was not used]({REPORT}) lists them." if unused else ""
+    unused = f"\n\n{unused}; they are listed under [input files and their status]({REPORT})." if unused else ""
     return f"{title}{note if silent else ''}{unused}\n\n## Plots"
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NONE = "-"
-# The columns of a round: key in rounds.csv, title, how it is shown
+# The columns of a round: key in rounds.csv, title, format
 Column = tuple[str, str, Callable[[float], str]]
 COLUMNS: tuple[Column, ...] = (
     ("round", "round", "{:.0f}".format),
@@ -21,7 +21,7 @@ COLUMNS: tuple[Column, ...] = (
     ("cf1", "CF1", "{:.4f}".format),
     ("mean_f1", "mean F1", "{:.4f}".format),
     ("loss", "loss", "{:.4f}".format),
-    ("worst_client_loss", "worst clients", "{:.4f}".format),
+    ("worst_client_loss", "worst decile", "{:.4f}".format),
     ("clients", "clients", "{:.0f}".format),
     ("dropped", "dropped", "{:.0f}".format),
     ("bytes_down", "MB down", lambda value: f"{value / 1e6:.2f}"),
@@ -34,7 +34,7 @@ FULL_WIDTH = 124
 
 
 def round_row(record: RoundRecord) -> dict[str, float]:
-    """The numbers of one round: a line of ``rounds.csv``. All global metrics, then clients and costs."""
+    """Return the numbers of one round, a line of ``rounds.csv``: all global metrics, then clients and costs."""
     return {
         "round": record.round,
         **record.metrics,
@@ -46,9 +46,9 @@ def round_row(record: RoundRecord) -> dict[str, float]:
 
 
 def round_table(records: Sequence[RoundRecord], width: int = FULL_WIDTH) -> "Table":
-    """The rounds as a table for a terminal of ``width`` columns; the best round is bold.
+    """Return the rounds as a table for a terminal of ``width`` columns; the best round is bold.
 
-    A narrow terminal gets fewer columns instead of numbers cut off.
+    A narrow terminal gets fewer columns instead of truncated numbers.
     """
     from rich.table import Table
 
@@ -63,5 +63,5 @@ def round_table(records: Sequence[RoundRecord], width: int = FULL_WIDTH) -> "Tab
 
 
 def shown_row(row: Mapping[str, float], columns: Sequence[Column] = COLUMNS) -> list[str]:
-    """The cells of one row; a number that is not there is a dash."""
+    """Format the cells of one row; a missing number is a dash."""
     return [show(row[key]) if math.isfinite(row.get(key, math.nan)) else NONE for key, _, show in columns]

@@ -1,4 +1,4 @@
-"""Test images with the final model's scores, kept in the run so that a report can be made without the network."""
+"""Test images with the final model's scores, stored in the run so that reports need no network."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,11 @@ FILE = "sample_predictions.safetensors"
 
 
 def sample_predictions(context: "RunContext", ref: ModelRef) -> ModelRef:
-    """Scores test images drawn by the run's seed, as many as a report may show.
+    """Predict test images sampled by the run's seed, as many as a report may show, and store them.
 
     Args:
         context: The run.
-        ref: The model that scores them.
+        ref: The model.
 
     Returns:
         Reference of ``images`` uint8 [n, 3, S, S], ``truths`` [n, C] and ``scores`` [n, C].
@@ -47,7 +47,7 @@ def sample_predictions(context: "RunContext", ref: ModelRef) -> ModelRef:
 
 
 def load_predictions(run_root: Path) -> Predictions | None:
-    """The images of a run; ``None`` when the run has none yet."""
+    """Load the predictions of a run; ``None`` if it has none yet."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -59,7 +59,7 @@ def load_predictions(run_root: Path) -> Predictions | None:
             arrays = load(path.read_bytes())
         found = Predictions(arrays["images"], arrays["truths"], arrays["scores"])
         _check_shapes(found)
-    except (SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:  # what its reader raises
+    except (SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:  # raised by its reader
         wrong = f"{type(error).__name__}: {error}"[:300]
         raise UserError(
             "a file of the run is damaged", where=store.path(FILE), found=wrong, hint="remove it"
@@ -68,7 +68,7 @@ def load_predictions(run_root: Path) -> Predictions | None:
 
 
 def _check_shapes(found: Predictions) -> None:
-    """Raises a ValueError where the arrays are not those of one set of images."""
+    """Raise a ValueError unless the arrays belong to one set of images."""
     images, truths, scores = found.images.shape, found.truths.shape, found.scores.shape
     if len(images) != 4 or images[1] != 3 or len(truths) != 2 or truths != scores or images[0] != truths[0]:
         raise ValueError(f"images {images}, truths {truths} and scores {scores} do not belong together")
@@ -79,5 +79,5 @@ def _check_shapes(found: Predictions) -> None:
 def report_with_predictions(
     run_root: Path, out: Path, settings: ReportSettings | None = None, rounds: int | None = None
 ) -> dict[str, Any]:
-    """The run's report (``tasks.report.report.build_report``) with the images that the run has."""
+    """Build the report of a run (``tasks.report.report.build_report``) with its predictions."""
     return build_report(run_root, out, settings, load_predictions(run_root), rounds)

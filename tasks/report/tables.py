@@ -1,4 +1,4 @@
-"""The tables of a report: rounds, classes, sites, clients, clusters, and what was dropped or noted."""
+"""The tables of a report: rounds, classes, sites, clients, clusters, dropped clients, notes."""
 
 import math
 from collections import defaultdict
@@ -13,43 +13,45 @@ from tasks.plotting.markdown import markdown_table, safe_cell
 from tasks.report.round_table import COLUMNS, NONE, round_row, shown_row
 
 COLUMNS_NOTE = (
-    "MB down counts equal multiplicity to one client once. Worst clients: mean loss of the worst tenth of them."
+    "MB down counts a model that a client receives several times once. Worst decile: mean loss of the worst decile "
+    "of the clients."
 )
 COUNTS = ("support", "images", "classes_used", "count", TRAINED_ON)
 MAX_CLIENTS = 100  # rows of the table of clients
-SPREAD_KEYS = ("mean", "std", "worst_decile", "min", "max", "count")
+STATISTICS = ("mean", "std", "worst_decile", "min", "max", "count")
 
 
 def rounds_section(records: Sequence[RoundRecord]) -> str:
-    """A row per round."""
+    """Return the table of rounds."""
     table = markdown_table([title for _, title, _ in COLUMNS], [shown_row(round_row(record)) for record in records])
     return f"## Rounds\n\n{table}\n\n{COLUMNS_NOTE}"
 
 
-def scores_section(record: RoundRecord) -> str:
-    """The scores beside what is reached without looking at any image, and what they do not show."""
+def metrics_section(record: RoundRecord) -> str:
+    """Return the test metrics with their chance levels and intervals, and warnings."""
     rows = comparison_rows(record.metrics)
     if not rows:
         return ""
     parts = [
-        f"## Scores, round {record.round}",
+        f"## Test metrics, round {record.round}",
         markdown_table(list(HEADS), rows),
-        "Without seeing images: labels' shares in the training images as scores (AP, loss), or the same most frequent "
-        "labels said of every image (F1). The interval comes from resampled test images; two trainings differ by more.",
+        "Chance level: labels' shares in the training images as scores (AP, loss), or the same most frequent labels "
+        "predicted for every image (F1). The interval comes from resampled test images; two training runs may differ "
+        "by more.",
         "\n".join(f"- **Note:** {line}." for line in warnings(record.metrics)),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def sites_section(record: RoundRecord) -> str:
-    """A row per site; sites that no client trains on have a table of their own."""
+    """Return the table of sites; sites on which no client trains are in a separate table."""
     trained = {site: row for site, row in record.per_site.items() if row.get(TRAINED_ON, 1)}
     unseen = {site: row for site, row in record.per_site.items() if site not in trained}
     parts = [breakdown("Sites", trained, record)]
     if unseen:
         parts += [
             breakdown("Sites that take no part", unseen, record),
-            "No client trains on an image of these sites: their figures show how the model does at a new site.",
+            "No client trains on an image of these sites: their metrics show how the model performs on a new site.",
         ]
         means = {kind: record.metrics.get(f"site_mean/{kind}/macro_ap") for kind in ("trained", "never_trained")}
         if None not in means.values():
@@ -61,7 +63,7 @@ def sites_section(record: RoundRecord) -> str:
 
 
 def breakdown(title: str, table: Mapping[str, Mapping[str, float]], record: RoundRecord) -> str:
-    """A row per class, site or client, or nothing where there is no table."""
+    """Return a table with a row per class, site or client; "" if there are none."""
     if not table:
         return ""
     keys = list(dict.fromkeys(key for cells in table.values() for key in cells))
@@ -70,14 +72,14 @@ def breakdown(title: str, table: Mapping[str, Mapping[str, float]], record: Roun
 
 
 def classes_section(record: RoundRecord, zero_support: str) -> str:
-    """A row per class, and by name the classes without a positive test image."""
+    """Return the table of classes, and name the classes without a positive test image."""
     absent = [name for name, cells in record.per_class.items() if cells.get("support") == 0]
     if not absent:
         return breakdown("Classes", record.per_class, record)
     become = {
-        "exclude": "They are in no macro mean",
-        "zero": "They enter every macro mean as 0",
-        "zero_f1": "They are not in macro-AP, and enter macro precision, recall and F1 as 0",
+        "exclude": "They are excluded from every macro mean",
+        "zero": "They count as 0 in every macro mean",
+        "zero_f1": "They are excluded from macro-AP, and count as 0 in macro precision, recall and F1",
     }[zero_support]
     names = ", ".join(safe_cell(visible_name(name)) for name in absent)
     note = f"Without a positive test image, and so without AP: {names}. {become}."
@@ -85,30 +87,30 @@ def classes_section(record: RoundRecord, zero_support: str) -> str:
 
 
 def clients_section(record: RoundRecord) -> str:
-    """How the clients' figures are spread, and a row per client, the worst first."""
+    """Return the distribution of metrics over clients, and a row per client, the worst first."""
     if not record.per_client:
         return ""
-    spreads: dict[str, dict[str, float]] = defaultdict(dict)
+    distributions: dict[str, dict[str, float]] = defaultdict(dict)
     for name, value in record.metrics.items():
         if name.startswith("client/"):
             _, metric, key = name.split("/")
-            spreads[metric][key] = value
-    rows = [[metric, *(_number(cells.get(key), key) for key in SPREAD_KEYS)] for metric, cells in spreads.items()]
+            distributions[metric][key] = value
+    rows = [[metric, *(_number(cells.get(key), key) for key in STATISTICS)] for metric, cells in distributions.items()]
     quality = client_quality(record)
     shown = sorted(record.per_client, key=lambda client: (quality.get(client, math.inf), client))[:MAX_CLIENTS]
     hidden = len(record.per_client) - len(shown)
     parts = [
         breakdown("Clients", {client: record.per_client[client] for client in shown}, record),
         f"{hidden} more clients are not shown; round.json has all." if hidden else "",
-        "A client's own test images; `personal_`: its personal model on the pooled test set. worst_decile: the mean of "
-        "the worst tenth of the clients; count: those that have a value.",
-        markdown_table(["over the clients", *SPREAD_KEYS], rows),
+        "On the local test sets; `personal_`: the personal model on the pooled test set. worst_decile: mean of the "
+        "worst decile of the clients; count: clients that have a value.",
+        markdown_table(["over clients", *STATISTICS], rows),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def clusters_section(records: Sequence[RoundRecord]) -> str:
-    """Who is in which cluster, in the last round that has clusters."""
+    """Return the clusters and their clients in the last round that has clusters."""
     record = next((record for record in reversed(records) if record.cluster_of), None)
     if record is None:
         return ""
@@ -116,17 +118,17 @@ def clusters_section(records: Sequence[RoundRecord]) -> str:
     for client, group in sorted(record.cluster_of.items()):
         members[group].append(visible_name(client))
     rows = [[str(group), str(len(clients)), ", ".join(clients)] for group, clients in sorted(members.items())]
-    return f"## Clusters, round {record.round}\n\n" + markdown_table(["cluster", "clients", "who"], rows)
+    return f"## Clusters, round {record.round}\n\n" + markdown_table(["cluster", "clients", "names"], rows)
 
 
 def dropped_section(records: Sequence[RoundRecord]) -> str:
-    """Every client that did not count, why, and in which rounds."""
+    """Return the table of dropped clients with reasons and rounds."""
     cases: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for record in records:
         for entry in record.dropped:
             cases[entry.client, entry.stage, entry.reason].append(record.round)
     if not cases:
-        return "## Dropped clients\n\nNone: every client that was asked counted."
+        return "## Dropped clients\n\nNone: every selected client completed its rounds."
     rows = [
         [visible_name(client), str(stage), reason, str(len(rounds)), ", ".join(map(str, rounds))]
         for (client, stage, reason), rounds in sorted(cases.items())
@@ -135,7 +137,7 @@ def dropped_section(records: Sequence[RoundRecord]) -> str:
 
 
 def notes_section(records: Sequence[RoundRecord]) -> str:
-    """What deviated from the plan."""
+    """Return the notes of all rounds."""
     lines = [f"- Round {record.round}: {safe_cell(note)}" for record in records for note in record.notes]
     return "## Notes\n\n" + "\n".join(lines) if lines else ""
 

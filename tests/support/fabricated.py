@@ -1,4 +1,4 @@
-"""Made-up rounds for the tests of tracking and report: plausible numbers that follow from (round, client) alone."""
+"""Fabricated rounds for the tests of tracking and report: plausible numbers, determined by round and client."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,11 @@ CLIENTS = [f"client-{number:02d}" for number in range(10)]
 
 
 def fabricated_record(number: int, classes: list[str] = CLASSES, clients: list[str] = CLIENTS) -> RoundRecord:
-    """A round of FMMAN with one dropped client in every third round."""
+    """Return a round of FMMAN; every third round has a dropped client."""
     rng = np.random.default_rng(number)
     rise = 1 - np.exp(-number / 6)
     lost = [clients[3]] if number % 3 == 0 else []
-    there = [client for client in clients if client not in lost]
+    completed = [client for client in clients if client not in lost]
     prevalence = np.linspace(0.5, 0.06, len(classes))
     ap = np.clip(prevalence + (0.9 - prevalence) * rise * rng.uniform(0.7, 1, len(classes)), 0, 1)
     stages = ["train", "cluster", "refine", "average"]
@@ -30,7 +30,7 @@ def fabricated_record(number: int, classes: list[str] = CLASSES, clients: list[s
                 sums={"classification": ((1.2 - 0.8 * rise + 0.02 * index) * 50, 50.0), "graph": (5.0, 50.0)},
                 seconds=1.5,
             )
-            for index, client in enumerate(there)
+            for index, client in enumerate(completed)
         ]
         for stage in (1, 3)
     }
@@ -41,7 +41,7 @@ def fabricated_record(number: int, classes: list[str] = CLASSES, clients: list[s
         cluster_models=[
             ModelRef(f"rounds/{number:04d}/prototype-{k}.safetensors", "2" * 64, 400_000) for k in range(2)
         ],
-        cluster_of={client: (index + (number == 2)) % 3 for index, client in enumerate(there)},
+        cluster_of={client: (index + (number == 2)) % 3 for index, client in enumerate(completed)},
         participants=clients,
         updates=updates,
         dropped=[Dropped(client, 1, "no answer in 3600 s") for client in lost],
@@ -51,12 +51,12 @@ def fabricated_record(number: int, classes: list[str] = CLASSES, clients: list[s
                 seconds=4.0 + i,
                 bytes_down=4_000_000 * (i % 2 == 0),
                 bytes_down_naive=5_000_000,
-                bytes_up=400_000 * len(there) * (i % 2 == 0),
-                clients=len(there),
+                bytes_up=400_000 * len(completed) * (i % 2 == 0),
+                clients=len(completed),
             )
             for i, name in enumerate(stages)
         ],
-        weights={client: 1 / len(there) for client in there},
+        weights={client: 1 / len(completed) for client in completed},
         metrics={
             "macro_ap": macro,
             "micro_ap": macro + 0.05,
@@ -98,7 +98,7 @@ def fabricated_record(number: int, classes: list[str] = CLASSES, clients: list[s
 
 
 def fabricated_run(root: Path, rounds: int) -> list[RoundRecord]:
-    """A run root with finished rounds; the weights are a few bytes."""
+    """Write a run folder with finished rounds; the weights are a few bytes."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "settings.json").write_text(
         json.dumps(

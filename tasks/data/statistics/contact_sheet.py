@@ -1,4 +1,4 @@
-"""Contact sheets: many small images with captions in one PNG; of some files, or of what a site has."""
+"""Contact sheets: small images with captions in one PNG, of any images or of a site."""
 
 import math
 import unicodedata
@@ -14,31 +14,31 @@ from tasks.core.tables import read_table
 from tasks.data.dataset import SAMPLES, Dataset
 from tasks.plotting.style import DPI, GREY, INK, PALE, new_figure, one_line, shortened
 
-MAX_IMAGES = 120  # on a sheet
+MAX_IMAGES = 120  # on a contact sheet
 _TILE, _GAP, _MARGIN, _LINE, _HEAD = 192, 18, 24, 19, 56  # pixels
-_COLUMNS, _LETTERS, _LINES = 8, 27, 4  # letters that fit below a tile, lines of a caption
-_FILE_LETTERS = 22  # of a file name
+_COLUMNS, _CHARACTERS, _LINES = 8, 27, 4  # characters in a line of a caption, lines of a caption
+_FILE_CHARACTERS = 22  # of a file name
 _NO_IMAGE = "no image"
 
 
 def contact_sheet(
     images: np.ndarray | Iterable[np.ndarray | None], captions: Sequence[str], title: str, path: Path
 ) -> None:
-    """Write a sheet of at most 120 images, 8 in a row, each in a square of 192 pixels; the title counts the others.
+    """Write at most 120 images, 8 in a row, each in a tile of 192 pixels a side; the title gives the total.
 
-    Images of at most 96 pixels are enlarged by a whole number without smoothing, others fill the square; their shape
-    is kept.
+    Images of at most 96 pixels are enlarged by an integer factor without smoothing, others are resized to the tile,
+    keeping their aspect ratio.
 
     Args:
-        images: uint8 [k, 3, H, W] as one array; or one by one as uint8 [H, W, 3] or [H, W], ``None`` for an image
-            that could not be read. An iterator is read image by image, so that not all need fit into memory.
-        captions: One for each image; a line break starts a new line. What is over 4 lines of 27 letters is cut.
+        images: uint8 [k, 3, H, W] as one array; or an iterable of uint8 [H, W, 3] or [H, W], ``None`` for an image
+            that could not be read. An iterator is read image by image, so they need not fit into memory together.
+        captions: One for each image; may have line breaks. Truncated after 4 lines of 27 characters.
         title: Above the sheet.
         path: The PNG file.
     """
     shown = min(len(captions), MAX_IMAGES)
     rows, columns = max(1, math.ceil(shown / _COLUMNS)), min(_COLUMNS, max(shown, 4))
-    lines = [_lines(caption) for caption in captions[:shown]]
+    lines = [caption_lines(caption) for caption in captions[:shown]]
     cell = _TILE + _GAP + _LINE * max((len(part) for part in lines), default=0)
     width, height = 2 * _MARGIN + columns * (_TILE + _GAP) - _GAP, _HEAD + rows * cell + _MARGIN
     sheet = np.full((height, width, 3), 255, dtype=np.uint8)
@@ -58,13 +58,13 @@ def contact_sheet(
 
 
 def sample_sheet(dataset: Dataset, site: str, per_site: int, seed: int, path: Path) -> None:
-    """Write a sheet of a site's images with their split, file and labels.
+    """Write a contact sheet of a site's images with split, file and labels.
 
     Args:
         dataset: The data set.
         site: One of its sites.
-        per_site: Images to show, at most; 120 are the most that a sheet holds.
-        seed: Chooses them, together with the site's name.
+        per_site: Most images to show; never more than 120.
+        seed: Chooses the images, together with the site's name.
         path: The PNG file.
     """
     held = np.flatnonzero(dataset.sites == site)
@@ -79,14 +79,14 @@ def sample_sheet(dataset: Dataset, site: str, per_site: int, seed: int, path: Pa
 
 
 def every_label_first(targets: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Rows of at most ``count`` images that show as many labels as so many can, int64; no row comes twice.
+    """Choose at most ``count`` images that together show as many labels as possible; return distinct rows, int64.
 
-    From the rarest label to the most frequent (ties: the first column), an image of each that no chosen image shows
-    yet; then others at random.
+    From the rarest label to the most frequent (ties: the first column), choose an image of each label that no chosen
+    image has yet; then others at random.
 
     Args:
-        targets: [n, C], not zero where image i has label c.
-        count: How many rows, if there are so many.
+        targets: [n, C], non-zero where image i has label c.
+        count: Number of rows; fewer if there are fewer images.
         rng: Source of the choice.
     """
     present = np.asarray(targets) != 0
@@ -103,7 +103,7 @@ def every_label_first(targets: np.ndarray, count: int, rng: np.random.Generator)
 def _caption(dataset: Dataset, row: int, file: str) -> str:
     labels = ", ".join(visible(name) for name, has in zip(dataset.classes, dataset.targets[row], strict=True) if has)
     name = visible(Path(file).name)
-    short = name if len(name) <= _FILE_LETTERS else f"{name[: _FILE_LETTERS - 9]}…{name[-8:]}"
+    short = name if len(name) <= _FILE_CHARACTERS else f"{name[: _FILE_CHARACTERS - 9]}…{name[-8:]}"
     return f"{dataset.splits[row]}, {short}\n{labels or 'no label'}"
 
 
@@ -116,14 +116,14 @@ def _write(sheet: np.ndarray, title: str, texts: list[tuple[float, float, str, s
         longest = (width - 2 * _MARGIN) // 14
         figure.text(_MARGIN / width, 1 - 16 / height, one_line(title, longest), va="top", fontsize=10, weight="bold")
         for x, y, line, colour, align in texts:
-            made = figure.text(x / width, 1 - y / height, line, fontsize=6.5, color=colour, va="top", ha=align)
+            written = figure.text(x / width, 1 - y / height, line, fontsize=6.5, color=colour, va="top", ha=align)
             left = x if align == "left" else x - _TILE / 2
-            made.set_clip_box(Bbox.from_bounds(left, 0, _TILE + _GAP - 4, height))
-            made.set_clip_on(True)
+            written.set_clip_box(Bbox.from_bounds(left, 0, _TILE + _GAP - 4, height))
+            written.set_clip_on(True)
 
 
 def _tile(image: np.ndarray) -> np.ndarray:
-    """The image as uint8 [h, w, 3] with max(h, w) at most ``_TILE``."""
+    """Resize an image to uint8 [h, w, 3] with max(h, w) at most ``_TILE``."""
     from PIL import Image
 
     assert image.dtype == np.uint8, image.dtype
@@ -136,34 +136,34 @@ def _tile(image: np.ndarray) -> np.ndarray:
     return np.asarray(tile)
 
 
-def _lines(caption: str) -> list[str]:
-    """A caption's lines, none wider than a tile; the last ends in an ellipsis when there were more than fit."""
+def caption_lines(caption: str) -> list[str]:
+    """Break a caption into lines no wider than a tile; the last one ends in an ellipsis if lines were cut."""
     lines: list[str] = []
     for part in caption.splitlines():
         line = ""
         for word in part.split():
             while word:
-                fits = _fitting(word, _LETTERS - (_width(line) + 1 if line else 0))
+                fits = _fitting(word, _CHARACTERS - (_width(line) + 1 if line else 0))
                 if fits < len(word) and line:
-                    lines, line = [*lines, line], ""  # on a line of its own
+                    lines, line = [*lines, line], ""  # continue on a new line
                     continue
                 line, word = f"{line} {word[:fits]}" if line else word[:fits], word[fits:]
         lines.append(line)
     if len(lines) > _LINES:
-        lines = [*lines[: _LINES - 1], lines[_LINES - 1][: _LETTERS - 1] + "…"]
-    return [one_line(line, _LETTERS + 1) for line in lines]
+        lines = [*lines[: _LINES - 1], lines[_LINES - 1][: _CHARACTERS - 1] + "…"]
+    return [one_line(line, _CHARACTERS + 1) for line in lines]
 
 
 def _width(text: str) -> int:
-    """Letters that the text is wide; a Chinese one counts for two."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+    """Return the width of a text in characters; an East Asian wide one counts as two."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def _fitting(word: str, width: int) -> int:
-    """How many of a word's letters fit into ``width``."""
+    """Count the characters of a word that fit into ``width``."""
     used = 0
-    for number, letter in enumerate(word):
-        used += _width(letter)
+    for number, character in enumerate(word):
+        used += _width(character)
         if used > width:
             return number
     return len(word)

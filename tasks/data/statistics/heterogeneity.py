@@ -1,4 +1,4 @@
-"""How far the clients (or sites) are from alike: counts, label distributions and label co-occurrence."""
+"""Heterogeneity of clients (or sites): counts, label distributions and label co-occurrence."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def statistics(targets: np.ndarray, owners: np.ndarray, ids: list[str], classes: list[str]) -> dict[str, Any]:
-    """What a person wants to know of a partition, as plain numbers for JSON.
+    """Compute the statistics of a partition, as plain numbers for JSON.
 
     Args:
         targets: uint8 [n, C], 1 where image i has label c.
@@ -17,26 +17,26 @@ def statistics(targets: np.ndarray, owners: np.ndarray, ids: list[str], classes:
     Returns:
         ``clients``: for each id its ``images``; ``negatives``, the images without any label; ``labels``, images with
         each label, and ``prevalence``, their share; ``cardinality``, labels per image; ``labels_without_positives``;
-        ``effective_classes``, exp of the entropy of the label counts, 0 without any label; ``js_distance`` to the
-        whole (``js_distances``, images without a label as a category); ``cooccurrence_distance`` to the whole with
-        the number of label pairs that it had to leave out, ``undefined_pairs`` (``cooccurrence_distance``).
+        ``effective_classes``, exp of the entropy of the label counts, 0 without any label; ``js_distance`` to all
+        images (``js_distances``, images without a label are one more class); ``cooccurrence_distance`` to all images
+        and ``undefined_pairs``, the number of undefined label pairs (``cooccurrence_distance``).
         ``mean_js_distance``, ``effective_clients``; ``mean_cooccurrence_distance`` over the clients that have one.
         ``cooccurrence``: the phi matrix of all images (``cooccurrence``), rows and columns in the order of
-        ``classes``, ``None`` where undefined. When no image has two labels there is no co-occurrence to look at, and
-        all that concerns it is ``None``.
+        ``classes``, ``None`` where undefined. If no image has two labels, co-occurrence is undefined and
+        all entries about it are ``None``.
     """
     present = np.asarray(targets) != 0
     rows = rows_of(owners, ids)
     counts, sizes = label_counts(targets, owners, ids), np.array([len(part) for part in rows])
     negatives = np.array([(~present[part].any(axis=1)).sum() for part in rows])
     distances = js_distances(np.hstack([counts, negatives[:, None]]))
-    several = bool((present.sum(axis=1) > 1).any())
+    multi_label = bool((present.sum(axis=1) > 1).any())
     whole, share = cooccurrence(targets), present.mean(axis=0)
     clients: dict[str, Any] = {}
     for k, client in enumerate(ids):
         apart: float | None = None
         left_out: int | None = None
-        if several:
+        if multi_label:
             apart, left_out = cooccurrence_distance(cooccurrence(targets[rows[k]]), whole, share)
         clients[client] = {
             "images": int(sizes[k]),
@@ -58,12 +58,12 @@ def statistics(targets: np.ndarray, owners: np.ndarray, ids: list[str], classes:
         "mean_js_distance": float(np.mean(distances)),
         "effective_clients": effective_clients(sizes),
         "mean_cooccurrence_distance": float(np.mean(known)) if known else None,
-        "cooccurrence": matrix if several else None,
+        "cooccurrence": matrix if multi_label else None,
     }
 
 
 def rows_of(owners: np.ndarray, ids: list[str]) -> list[np.ndarray]:
-    """For each client the rows that it owns, ascending; one pass over the owners, however many clients."""
+    """Return the rows of each client, ascending, in one pass over the owners."""
     order = np.argsort(owners, kind="stable")
     names, starts = np.unique(np.asarray(owners)[order], return_index=True)
     parts = dict(zip(names.tolist(), np.split(order, starts[1:]), strict=False))
@@ -71,7 +71,7 @@ def rows_of(owners: np.ndarray, ids: list[str]) -> list[np.ndarray]:
 
 
 def label_counts(targets: np.ndarray, owners: np.ndarray, ids: list[str]) -> np.ndarray:
-    """Images per client and label, int64 [K, C].
+    """Count images per client and label, int64 [K, C].
 
     Args:
         targets: [N, C], 1 where image n has label c.
@@ -82,11 +82,11 @@ def label_counts(targets: np.ndarray, owners: np.ndarray, ids: list[str]) -> np.
 
 
 def js_distances(counts: np.ndarray) -> np.ndarray:
-    """Each client's Jensen-Shannon distance (base 2) to the pooled distribution, [K] in [0, 1].
+    """Compute each client's Jensen-Shannon distance (base 2) to the pooled distribution, [K] in [0, 1].
 
     Args:
-        counts: [K, C], how often client k has category c; every row has a positive sum. Images without any label
-            make a category of their own, so give them a column.
+        counts: [K, C], images of client k in class c; every row has a positive sum. Give images without any label
+            their own column.
     """
     from scipy.spatial.distance import jensenshannon
 
@@ -99,18 +99,18 @@ def js_distances(counts: np.ndarray) -> np.ndarray:
 
 
 def mean_js_distance(counts: np.ndarray) -> float:
-    """Mean over clients of ``js_distances``."""
+    """Average ``js_distances`` over clients."""
     return float(np.mean(js_distances(counts)))
 
 
 def effective_clients(sizes: np.ndarray) -> float:
-    """1 / sum of squared shares: K for equal sizes, 1 when one client holds everything."""
+    """Compute 1 / sum of squared shares: K for equal sizes, 1 if one client holds everything."""
     shares = np.asarray(sizes, dtype=np.float64) / np.sum(sizes)
     return float(1 / np.sum(shares**2))
 
 
 def effective_classes(counts: np.ndarray) -> float:
-    """exp(-sum p ln p) of the label counts [C]: m when m labels are equally frequent, 0 without any label."""
+    """Compute exp(-sum p ln p) of the label counts [C]: m for m equally frequent labels, 0 without any label."""
     total = np.sum(counts)
     if not total:
         return 0.0
@@ -119,27 +119,27 @@ def effective_classes(counts: np.ndarray) -> float:
 
 
 def cooccurrence(targets: np.ndarray) -> np.ndarray:
-    """The phi coefficient of every pair of labels, float64 [C, C] in [-1, 1]: their correlation over the images.
+    """Compute the phi coefficient of every pair of labels, float64 [C, C] in [-1, 1]: their correlation over images.
 
     phi_ij = (n n_ij - n_i n_j) / sqrt(n_i (n - n_i) n_j (n - n_j)), with n images, n_i of them with label i and n_ij
-    with both. 0 for independent labels; 1 when they only come together, whatever their prevalence, which is why it
-    and not P(j | i) is compared between clients. NaN where a label is on none or on all of the images.
+    with both. 0 for independent labels; 1 if they only occur together, whatever their prevalence, which is why phi
+    and not P(j | i) is compared between clients. NaN where no image or every image has one of the labels.
     """
     present = (np.asarray(targets) != 0).astype(np.float64)
     n, single, both = len(present), present.sum(axis=0), present.T @ present
-    spread = single * (n - single)
+    variance = single * (n - single)  # times n^2
     with np.errstate(invalid="ignore"):
-        phi: np.ndarray = (n * both - np.outer(single, single)) / np.sqrt(np.outer(spread, spread))
-    return np.where(np.outer(spread, spread) > 0, phi, np.nan)
+        phi: np.ndarray = (n * both - np.outer(single, single)) / np.sqrt(np.outer(variance, variance))
+    return np.where(np.outer(variance, variance) > 0, phi, np.nan)
 
 
 def cooccurrence_distance(own: np.ndarray, whole: np.ndarray, share: np.ndarray) -> tuple[float | None, int]:
-    """How far a client's co-occurrence is from that of all images.
+    """Compute the distance of a client's co-occurrence to that of all images.
 
-    d = sqrt(sum w_ij (phi_ij of the client - phi_ij of all)^2 / sum w_ij), over the pairs i < j of which both are
+    d = sqrt(sum w_ij (phi_ij of the client - phi_ij of all)^2 / sum w_ij), over the pairs i < j for which both are
     defined, with w_ij = sqrt(p_i (1 - p_i) p_j (1 - p_j)) and p the prevalence among all images: pairs of rare labels,
-    whose phi rests on few images, count less. 0 = the same, at most 2. A small client is apart by chance alone, see
-    ``distance_by_chance``.
+    whose phi rests on few images, count less. 0 = the same, at most 2. A small client has a
+    positive distance by chance alone, see ``distance_by_chance``.
 
     Args:
         own: ``cooccurrence`` of the client's images, [C, C].
@@ -147,11 +147,11 @@ def cooccurrence_distance(own: np.ndarray, whole: np.ndarray, share: np.ndarray)
         share: Prevalence of each label among all images, [C].
 
     Returns:
-        The distance, ``None`` without any defined pair; and how many of the C (C - 1) / 2 pairs were left out.
+        The distance, ``None`` without any defined pair; and the number of undefined pairs out of C (C - 1) / 2.
     """
     upper = np.triu_indices(len(share), k=1)
-    spread = np.sqrt(share * (1 - share))
-    weight, apart = np.outer(spread, spread)[upper], (own - whole)[upper]
+    std = np.sqrt(share * (1 - share))
+    weight, apart = np.outer(std, std)[upper], (own - whole)[upper]
     defined = ~np.isnan(apart)
     left_out = int((~defined).sum())
     if not defined.any():
@@ -160,5 +160,5 @@ def cooccurrence_distance(own: np.ndarray, whole: np.ndarray, share: np.ndarray)
 
 
 def distance_by_chance(images: int, all_images: int) -> float:
-    """Co-occurrence distance that a random choice of this many of all images has, about: sqrt(1/n_k - 1/n)."""
+    """Approximate the co-occurrence distance of a random subset of the images: sqrt(1/n_k - 1/n)."""
     return float(np.sqrt(max(0.0, 1 / images - 1 / all_images)))

@@ -1,4 +1,4 @@
-"""The values of ``heterogeneity.statistics`` in rows of text, for the terminal and for Markdown."""
+"""The values of ``heterogeneity.statistics`` as rows of text, for the terminal and for Markdown."""
 
 from typing import Any
 
@@ -15,24 +15,24 @@ HEADS = (
     "label distance",
     "pair distance",
     "by chance",
-    "pairs left out",
+    "undefined pairs",
 )
 _NONE = "-"
 _NOTE = """\
 Distances are to all images together, 0 = the same. Effective classes: exp of the entropy of the label counts.
-Label distance: Jensen-Shannon, base 2, images without a label as a category. Pair distance (co-occurrence): weighted
-root mean square difference of the phi coefficients of label pairs; by chance is about what as many images chosen at
-random would have. A pair is left out where a label is on none or on all of the images."""
+Label distance: Jensen-Shannon, base 2, with images without a label as one more class. Pair distance (co-occurrence):
+weighted root mean square difference of the phi coefficients of label pairs; by chance: approximate distance of a
+random subset of the same size. A pair is undefined where no image or every image has one of the labels."""
 
 
 def difference_rows(figures: dict[str, Any]) -> list[list[str]]:
-    """A row per client: its name and the columns of ``HEADS``."""
-    everyone = sum(entry["images"] for entry in figures["clients"].values())
-    return [_row(client, entry, everyone) for client, entry in figures["clients"].items()]
+    """Return a row per client: its name and the columns of ``HEADS``."""
+    total = sum(entry["images"] for entry in figures["clients"].values())
+    return [_row(client, entry, total) for client, entry in figures["clients"].items()]
 
 
 def means(figures: dict[str, Any], what: str) -> list[list[str]]:
-    """What concerns all clients together, name and value."""
+    """Return name and value of the statistics over all clients."""
     return [
         ["mean label distance (Jensen-Shannon)", _shown(figures["mean_js_distance"])],
         ["mean pair distance (co-occurrence)", _shown(figures["mean_cooccurrence_distance"])],
@@ -41,9 +41,9 @@ def means(figures: dict[str, Any], what: str) -> list[list[str]]:
 
 
 def as_markdown(figures: dict[str, Any], classes: list[str], what: str = "client", note: str = "") -> str:
-    """All figures as Markdown: a row per client, its images with each label, and the label pairs that stand out.
+    """Return all statistics as Markdown: a row per client, its images with each label, and the strongest label pairs.
 
-    ``note`` is a sentence on who is not among them.
+    ``note`` is a sentence on absent clients or sites.
     """
     counts = [
         [visible_name(client), *(str(entry["labels"][name]) for name in classes)]
@@ -57,13 +57,13 @@ def as_markdown(figures: dict[str, Any], classes: list[str], what: str = "client
         _NOTE,
         "## Images with each label",
         markdown_table([what, *map(visible_name, classes)], counts),
-        "## Labels that come together",
+        "## Co-occurring labels",
         _pairs(figures["cooccurrence"], classes),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _row(client: str, entry: dict[str, Any], everyone: int) -> list[str]:
+def _row(client: str, entry: dict[str, Any], total: int) -> list[str]:
     distance, left_out = entry["cooccurrence_distance"], entry["undefined_pairs"]
     return [
         visible_name(client),
@@ -74,7 +74,7 @@ def _row(client: str, entry: dict[str, Any], everyone: int) -> list[str]:
         str(len(entry["labels_without_positives"])),
         _shown(entry["js_distance"]),
         _shown(distance),
-        _shown(None if distance is None else distance_by_chance(entry["images"], everyone)),
+        _shown(None if distance is None else distance_by_chance(entry["images"], total)),
         _NONE if left_out is None else str(left_out),
     ]
 
@@ -84,7 +84,7 @@ def _shown(value: float | None) -> str:
 
 
 def _pairs(matrix: list[list[float | None]] | None, classes: list[str], most: int = 20) -> str:
-    """The pairs whose phi over all images is farthest from 0."""
+    """Return the pairs whose phi over all images is farthest from 0."""
     if matrix is None:
         return "No image has two labels."
     known = [

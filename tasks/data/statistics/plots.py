@@ -1,7 +1,7 @@
-"""The partition as plots, and as a table with the same figures: readable for 1 to 1,000 clients, 1 to 80 labels.
+"""Plots and a table of the partition's statistics: readable for 1 to 1,000 clients and 1 to 80 labels.
 
-More clients than have room for their names become a plot without names, ordered so that its shape tells something;
-of more labels the most frequent are drawn. Both is said in the title. The table and the JSON leave nothing out.
+With too many clients for their names, plots omit the names and are sorted; with too many labels, they show the most
+frequent ones. The title states both. The table and the JSON are complete.
 """
 
 import math
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 HEATMAP, SIZES, COOCCURRENCE = "label_client.png", "client_sizes.png", "cooccurrence.png"
 TABLE, FIGURES = "heterogeneity.md", "heterogeneity.json"
-TITLES = {HEATMAP: "Labels by client", SIZES: "Images by client", COOCCURRENCE: "Labels that come together"}
+TITLES = {HEATMAP: "Labels by client", SIZES: "Images by client", COOCCURRENCE: "Co-occurring labels"}
 FILES = (*TITLES, TABLE, FIGURES)
 _MAX_NAMES, _MAX_LABELS, _MAX_PANELS, _ACROSS = 60, 80, 12, 4
-_FEW = 20  # labels that have room for horizontal letters and for numbers in the cells
+_FEW_LABELS = 20  # with room for slanted names and for numbers in the cells
 
 
 def write_partition_figures(
@@ -39,16 +39,16 @@ def write_partition_figures(
 ) -> None:
     """Write ``label_client.png``, ``client_sizes.png``, ``cooccurrence.png``, ``heterogeneity.md`` and ``.json``.
 
-    Without any image with two labels there is no co-occurrence, and no plot of it.
+    If no image has two labels, co-occurrence is undefined and has no plot.
 
     Args:
         targets: uint8 [n, C], 1 where image i has label c.
         owners: str [n], the client (or site) that holds image i.
         ids: The K clients, each with at least one image.
         classes: The C labels.
-        folder: Where to.
-        what: What an owner is called: client or site.
-        note: A sentence on who is not among them.
+        folder: Output folder.
+        what: Name of an owner: client or site.
+        note: A sentence on absent clients or sites.
     """
     figures = statistics(targets, owners, ids, classes)
     counts = label_counts(targets, owners, ids)
@@ -65,22 +65,22 @@ def write_partition_figures(
 def label_client_heatmap(
     counts: np.ndarray, sizes: np.ndarray, clients: list[str], classes: list[str], path: Path, what: str = "client"
 ) -> None:
-    """Write a PNG: colour is the share of a client's images that have a label, the number says how many.
+    """Write a heatmap: colour is the share of a client's images with a label, the number in a cell their count.
 
-    Over 60 clients get thin rows without names, ordered by their most frequent label.
+    With more than 60 clients, rows have no names and are sorted by their most frequent label.
 
     Args:
         counts: Images per client and label, [K, C].
         sizes: Images per client, [K], all positive.
         clients: K names.
         classes: C names.
-        path: The plot.
-        what: What an owner is called.
+        path: The PNG file.
+        what: Name of an owner.
     """
     shares = counts / np.asarray(sizes)[:, None]
     columns, note = _most_frequent(counts.sum(axis=0))
     K, C = len(clients), len(columns)
-    named, roomy = K <= _MAX_NAMES, C <= _FEW
+    named, roomy = K <= _MAX_NAMES, C <= _FEW_LABELS
     rows = np.arange(K) if named else _by_top_label(shares[:, columns])
     shown = shares[np.ix_(rows, columns)]
     height = (1.9 + 0.27 * K if named else 10.5) if roomy else (2.4 + 0.2 * K if named else 11.0)
@@ -108,9 +108,9 @@ def label_client_heatmap(
 def client_sizes(
     sizes: np.ndarray, negatives: np.ndarray, clients: list[str], path: Path, what: str = "client", note: str = ""
 ) -> None:
-    """Write a PNG: a bar per client, its images with and without a label. Over 60 clients: by size, without names.
+    """Write a bar chart of each client's images with and without a label; over 60 clients: by size, without names.
 
-    ``note`` is a sentence on who is not among them, written below.
+    ``note`` is a sentence on absent clients or sites, written below.
     """
     K = len(clients)
     named = K <= _MAX_NAMES
@@ -147,22 +147,22 @@ def cooccurrence_panels(
     path: Path,
     what: str = "client",
 ) -> None:
-    """Write a PNG: phi of every pair of labels over all images, and below it of at most 12 clients, farthest first.
+    """Write matrices of phi of every pair of labels: of all images, and of at most 12 clients, farthest first.
 
     Args:
         targets: uint8 [n, C].
         owners: str [n].
-        figures: ``statistics`` of them, with co-occurrence.
+        figures: Their ``statistics``, with co-occurrence.
         classes: The C labels.
-        path: The plot.
-        what: What an owner is called.
+        path: The PNG file.
+        what: Name of an owner.
     """
     columns, note = _most_frequent(targets.sum(axis=0, dtype=np.int64))
     clients = figures["clients"]
     apart = {key: clients[key]["cooccurrence_distance"] for key in clients if len(clients) > 1}
     known = sorted((key for key in apart if apart[key] is not None), key=lambda key: (-apart[key], key))
     far = known[:_MAX_PANELS]
-    C, roomy, down = len(columns), len(columns) <= _FEW, math.ceil(len(far) / _ACROSS)
+    C, roomy, down = len(columns), len(columns) <= _FEW_LABELS, math.ceil(len(far) / _ACROSS)
     above, below = (max(4.6, 2.6 + 0.3 * C) if roomy else min(9.4, 3.6 + 0.16 * C)), 0.3 + 2.35 * down
     with new_figure(path, above + (below if far else 0), max(WIDTH, above + 0.6)) as figure:
         parts: Any = figure.subfigures(2, 1, height_ratios=[above, below]) if far else [figure]
@@ -188,7 +188,7 @@ def cooccurrence_panels(
 
 
 def _matrix(axes: "Axes", phi: np.ndarray, top: float) -> Any:
-    """A phi matrix in colours from -top to top; the diagonal, which says nothing, and undefined pairs are grey."""
+    """Plot a phi matrix in colours from -top to top; the diagonal and undefined pairs are grey."""
     import matplotlib as mpl
 
     colours = mpl.colormaps["RdBu_r"].with_extremes(bad="#D8D8D8")
@@ -198,9 +198,9 @@ def _matrix(axes: "Axes", phi: np.ndarray, top: float) -> Any:
 
 
 def _label_ticks(axes: "Axes", names: list[str]) -> None:
-    roomy = len(names) <= _FEW
-    turn: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if roomy else {"rotation": 90}
-    axes.set_xticks(range(len(names)), [one_line(name) for name in names], fontsize=8 if roomy else 6.5, **turn)
+    roomy = len(names) <= _FEW_LABELS
+    rotation: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if roomy else {"rotation": 90}
+    axes.set_xticks(range(len(names)), [one_line(name) for name in names], fontsize=8 if roomy else 6.5, **rotation)
 
 
 def _name_ticks(axes: "Axes", names: list[str], small: bool = False) -> None:
@@ -210,7 +210,7 @@ def _name_ticks(axes: "Axes", names: list[str], small: bool = False) -> None:
 
 
 def _most_frequent(counts: np.ndarray) -> tuple[np.ndarray, str]:
-    """Columns of the labels that are drawn, in their order, and what a title must say about it."""
+    """Return the columns of the labels to plot, in their order, and a remark for the title."""
     if len(counts) <= _MAX_LABELS:
         return np.arange(len(counts)), ""
     chosen = np.sort(np.argsort(-counts, kind="stable")[:_MAX_LABELS])
@@ -218,5 +218,5 @@ def _most_frequent(counts: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def _by_top_label(shares: np.ndarray) -> np.ndarray:
-    """Rows ordered by their most frequent label, and within it by its share."""
+    """Sort rows by their most frequent label, and within it by its share."""
     return np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))

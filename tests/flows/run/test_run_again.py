@@ -42,7 +42,7 @@ def play(tiny_data, migrated, tmp_path_factory):
 @pytest.fixture
 def plain(monkeypatch):
     """No images in the report: drawing them takes seconds."""
-    monkeypatch.setattr("tasks.report.report._draw", lambda *_: {})
+    monkeypatch.setattr("tasks.report.report.write_plots", lambda *_: {})
     monkeypatch.setattr("tasks.report.report._data_figures", lambda *_: ({}, []))
 
 

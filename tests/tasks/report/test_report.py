@@ -1,4 +1,4 @@
-"""Report, metrics files, terminal table and plots of made-up rounds."""
+"""Report, metrics files, terminal table and plots of fabricated rounds."""
 
 import csv
 import json
@@ -30,14 +30,14 @@ def _text_table(text: str, heading: str) -> list[list[str]]:
 
 
 @pytest.mark.figures
-def test_report_tells_everything(tmp_path):
+def test_the_report_has_every_section_and_plot(tmp_path):
     records = fabricated_run(tmp_path / "run", 4)
     result = build_report(tmp_path / "run", tmp_path / "out", predictions=_images(3))
     text = (tmp_path / "out" / "report.md").read_text()
     rounds = _text_table(text, "Rounds")
     assert [row[0] for row in rounds[2:]] == ["1", "2", "3", "4"]
     assert rounds[2 + 2][1] == f"{records[2].metrics['macro_ap']:.4f}"
-    assert rounds[2 + 2][7:9] == ["9", "1"]  # nine answered, one dropped
+    assert rounds[2 + 2][7:9] == ["9", "1"]  # nine completed, one dropped
     assert _text_table(text, "Dropped clients")[2] == ["client-03", "1", "no answer in 3600 s", "1", "3"]
     assert [row[0] for row in _text_table(text, "Classes, round 4")[2:]] == CLASSES
     assert len(_text_table(text, "Sites, round 4")) == 2 + 3
@@ -52,7 +52,7 @@ def test_report_tells_everything(tmp_path):
     )
 
 
-def test_files_for_dvc(tmp_path):
+def test_metrics_json_and_rounds_csv(tmp_path):
     records = fabricated_run(tmp_path / "run", 3)
     records[-1].metrics["macro_ap"] = math.nan
     (tmp_path / "run" / "rounds" / "0003" / "round.json").write_text(json.dumps(records[-1].as_dict()))
@@ -69,21 +69,21 @@ def test_files_for_dvc(tmp_path):
     assert float(rows[0]["macro_ap"]) == records[0].metrics["macro_ap"]
 
 
-def test_worst_clients_are_those_of_the_last_stage():
+def test_the_worst_decile_of_client_losses_is_of_the_last_stage():
     record = fabricated_record(1)  # losses rise by 0.02 from client to client: the worst of ten is the last
     assert round_row(record)["worst_client_loss"] == pytest.approx(record.updates[3][-1].mean("classification"))
 
 
-def test_a_new_report_leaves_no_old_plots(tmp_path):
+def test_a_new_report_removes_stale_plots(tmp_path):
     fabricated_run(tmp_path / "run", 1)
     build_report(tmp_path / "run", tmp_path / "out", predictions=_images(2))
     result = build_report(tmp_path / "run", tmp_path / "out", ReportSettings(images=0), _images(2))
-    there = {path.name for path in (tmp_path / "out" / "plots").iterdir()}
-    assert "sample_predictions.png" not in there
-    assert there == {path.name for path in result["files"] if path.suffix == ".png"}
+    plots_on_disk = {path.name for path in (tmp_path / "out" / "plots").iterdir()}
+    assert "sample_predictions.png" not in plots_on_disk
+    assert plots_on_disk == {path.name for path in result["files"] if path.suffix == ".png"}
 
 
-def test_the_figures_of_the_data_are_in_the_report(tmp_path):
+def test_plots_and_tables_of_the_data_are_in_the_report(tmp_path):
     fabricated_run(tmp_path / "run", 1)
     build_report(tmp_path / "run", tmp_path / "without")
     assert "heterogeneity.md" not in (tmp_path / "without" / "report.md").read_text()
@@ -100,7 +100,7 @@ def test_the_figures_of_the_data_are_in_the_report(tmp_path):
     assert {tmp_path / "out" / "audit.md", tmp_path / "out" / "quarantined.png"} <= set(result["files"])
 
 
-def test_names_from_outside_cannot_break_tables(tmp_path):
+def test_external_names_are_escaped_in_tables(tmp_path):
     records = fabricated_run(tmp_path / "run", 1)
     records[0].dropped.append(Dropped("a|b\n# <b>", 1, "[x](y) *z* `q`"))
     (tmp_path / "run" / "rounds" / "0001" / "round.json").write_text(json.dumps(records[0].as_dict()))
@@ -109,7 +109,7 @@ def test_names_from_outside_cannot_break_tables(tmp_path):
     assert r"| a\|b\\n# &lt;b> | 1 | \[x](y) \*z\* \`q\` | 1 | 1 |" in text
 
 
-def test_unfinished_rounds_do_not_count_and_damage_is_told(tmp_path):
+def test_unfinished_rounds_are_ignored_and_damaged_ones_refused(tmp_path):
     with pytest.raises(UserError, match="no finished round"):
         build_report(tmp_path / "run", tmp_path / "out")
     fabricated_run(tmp_path / "run", 2)
@@ -124,7 +124,7 @@ def _save(run, record):
     (run / "rounds" / f"{record.round:04d}" / "round.json").write_text(json.dumps(record.as_dict()))
 
 
-def test_a_report_of_rounds_of_which_some_were_not_scored(tmp_path):
+def test_a_report_of_rounds_of_which_some_were_not_evaluated(tmp_path):
     run = tmp_path / "run"
     records = fabricated_run(run, 4)
     for record in (records[0], records[2], records[3]):  # the last one too: a run that was interrupted
@@ -135,7 +135,7 @@ def test_a_report_of_rounds_of_which_some_were_not_scored(tmp_path):
     assert "nan" not in text
     rounds = _text_table(text, "Rounds")[2:]
     assert [row[1] for row in rounds] == ["-", f"{records[1].metrics['macro_ap']:.4f}", "-", "-"]
-    assert [row[10] for row in rounds] == ["8.00", "8.00", "7.20", "8.00"], "traffic is there"
+    assert [row[10] for row in rounds] == ["8.00", "8.00", "7.20", "8.00"], "traffic is still reported"
     assert "| macro AP, round 2 |" in text and "| best round by validation | 2 (" in text
     assert "## Classes, round 2" in text and "## Sites, round 2" in text
     assert result["metrics"]["macro_ap"] == records[1].metrics["macro_ap"] and result["metrics"]["best_round"] == 2
@@ -152,18 +152,18 @@ def test_a_report_of_rounds_of_which_some_were_not_scored(tmp_path):
     assert [row.style for row in round_table(records).rows] == [None, None, None, "bold"]
 
 
-def test_lines_join_the_scored_rounds(tmp_path):
+def test_lines_join_the_evaluated_rounds(tmp_path):
     from matplotlib.figure import Figure
 
     records = [fabricated_record(number) for number in range(1, 8)]
     for record in records:
         record.metrics = record.metrics if record.round in (3, 6, 7) else {}
     axes = Figure().subplots()
-    plots._lines(axes, records, (("macro_ap", "macro AP", "k", "-"),))
+    plots.plot_metrics(axes, records, (("macro_ap", "macro AP", "k", "-"),))
     assert axes.lines[0].get_xdata().tolist() == [3, 6, 7] and np.isfinite(axes.lines[0].get_ydata()).all()
 
 
-def test_clients_in_the_report(tmp_path):
+def test_clients_are_listed_worst_first(tmp_path):
     run = tmp_path / "run"
     record = fabricated_run(run, 1)[0]
     names = [f"c{number:03d}" for number in range(130)]
@@ -183,31 +183,32 @@ def test_clients_in_the_report(tmp_path):
     assert rows[-1] == ["macro_ap", *["0.2500"] * 5, "129"]
     assert tmp_path / "out" / "plots" / "clients.png" in result["files"]
     assert result["metrics"]["client/macro_ap/worst_decile"] == 0.25
-    assert "so without AP: rust. They are in no macro mean." in text
-    for value, says in (("zero", "They enter every macro mean as 0."), ("zero_f1", "They are not in macro-AP, and")):
+    assert "so without AP: rust. They are excluded from every macro mean." in text
+    notes = {"zero": "They count as 0 in every macro mean.", "zero_f1": "They are excluded from macro-AP, and"}
+    for value, note in notes.items():
         settings = json.loads((run / "settings.json").read_text()) | {"evaluation": {"zero_support": value}}
         (run / "settings.json").write_text(json.dumps(settings))
         build_report(run, tmp_path / "out")
-        assert says in (tmp_path / "out" / "report.md").read_text()
+        assert note in (tmp_path / "out" / "report.md").read_text()
 
 
 @pytest.mark.figures
-def test_the_runs_threshold_is_the_reports(tmp_path):
+def test_the_report_uses_the_threshold_of_the_run(tmp_path):
     run = tmp_path / "run"
     record = fabricated_run(run, 1)[0]
     record.metrics |= {"micro_recall": 0.0, "micro_precision": 0.0}
     _save(run, record)
-    drawn = []
+    sheets = []
     for threshold in (0.5, 0.01):
         settings = json.loads((run / "settings.json").read_text()) | {"evaluation": {"threshold": threshold}}
         (run / "settings.json").write_text(json.dumps(settings))
         build_report(run, tmp_path / "out", predictions=_images(3))
-        assert f"had a score from {threshold:g} on" in (tmp_path / "out" / "report.md").read_text()
-        drawn.append((tmp_path / "out" / "plots" / "sample_predictions.png").read_bytes())
-    assert drawn[0] != drawn[1]
+        assert f"has a score of {threshold:g} or more" in (tmp_path / "out" / "report.md").read_text()
+        sheets.append((tmp_path / "out" / "plots" / "sample_predictions.png").read_bytes())
+    assert sheets[0] != sheets[1]
 
 
-def test_terminal_table_marks_the_best_round():
+def test_the_terminal_table_marks_the_best_round():
     records = [fabricated_record(number) for number in (1, 2, 3)]
     records[1].metrics["macro_ap"] = 0.99
     table = round_table(records)
@@ -217,14 +218,14 @@ def test_terminal_table_marks_the_best_round():
 
 @pytest.mark.figures
 @pytest.mark.parametrize("rounds", [1, 40])
-def test_plots_are_drawn_for_few_and_many(tmp_path, rounds):
+def test_plots_of_few_and_of_many_rounds_have_content(tmp_path, rounds):
     clients = [f"c{index}" for index in range(60)]
     classes = ["$a_b$", "x" * 80, *CLASSES]
     records = [fabricated_record(number, classes, clients) for number in range(1, rounds + 1)]
     records[-1].per_class["$a_b$"]["ap"] = math.nan
     plots.learning_curve(records, tmp_path / "a.png")
     plots.traffic(records, tmp_path / "b.png")
-    plots.groups_over_rounds(records, tmp_path / "c.png")
+    plots.clusters_by_round(records, tmp_path / "c.png")
     plots.per_class_bars(records[-1], tmp_path / "d.png")
     records[-1].per_client = {client: {"macro_ap": 0.3 + 0.01 * k} for k, client in enumerate(clients[: 2 * rounds])}
     plots.client_bars(records[-1], tmp_path / "e.png")
@@ -234,11 +235,11 @@ def test_plots_are_drawn_for_few_and_many(tmp_path, rounds):
             assert len(image.convert("RGB").resize((90, 60)).getcolors(5400) or []) > 5
 
 
-def test_verdicts_of_a_image():
+def test_prediction_lines_of_an_image():
     truth, score = np.array([1, 0, 1, 0]), np.array([0.9, 0.6, 0.2, 0.1])
-    lines = plots._verdicts(truth, score, ["a", "b", "c", "d"], 0.5)
+    lines = plots.prediction_lines(truth, score, ["a", "b", "c", "d"], 0.5)
     assert [text for text, _ in lines] == ["✓ 0.90 a", "✗ 0.60 b", "○ 0.20 c"]
     assert len({colour for _, colour in lines}) == 3
-    many = plots._verdicts(np.ones(10), np.full(10, 0.9), list("abcdefghij"), 0.5)
+    many = plots.prediction_lines(np.ones(10), np.full(10, 0.9), list("abcdefghij"), 0.5)
     assert len(many) == 7 and many[-1][0] == "and 4 more"
-    assert plots._verdicts(np.zeros(2), np.zeros(2), ["a", "b"], 0.5)[0][0] == "no label, none predicted"
+    assert plots.prediction_lines(np.zeros(2), np.zeros(2), ["a", "b"], 0.5)[0][0] == "no label, none predicted"

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from flows.cli import show
 from flows.cli.main import app
 from tasks.data.dataset import load_dataset
-from tasks.data.statistics.contact_sheet import _lines, contact_sheet, every_label_first, sample_sheet
+from tasks.data.statistics.contact_sheet import caption_lines, contact_sheet, every_label_first, sample_sheet
 
 
 def _pixels(path) -> np.ndarray:
@@ -27,7 +27,7 @@ def test_a_small_image_is_enlarged_pixel_by_pixel(tmp_path):
 
 
 @pytest.mark.figures
-def test_images_of_all_shapes_and_none(tmp_path):
+def test_images_of_all_shapes_and_a_missing_one_are_placed_in_their_tiles(tmp_path):
     shapes = [(1, 1, 3), (5, 9), (300, 100, 3), (3, 4000, 3), (100, 100, 3)]
     images = [np.full(shape, 90, np.uint8) for shape in shapes] + [None]
     contact_sheet(iter(images), ["$a$ $", "b\nc", "", "d", "e", "reason: truncated"], "$ and $", tmp_path / "a.png")
@@ -42,7 +42,7 @@ def test_images_of_all_shapes_and_none(tmp_path):
 
 @pytest.mark.figures
 @pytest.mark.parametrize(("count", "tiles"), [(0, 0), (1, 1), (9, 9), (500, 120)])
-def test_a_sheet_is_bounded(tmp_path, count, tiles):
+def test_the_size_of_a_contact_sheet_is_bounded(tmp_path, count, tiles):
     contact_sheet(np.zeros((count, 3, 8, 8), np.uint8), ["x"] * count, "many", tmp_path / "a.png")
     pixels = _pixels(tmp_path / "a.png")
     assert pixels.shape[1] <= 1728 and pixels.shape[0] <= 4400
@@ -63,10 +63,10 @@ def test_a_sheet_is_bounded(tmp_path, count, tiles):
     ],
 )
 def test_captions_are_broken_into_lines(caption, lines):
-    assert _lines(caption) == lines
+    assert caption_lines(caption) == lines
 
 
-def test_every_label_shows_and_the_rarest_first():
+def test_every_label_is_shown_the_rarest_first():
     rng = np.random.default_rng(0)
     targets = np.zeros((500, 10), np.uint8)
     for label in range(10):  # label c is on 2^c images or so
@@ -81,7 +81,7 @@ def test_every_label_shows_and_the_rarest_first():
 
 
 @pytest.mark.figures
-def test_a_sites_sheet_follows_seed_and_site(tiny_data, tmp_path):
+def test_the_contact_sheet_of_a_site_depends_on_seed_and_site(tiny_data, tmp_path):
     dataset = load_dataset(tiny_data.dataset)
     first, second = sorted(set(dataset.sites.tolist()))[:2]
     for name, site, seed in (("a", first, 0), ("b", first, 0), ("c", first, 1), ("d", second, 0)):
@@ -116,13 +116,13 @@ def test_show_by_site_before_a_partition_and_by_client_after(root, tiny_data):
     assert "images with each label, by client" in _show("--root", str(root)).stdout.lower()
 
 
-def test_show_names_what_is_wrong(root):
+def test_show_refuses_unknown_sites_and_missing_data(root):
     done = _show("--root", str(root), "--site", "no-such-site")
     assert done.exit_code == 2 and "no-such-site" in done.stderr
     assert _show("--root", str(root / "none")).exit_code == 2
 
 
-def test_show_opens_the_sheets_only_when_asked(root, monkeypatch):
+def test_show_opens_the_contact_sheets_only_with_the_option(root, monkeypatch):
     opened = []
     monkeypatch.setattr(show.typer, "launch", lambda target: opened.append(target) or 0)
     assert _show("--root", str(root)).exit_code == 0 and opened == []
@@ -130,7 +130,7 @@ def test_show_opens_the_sheets_only_when_asked(root, monkeypatch):
     assert opened == [str(root / "sheets" / f"site-{number}.png") for number in (1, 2, 3)]
 
 
-def test_many_clients_stay_readable(capsys):
+def test_the_terminal_table_of_many_clients_is_bounded(capsys):
     from tasks.data.statistics.heterogeneity import statistics
 
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Figures of how clients differ, by hand and against an independent restatement; their images and tables."""
+"""Statistics of client heterogeneity, by hand and against an independent restatement; their plots and tables."""
 
 import json
 import math
@@ -27,7 +27,7 @@ OWNERS = np.array(["x"] * 4 + ["y"] * 4)
 MANY_LABELS, MANY_CLIENTS = (pytest.param(*size, marks=pytest.mark.slow) for size in ((150, 90), (1000, 16)))
 
 
-def _made_up(images: int, labels: int, clients: int, seed: int = 0):
+def random_clients(images: int, labels: int, clients: int, seed: int = 0):
     rng = np.random.default_rng(seed)
     owners = np.concatenate([np.arange(clients), rng.integers(0, clients, images - clients)])
     shift = rng.normal(size=(clients, labels))
@@ -35,7 +35,7 @@ def _made_up(images: int, labels: int, clients: int, seed: int = 0):
     return targets, np.array([f"client-{k:04d}" for k in owners]), [f"label {c}" for c in range(labels)]
 
 
-def test_figures_of_two_clients_by_hand():
+def test_statistics_of_two_clients_by_hand():
     found = statistics(TARGETS, OWNERS, ["x", "y"], CLASSES)
     x, y = found["clients"]["x"], found["clients"]["y"]
     assert (x["images"], x["negatives"], x["labels"]) == (4, 2, {"a": 2, "b": 2, "c": 0})
@@ -57,15 +57,15 @@ def test_figures_of_two_clients_by_hand():
         (0, 2): ((4 - 2) / math.sqrt(12) - 4 / math.sqrt(112)) ** 2,
         (1, 2): ((0 - 1) / math.sqrt(9) - (0 - 3) / math.sqrt(105)) ** 2,
     }
-    spread = [math.sqrt(p * (1 - p)) for p in (4 / 8, 3 / 8, 1 / 8)]
-    weight = {(i, j): spread[i] * spread[j] for i, j in apart}
+    std = [math.sqrt(p * (1 - p)) for p in (4 / 8, 3 / 8, 1 / 8)]
+    weight = {(i, j): std[i] * std[j] for i, j in apart}
     expected = math.sqrt(sum(weight[pair] * apart[pair] for pair in apart) / sum(weight.values()))
     assert y["cooccurrence_distance"] == pytest.approx(expected) and y["undefined_pairs"] == 0
     assert found["mean_cooccurrence_distance"] == pytest.approx((x["cooccurrence_distance"] + expected) / 2)
     assert found["mean_js_distance"] == pytest.approx((x["js_distance"] + y["js_distance"]) / 2)
 
 
-def test_js_distance_counts_images_without_a_label():
+def test_js_distance_includes_images_without_a_label():
     # Two clients with nothing in common, half of all images each: [1, 0] against [1/2, 1/2], whose mean is [3/4, 1/4]
     divergence = 0.5 * math.log2(1 / 0.75) + 0.5 * (0.5 * math.log2(0.5 / 0.75) + 0.5 * math.log2(0.5 / 0.25))
     targets, owners = np.array([[1], [1], [0], [0]], np.uint8), np.array(["p", "p", "q", "q"])
@@ -77,15 +77,15 @@ def test_js_distance_counts_images_without_a_label():
     assert effective_classes(np.zeros(3)) == 0
 
 
-def test_phi_is_the_correlation_of_the_columns():
-    targets, _, _ = _made_up(300, 6, 3)
+def test_phi_is_the_correlation_of_label_columns():
+    targets, _, _ = random_clients(300, 6, 3)
     assert cooccurrence(targets) == pytest.approx(np.corrcoef(targets.T))
     targets[:, 2], targets[:, 4] = 0, 1
     undefined = np.isnan(cooccurrence(targets))
     assert undefined[2].all() and undefined[:, 4].all() and undefined.sum() == 36 - 16
 
 
-def test_random_clients_are_as_far_as_chance_says():
+def test_random_clients_have_the_cooccurrence_distance_expected_by_chance():
     rng = np.random.default_rng(3)
     common = rng.normal(size=(20_000, 1))
     targets = (common + rng.normal(size=(20_000, 12)) > np.linspace(0, 2.5, 12)).astype(np.uint8)
@@ -110,7 +110,7 @@ def test_single_label_data_have_no_cooccurrence(tmp_path):
 
 
 def test_counts_do_not_depend_on_the_order_of_images_or_clients():
-    targets, owners, _ = _made_up(200, 4, 5)
+    targets, owners, _ = random_clients(200, 4, 5)
     ids = sorted(set(owners.tolist()))
     counts = label_counts(targets, owners, ids)
     assert counts.tolist() == [[int(targets[owners == k, c].sum()) for c in range(4)] for k in ids]
@@ -120,19 +120,19 @@ def test_counts_do_not_depend_on_the_order_of_images_or_clients():
 
 @pytest.mark.figures
 @pytest.mark.parametrize(("clients", "labels"), [(1, 1), (1, 3), (6, 17), (61, 3), MANY_LABELS, MANY_CLIENTS])
-def test_images_stay_of_a_readable_size(tmp_path, clients, labels):
-    targets, owners, classes = _made_up(3 * clients + 30, labels, clients)
+def test_plots_have_a_readable_size(tmp_path, clients, labels):
+    targets, owners, classes = random_clients(3 * clients + 30, labels, clients)
     write_partition_figures(targets, owners, sorted(set(owners.tolist())), classes, tmp_path)
     for path in tmp_path.glob("*.png"):
         with Image.open(path) as image:
             assert 300 <= image.width <= 2600 and 300 <= image.height <= 3000, (path.name, image.size)
-    figures = json.loads((tmp_path / "heterogeneity.json").read_text(), parse_constant=pytest.fail)
-    assert len(figures["clients"]) == clients  # the figures leave nothing out
+    written = json.loads((tmp_path / "heterogeneity.json").read_text(), parse_constant=pytest.fail)
+    assert len(written["clients"]) == clients  # nothing is omitted
 
 
 @pytest.mark.figures
-def test_images_follow_the_data(tmp_path):
-    targets, owners, classes = _made_up(300, 5, 4)
+def test_plots_depend_on_the_data_only(tmp_path):
+    targets, owners, classes = random_clients(300, 5, 4)
     seen = []
     for name, data in (("first", targets), ("again", targets), ("other", targets * (np.arange(300) % 3 > 0)[:, None])):
         (tmp_path / name).mkdir()
@@ -142,7 +142,7 @@ def test_images_follow_the_data(tmp_path):
     assert not [name for name in FILES if seen[0][name] == seen[2][name]]
 
 
-def test_markdown_has_every_client_and_label_and_is_safe():
+def test_markdown_has_every_client_and_label_and_is_escaped():
     owners = np.where(OWNERS == "x", "a|b <i>", OWNERS)
     found = statistics(TARGETS, owners, ["a|b <i>", "y"], ["$x$", "*b*", "c"])
     text = as_markdown(found, ["$x$", "*b*", "c"], "site")
@@ -153,14 +153,14 @@ def test_markdown_has_every_client_and_label_and_is_safe():
 
 @pytest.mark.figures
 @pytest.mark.parametrize("name", ["$\\bad{$", "price in $ and $$", "a$b", r"\$"])
-def test_heatmap_reads_no_formula_in_names(tmp_path, name):
+def test_names_in_plots_are_not_read_as_formulas(tmp_path, name):
     label_client_heatmap(np.ones((2, 2)), np.ones(2), [name, "b"], ["x", name], tmp_path / "a.png")
     with Image.open(tmp_path / "a.png") as image:
         assert image.width > 200
 
 
 @pytest.mark.figures
-def test_letters_without_a_font_are_named(tmp_path, caplog, recwarn):
+def test_glyphs_that_no_font_has_are_logged(tmp_path, caplog, recwarn):
     label_client_heatmap(np.ones((1, 1)), np.ones(1), ["\U000103a0"], ["破"], tmp_path / "a.png")
     assert "a.png: no font here has" in caplog.text and "\U000103a0" in caplog.text  # Old Persian, in no font listed
     assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
