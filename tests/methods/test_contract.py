@@ -118,6 +118,7 @@ def test_the_neutral_setting_is_fedavg_bit_for_bit(name, play, fedavg):
     for mine, plain in zip(rounds, fedavg(name)[: contract.neutral_rounds], strict=True):
         assert mine.record.participants == plain.record.participants
         assert mine.record.weights == plain.record.weights
+        assert bool(mine.record.client_states) == contract.neutral_keeps
         own, theirs = (tensors_of(fed, fed.record.model, contract.not_averaged) for fed in (mine, plain))
         assert own.keys() == theirs.keys()
         assert [key for key in own if not torch.equal(own[key], theirs[key])] == []
@@ -162,6 +163,8 @@ def test_a_run_that_is_resumed_before_every_round_ends_the_same(name, three_clie
     assert [record.model.digest for record in records] == [record.model.digest for record in expected]
     assert [record.participants for record in records] == [record.participants for record in expected]
     assert kept(records[-1]) == kept(expected[-1])
+    if last := records[-1].server_state:
+        assert last.uri == f"rounds/{contract.rounds:04d}/server.safetensors"
 
 
 def trained_plainly(context, start, client, rounds):

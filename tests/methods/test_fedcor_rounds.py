@@ -1,4 +1,4 @@
-"""FedCor's rounds: warm-up, choice, throw-away rounds; with a recorder, then with real training and a resume."""
+"""FedCor's rounds: warm-up, choice, probing rounds; with a recorder whose server tasks are real."""
 
 import hashlib
 import math
@@ -7,17 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from flows.engine.engines import Outcome
-from flows.federate import federate
 from flows.federation.federation import Federation
-from flows.federation.progress import Quiet
 from flows.methods import fedcor
-from flows.run.open import DataPaths
-from flows.settings.files import load_settings
 from models.errors import UserError
-from tasks.core.federation_settings import FederationSettings
 from tasks.core.records import ModelRef, Update
 from tasks.core.store import Store
 from tasks.registry import TASKS
+from tests.support.rounds import make_federation
 
 SIZES = {"a": 10, "b": 30, "c": 20, "d": 40, "e": 25}
 SCHEDULE = {"warmup": 3, "interval": 2, "gp_steps": 30, "gp_steps_later": 5, "rank": 3}
@@ -74,18 +70,17 @@ class Recorder:
 def rounds(tmp_path):
     """``rounds(count, ...)`` plays rounds one after the other; returns the federations, the models and the engine."""
 
-    def play(count, method=None, order=1, first=1, start=None, server=None, store="store", engine=None, **federation):
+    def play(count, method=None, first=1, start=None, server=None, store="store", engine=None, **federation):
         engine = engine or Recorder()
         context = SimpleNamespace(
             seed=5, fingerprint="test", objective="bce", objective_settings=None, device="cpu", client_timeout_s=60.0,
             open_store=lambda: Store(tmp_path / store),
         )  # fmt: skip
-        settings = FederationSettings(**({"clients_per_round": 2} | federation))
-        own, clients = fedcor.Settings(**(SCHEDULE | (method or {}))), dict(list(SIZES.items())[::order])
-        progress, feds, states = Quiet(), [], {}
-        models = [start or ref("initial")]
+        own, options = fedcor.Settings(**(SCHEDULE | (method or {}))), {"clients_per_round": 2} | federation
+        models, feds, states = [start or ref("initial")], [], {}
         for number in range(first, first + count):
-            fed = Federation(context, settings, own, clients, engine, number, states, progress, server)
+            held = {"number": number, "states": states, "server_state": server}
+            fed = make_federation(context, own, SIZES, engine=engine, **held, **options)
             models.append(fedcor.run_round(fed, models[-1]))
             feds.append(fed)
             states, server = fed.record.client_states, fed.server_state
@@ -104,6 +99,7 @@ def test_the_schedule_of_warm_up_choice_and_throw_away_rounds(rounds):
     assert names == [plain] * 3 + [learns, chosen, away, chosen, away, chosen]
     assert [options["steps"] for _, _, options in engine.fits] == [30, 5, 5]
     assert [(losses is None, number) for losses, number, _ in engine.fits] == [(True, 4), (False, 6), (False, 8)]
+    assert len({tuple(fed.record.participants) for fed in feds}) > 2
     for fed, model in zip(feds, models, strict=False):
         ids = fed.record.participants
         if fed.number <= 3:
@@ -150,12 +146,6 @@ def test_a_throw_away_round_is_no_progress(rounds):
     assert down["probing training"] == down["local training"] == 0
 
 
-def test_the_order_of_clients_changes_nothing(rounds):
-    there, back = rounds(7, store="there"), rounds(7, order=-1, store="back")
-    assert there[1] == back[1] and there[0][-1].server_state == back[0][-1].server_state
-    assert len({tuple(fed.record.participants) for fed in there[0]}) > 2
-
-
 def test_the_servers_state_is_all_that_later_rounds_need(rounds, tmp_path):
     feds, models, _ = rounds(7)
     held = Store(tmp_path / "store").get_state(feds[4].server_state)
@@ -189,24 +179,3 @@ def test_which_images_losses_are_of(rounds):
 def test_where_all_take_part_there_is_nothing_to_choose(rounds, count):
     with pytest.raises(UserError, match="all take part"):
         rounds(1, clients_per_round=count)
-
-
-def test_a_real_run_and_its_resume_end_at_the_same_model(tiny_data, tmp_path, monkeypatch):
-    sets = [
-        "method.name=fedcor", "model.name=resnet18", "federation.clients_per_round=2", "method.fedcor.warmup=2",
-        "method.fedcor.interval=1", "method.fedcor.gp_steps=20", "train.epochs=1", "ingest.image_size=32",
-        "partition.scheme=iid", "partition.clients=4", "federation.workers=1", "tracking.enabled=false",
-        "report.images=0",
-    ]  # fmt: skip
-
-    def run(name, *rounds):
-        monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / name))
-        data = DataPaths(tiny_data.dataset, tiny_data.clients)
-        return [federate(load_settings(None, ["tiny"], [*sets, f"federation.rounds={n}"]), data) for n in rounds][-1]
-
-    whole, halves = run("whole", 4), run("halves", 2, 4)
-    assert whole.digest == halves.digest
-    assert [r.participants for r in whole.records] == [r.participants for r in halves.records]
-    assert any("probing" in note for note in whole.records[3].notes)
-    assert whole.records[3].server_state.uri == "rounds/0004/server.safetensors"
-    assert math.isfinite(whole.metrics["macro_ap"])

@@ -1,4 +1,4 @@
-"""FedHybrid ends at the minimiser of the clients' mean loss (acceptance test 13); its server step on real states."""
+"""FedHybrid ends at the minimiser of the clients' mean loss; its server step on real states."""
 
 from types import SimpleNamespace
 
@@ -11,8 +11,8 @@ from tasks.client.objectives import Loss
 from tasks.client.regularisers import RegulariserContext, load_regulariser
 from tasks.server import fedhybrid
 from tasks.server.aggregation import weighted_mean
+from tests.support.rounds import NARROW
 
-PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
 N, D = 6, 3
 
 
@@ -72,7 +72,7 @@ def play(task, share, mu=3.0, scales=(1.0,) * N, clients=lambda ids: N, rounds=1
 
 @pytest.mark.parametrize("share", ["all", "half", "some"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a13_it_reaches_the_minimiser(share, seed):
+def test_it_reaches_the_minimiser(share, seed):
     task = Quadratics(seed)
     x, mean, states = play(task, share)
     best = task.minimiser([1.0] * N)
@@ -83,14 +83,14 @@ def test_a13_it_reaches_the_minimiser(share, seed):
 
 
 @pytest.mark.parametrize("share", ["all", "half"])
-def test_a13_with_scales_it_reaches_the_minimiser_weighted_by_size(share):
+def test_with_scales_it_reaches_the_minimiser_weighted_by_size(share):
     sizes = [5, 40, 10, 20, 80, 15]
     task, scales = Quadratics(2), [N * size / sum(sizes) for size in sizes]
     x, _, _ = play(task, share, scales=scales)
     assert (x - task.minimiser(sizes)).norm() < 1e-7 < 0.05 < (x - task.minimiser([1.0] * N)).norm()
 
 
-def test_a13_the_number_of_participants_is_not_the_number_of_clients():
+def test_the_number_of_participants_is_not_the_number_of_clients():
     task = Quadratics(0)
     x, _, _ = play(task, "some", clients=len)
     assert (x - task.minimiser([1.0] * N)).norm() > 0.05
@@ -101,7 +101,7 @@ def test_a13_the_number_of_participants_is_not_the_number_of_clients():
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 10.0])
-def test_a13_the_proximal_version_ends_elsewhere(mu):
+def test_the_proximal_version_ends_elsewhere(mu):
     task = Quadratics(0)
     x = torch.zeros(D, dtype=torch.float64)
     for _ in range(150):
@@ -118,7 +118,7 @@ def test_settings_that_cannot_work_are_refused():
 
 
 def test_the_server_moves_parameters_and_averages_buffers_by_size(make_run):
-    context, start = make_run(objective="bce", network=PLAIN)
+    context, start = make_run(objective="bce", network=NARROW)
     store, draws = context.open_store(), torch.Generator().manual_seed(4)
     begin = store.get_state(start)
 

@@ -1,20 +1,12 @@
-"""FedNova: effective steps, its linear combination, and rounds with real training (acceptance test 12)."""
+"""FedNova: effective steps and its linear combination; with equal steps the contract suite holds it to FedAvg."""
 
 import pytest
 import torch
 
-from flows.engine.engines import make_engine
-from flows.federation.federation import Federation
-from flows.federation.progress import Quiet
-from flows.methods import load_method
-from tasks.core.federation_settings import FederationSettings
-from tasks.core.records import ModelRef
 from tasks.server.aggregation import sample_count_weights
 from tasks.server.fednova import effective_steps, nova_average, nova_coefficients
 from tasks.server.state_rules import parameter_names
-
-PLAIN = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}
-SGD = {"optimizer": "sgd", "lr": 0.05, "grad_clip": None}
+from tests.support.rounds import NARROW
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
@@ -46,7 +38,7 @@ def stored(context, start, seed, steps):
 
 @pytest.mark.parametrize(("momentum", "optimizer"), [(0.0, "sgd"), (0.9, "sgd"), (0.0, "adam")])
 def test_the_new_model_is_that_of_the_formula_and_buffers_are_averaged(make_run, momentum, optimizer):
-    context, start = make_run(train={"optimizer": optimizer, "momentum": momentum}, **PLAIN)
+    context, start = make_run(train={"optimizer": optimizer, "momentum": momentum}, objective="bce", network=NARROW)
     steps, sizes = [2, 3, 9], [10, 30, 60]
     refs, states = zip(*[stored(context, start, seed, n) for seed, n in enumerate(steps)], strict=True)
     before, names = context.open_store().get_state(start), set(parameter_names(context))
@@ -68,22 +60,3 @@ def test_the_new_model_is_that_of_the_formula_and_buffers_are_averaged(make_run,
             mean = sum(pi * v.double() for pi, v in zip(p, own, strict=True))
             expected = mean if w.is_floating_point() else torch.stack(own).amax(0).double()
         assert after[name].dtype == w.dtype and torch.allclose(after[name].double(), expected, atol=1e-5), name
-
-
-def play(make_run, tiny_data, method, name, **train):
-    context, start = make_run(name, train=SGD | train, **PLAIN)
-    module, progress = load_method(method), Quiet()
-    clients = dict.fromkeys(tiny_data.ids, 11)
-    settings = FederationSettings(engine="local", workers=1)
-    fed = Federation(context, settings, module.Settings(), clients, make_engine("local", 1), 1, {}, progress)
-    ref: ModelRef = module.run_round(fed, start)
-    return fed.record, ref, start
-
-
-def test_a12_equal_steps_reproduce_fedavg(make_run, tiny_data):
-    record, nova, start = play(make_run, tiny_data, "fednova", "nova", momentum=0.9)
-    _, mean, _ = play(make_run, tiny_data, "fedavg", "mean", momentum=0.9)
-    assert len({update.steps for update in record.updates[1]}) == 1
-    assert nova.digest == mean.digest != start.digest
-    assert record.weights == pytest.approx(dict.fromkeys(tiny_data.ids, 0.25))
-    assert [log.name for log in record.stages] == ["local training", "normalised average"]

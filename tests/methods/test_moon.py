@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from flows.methods import moon as method
 from models.errors import UserError
 from tasks.client.objectives import Loss, Reference
 from tasks.client.regularisers import Regulariser, RegulariserContext, RegulariserSpec, moon
 from tasks.client.train import TrainJob, train_client
+from tests.support.recorder import START, P, Recorder, bytes_of, federation, trained
+from tests.support.rounds import NARROW
 
-PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
 VALUES = {"mu": 2.0, "temperature": 0.5}
 
 
@@ -113,7 +115,7 @@ def test_an_objective_without_features_is_named_at_once():
 
 
 def test_in_the_loop_the_contrast_begins_with_the_second_training(make_run, tiny_data):
-    context, start = make_run(objective="bce", network=PLAIN)
+    context, start = make_run(objective="bce", network=NARROW)
     store, client, references = context.open_store(), tiny_data.ids[0], ((start, 1),)
     spec = RegulariserSpec("moon", {"mu": 1.0, "temperature": 0.5})
     first = train_client(context, TrainJob(client, 1, 1, start, references, regulariser=spec))
@@ -127,3 +129,15 @@ def test_in_the_loop_the_contrast_begins_with_the_second_training(make_run, tiny
     assert second.model.digest != without.model.digest
     assert second.sums["model_contrast"][1] == 11 and 0 < second.mean("model_contrast") < math.log(1 + math.exp(4))
     assert store.get_state(second.state).keys() == kept.keys()
+
+
+@pytest.mark.parametrize(("mu", "references"), [(2.0, ((START, 1),)), (0.0, ())])
+def test_clients_need_the_global_model_as_a_reference_if_the_contrast_has_weight(mu, references):
+    fed = federation(engine := Recorder(), method.Settings(mu=mu), model="resnet18")
+    method.run_round(fed, START)
+    term = RegulariserSpec("moon", {"mu": mu, "temperature": 0.5})
+    assert [(j.client, j.start, j.references, j.regulariser) for j in engine.jobs] == [
+        (c, START, references, term) for c in "abcd"
+    ]
+    assert engine.averages == [(trained("abcd"), [0.1, 0.3, 0.2, 0.4])]
+    assert bytes_of(fed, "bytes_down") == bytes_of(fed, "bytes_down_naive") == {"local training": 4 * P}

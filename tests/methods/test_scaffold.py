@@ -1,25 +1,19 @@
-"""SCAFFOLD: its fixed point on quadratics (acceptance test 13), the server's step, and rounds with real training."""
+"""SCAFFOLD: its fixed point on quadratics, the server's step, and control variates of real training."""
 
 import pytest
 import torch
 from torch import nn
 
-from flows.engine.engines import make_engine
-from flows.federation.federation import Federation
-from flows.federation.progress import Quiet
-from flows.methods import load_method
 from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.client.objectives import Loss
 from tasks.client.regularisers import RegulariserContext
 from tasks.client.regularisers.scaffold import Control
-from tasks.core.federation_settings import FederationSettings
 from tasks.core.train_settings import TrainSettings
 from tasks.server.scaffold import mean_gradient, new_control
 from tasks.server.state_rules import parameter_names
+from tests.support.rounds import NARROW, PLAIN_SGD, run_round, run_rounds
 
-PLAIN = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}
-SGD = {"optimizer": "sgd", "lr": 0.05, "grad_clip": None}
 CLIENTS, LR = 4, 0.05
 
 
@@ -81,13 +75,13 @@ def run(sizes, together=CLIENTS, rounds=120, divisor=CLIENTS, corrected=True):
 
 @pytest.mark.parametrize("sizes", [[1, 1, 1, 1], [10, 20, 30, 40]])
 @pytest.mark.parametrize("together", [CLIENTS, CLIENTS // 2])
-def test_a13_the_weighted_minimiser_is_reached_with_all_and_with_half_of_the_clients(sizes, together):
+def test_the_weighted_minimiser_is_reached_with_all_and_with_half_of_the_clients(sizes, together):
     theta, gap, best = run(sizes, together, rounds=120 if together == CLIENTS else 400)
     assert torch.allclose(theta, best, atol=1e-6)
     assert gap < 1e-12  # the server's c is the mean of all clients' c_i, though it never sees one
 
 
-def test_a13_without_the_correction_or_with_the_wrong_number_of_clients_it_is_missed():
+def test_without_the_correction_or_with_the_wrong_number_of_clients_it_is_missed():
     theta, _, best = run([1, 1, 1, 1], corrected=False)
     assert float((theta - best).norm()) > 0.01
     _, gap, _ = run([1, 1, 1, 1], CLIENTS // 2, rounds=20, divisor=CLIENTS // 2)
@@ -108,57 +102,55 @@ def test_the_correction_is_a_constant_in_the_gradient_of_parameters_only():
 
 
 @pytest.fixture
-def play(make_run, tiny_data):
-    """``play("scaffold", name, ...)`` runs one round in its own store: (federation, model, context)."""
-
-    def one(method, name="run", number=1, before=None, start=None, weighting=None, **federation):
-        context, first = make_run(name, train=SGD, **PLAIN)
-        module, progress = load_method(method), Quiet()
-        own = module.Settings(**({"weighting": weighting} if weighting else {}))
-        settings = FederationSettings(engine="local", workers=1, **federation)
-        states, server = (before.record.client_states, before.server_state) if before else ({}, None)
-        sizes = dict.fromkeys(tiny_data.ids, 11)
-        fed = Federation(context, settings, own, sizes, make_engine("local", 1), number, states, progress, server)
-        return fed, module.run_round(fed, start or first), context
-
-    return one
+def sgd_run(make_run):
+    return make_run(objective="bce", network=NARROW, train=PLAIN_SGD)
 
 
-def test_the_first_round_is_fedavg_and_the_servers_c_is_the_mean_of_the_clients(play, tiny_data):
-    fed, model, context = play("scaffold")
-    _, plain, _ = play("fedavg", "plain")
-    assert model.digest == plain.digest
-    second, _, _ = play("scaffold", number=2, before=fed, start=model)
-    store = context.open_store()
-    for done in (fed, second):
-        c, own = store.get_state(done.server_state), done.record.client_states
-        assert sorted(c) == parameter_names(context) and sorted(own) == list(tiny_data.ids)
+def test_the_servers_c_is_the_mean_of_the_clients_control_variates(sgd_run, tiny_data):
+    context, start = sgd_run
+    store, rounds = context.open_store(), run_rounds(2, "scaffold", context, start, tiny_data.sizes)
+    for fed in rounds:
+        c, own = store.get_state(fed.server_state), fed.record.client_states
+        assert sorted(c) == parameter_names(context)
+        assert sorted(own) == list(tiny_data.ids)
         held = [store.get_state(own[client]) for client in tiny_data.ids]
         assert all(sorted(state) == [f"control/{name}" for name in sorted(c)] for state in held)
         assert max(float(value.abs().max()) for value in c.values()) > 1e-3
         for name, value in c.items():
             mean = torch.stack([state[f"control/{name}"] for state in held]).mean(0)
             assert torch.allclose(value, mean, atol=1e-5), name
-    sent = store.get_state(fed.server_state)
-    assert second.record.stages[0].bytes_down == 4 * (model.bytes + sum(4 * v.numel() for v in sent.values()))
-    assert fed.record.stages[0].bytes_down == 4 * model.bytes and second.record.stages[0].bytes_up == 4 * model.bytes
 
 
-def test_those_who_are_away_keep_their_share_of_c(play):
-    fed, _, context = play("scaffold", clients_per_round=2)
+def test_c_travels_down_from_the_second_round_on_and_nothing_more_travels_up(sgd_run, tiny_data):
+    context, start = sgd_run
+    first, second = run_rounds(2, "scaffold", context, start, tiny_data.sizes)
+    sent = context.open_store().get_state(first.server_state)
+    assert first.record.stages[0].bytes_down == 4 * start.bytes
+    assert second.record.stages[0].bytes_down == 4 * (start.bytes + sum(4 * v.numel() for v in sent.values()))
+    assert second.record.stages[0].bytes_up == 4 * start.bytes
+
+
+def test_absent_clients_keep_their_control_variate(sgd_run, tiny_data):
+    context, start = sgd_run
+    fed = run_round("scaffold", context, start, tiny_data.sizes, clients_per_round=2)
     store, states = context.open_store(), fed.record.client_states
     assert len(states) == 2
     for name, value in store.get_state(fed.server_state).items():
-        assert torch.allclose(
-            value, sum(store.get_state(ref)[f"control/{name}"] for ref in states.values()) / 4, atol=1e-6
-        )
+        mean = sum(store.get_state(ref)[f"control/{name}"] for ref in states.values()) / 4
+        assert torch.allclose(value, mean, atol=1e-6), name
 
 
-def test_equal_sizes_weigh_alike(play):
-    assert play("scaffold", "a")[1].digest == play("scaffold", "b", weighting="size")[1].digest
+def test_equal_sizes_weigh_alike(sgd_run, tiny_data):
+    uniform, size = (
+        run_round("scaffold", *sgd_run, tiny_data.sizes, own={"weighting": weighting}).record.model.digest
+        for weighting in ("uniform", "size")
+    )
+    assert uniform == size
 
 
-@pytest.mark.parametrize("train", [{"optimizer": "adam"}, SGD | {"momentum": 0.9}, SGD | {"grad_clip": 10.0}])
+@pytest.mark.parametrize(
+    "train", [{"optimizer": "adam"}, PLAIN_SGD | {"momentum": 0.9}, PLAIN_SGD | {"grad_clip": 10.0}]
+)
 def test_anything_but_plain_sgd_is_refused_before_training(train):
     changes = [f"train.{key}={'null' if value is None else value}" for key, value in train.items()]
     with pytest.raises(UserError, match="plain SGD"):

@@ -1,18 +1,16 @@
-"""XueSGCN's round: what is sent, averaged, kept and scored; then a real run, resumed."""
+"""XueSGCN's round: what is sent, averaged, kept and scored."""
 
 import dataclasses
 from pathlib import Path
 
 import pytest
 
-from flows.federate import federate
 from flows.methods import load_method, xuesgcn
-from flows.run.open import DataPaths
-from flows.settings.files import load_settings
+from flows.rounds import evaluate
 from models.errors import UserError
 from tasks.core.records import ModelRef
-from tasks.core.store import Store
-from tests.flows.federation.test_federation import SIZES, START, P, Recorder, bytes_of, federation, ref
+from tests.support.recorder import SIZES, START, P, Recorder, bytes_of, federation, ref, trained
+from tests.support.rounds import NARROW, make_context, run_round, run_rounds
 
 OWN = 50  # bytes of a client's scenes
 
@@ -45,10 +43,6 @@ def round_of(engine, states=None, **changes):
     fed.context.objective_settings = None
     fed.record.client_states = dict(states or {})
     return fed
-
-
-def trained(clients):
-    return [ref("trained", client, 1) for client in clients]
 
 
 def test_a_round_sends_the_model_and_each_client_its_own_scenes():
@@ -101,39 +95,24 @@ def test_a_network_without_scenes_is_refused():
         load_method("xuesgcn").run_round(fed, START)
 
 
-NARROW = (
-    "model.backbone.width=0.125",
-    "model.xuesgcn.attention_width=8",
-    "model.xuesgcn.graph_width=8",
-    "model.xuesgcn.scenes=2",
-    "train.epochs=1",
-    "tracking.enabled=false",
-    "federation.engine=local",
-)
-
-
-def run(tiny_data, rounds, *more):
-    settings = load_settings(None, ["tiny", "xuesgcn"], (*NARROW, f"federation.rounds={rounds}", *more))
-    return federate(settings, DataPaths(tiny_data.dataset, tiny_data.clients))
-
-
-def test_a_real_run_goes_on_where_it_stopped_and_scores_every_clients_model(tiny_data, tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "first"))
-    whole = run(tiny_data, 2)
-    monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "second"))
-    run(tiny_data, 1)
-    resumed = run(tiny_data, 2, "federation.workers=1")
-    assert resumed.digest == whole.digest and resumed.metrics == whole.metrics
-    last, store = whole.records[-1], Store(whole.root)
-    assert last.client_states == resumed.records[-1].client_states and set(last.client_states) == set(tiny_data.ids)
+def test_rounds_count_every_image_and_every_clients_own_model_is_scored(tiny_data, tmp_path):
+    scenes = {"scenes": 2, "attention_width": 8, "graph_width": 8}
+    network = NARROW | {"name": "xuesgcn", "xuesgcn": scenes}
+    context, start = make_context(tiny_data, tmp_path, objective="asl", network=network)
+    first, second = run_rounds(2, "xuesgcn", context, start, tiny_data.sizes)
+    store, last = context.open_store(), second.record
+    assert set(last.client_states) == set(tiny_data.ids)
     model = store.get_state(last.model)
     assert model["scene_counts"].sum() == 2 * 44  # every training image in both rounds, in the global counts
     assert (model["co_occurrence"] >= 0).all()
     own = [store.get_state(ref) for ref in last.client_states.values()]
     assert [state["model/scene_counts"].sum() for state in own] == [22] * 4
-    assert whole.metrics["images"] > 0 and set(last.per_client) == set(tiny_data.ids)
-    shared = run(tiny_data, 1, "method.xuesgcn.scene_shared=true")
-    assert shared.records[-1].client_states == {} and shared.digest == resumed.records[0].model.digest
+    evaluate(second.engine, context, last, second.clients)
+    assert last.metrics["images"] > 0
+    assert set(last.per_client) == set(tiny_data.ids)
+    shared = run_round("xuesgcn", context, start, tiny_data.sizes, own={"scene_shared": True})
+    assert shared.record.client_states == {}
+    assert shared.record.model == first.record.model
 
 
 def test_preset_and_docs_say_where_training_departs_from_the_published_code():

@@ -13,6 +13,7 @@ class Contract:
     Attributes:
         neutral: The method's settings that make it FedAvg; see also ``neutral_rounds`` and ``not_averaged``.
         neutral_rounds: For how many rounds they do.
+        neutral_keeps: Whether clients keep tensors even then.
         not_averaged: Tensors that the method never averages, so that they are not compared with FedAvg's.
         active: Settings that make the method do what it is for, within ``rounds`` rounds.
         rounds: So many rounds show all that the method does.
@@ -25,6 +26,7 @@ class Contract:
 
     neutral: dict[str, Any]
     neutral_rounds: int = 2
+    neutral_keeps: bool = False
     not_averaged: tuple[str, ...] = ()
     active: dict[str, Any] = dataclasses.field(default_factory=dict)
     rounds: int = 2
@@ -42,10 +44,10 @@ CONTRACTS = {
     "moon": Contract(neutral={"mu": 0}, active={"mu": 5.0}),
     "fedhybrid": Contract(neutral={"version": "prox", "mu": 0}, active={"mu": 0.5}),
     # Its first round, before any control variate is known, is FedAvg's.
-    "scaffold": Contract(neutral={"weighting": "size"}, neutral_rounds=1, train=PLAIN_SGD),
+    "scaffold": Contract(neutral={"weighting": "size"}, neutral_rounds=1, neutral_keeps=True, train=PLAIN_SGD),
     # With equally many steps at all clients there is nothing to normalise.
     "fednova": Contract(neutral={}, train={"lr": 0.05, "optimizer": "sgd", "momentum": 0.9}),
-    # During the warm-up it draws clients as FedAvg does. Round 3 learns and chooses, round 4 throws one away.
+    # During the warm-up it draws clients as FedAvg does. Round 3 fits and chooses, round 4 probes.
     "fedcor": Contract(
         neutral={"warmup": 2, "aggregation": "size"},
         active={"warmup": 2, "interval": 1, "rank": 2, "gp_steps": 5, "gp_steps_later": 3},

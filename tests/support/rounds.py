@@ -167,6 +167,7 @@ def run_round(
     fed = make_federation(context, module.Settings(**(own or {})), clients, engine=engine, **held, **settings)
     fed.record.model = module.run_round(fed, start)
     fed.record.server_state = fed.server_state
+    fed.record.personal_states = dict(fed.personal_states)
     return fed
 
 

@@ -1,85 +1,18 @@
 """A round without training: sampling, the methods' steps, bytes, quorum (acceptance test 11)."""
 
-import hashlib
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from flows.engine.engines import Outcome
-from flows.federation.federation import Federation
 from flows.federation.jobs import required_updates
-from flows.federation.progress import Quiet
 from flows.methods import fedavg, fmman, load_method
 from models.errors import UserError
 from tasks.client.objectives.label_mask.fmman import Settings as Objective
-from tasks.core.federation_settings import FederationSettings
-from tasks.core.records import Dropped, ModelRef, Update
+from tasks.core.records import Dropped
 from tasks.server.aggregation import loss_weights, sample_count_weights
-
-P = 1000  # bytes of the model
-SIZES = {"a": 10, "b": 30, "c": 20, "d": 40}
-LOSSES = {"a": 0.5, "b": 1.0, "c": 2.0, "d": 0.25}
-GROUPS = [0, 1, 2, 0]
-START = ModelRef("initial", "start", P)
-
-
-def ref(*parts):
-    return ModelRef("/".join(map(str, parts)), hashlib.sha256(repr(parts).encode()).hexdigest(), P)
-
-
-class Recorder:
-    """An engine without work: clients answer at once, and every call is kept."""
-
-    def __init__(self, silent=(), refused=(), losses=LOSSES):
-        self.silent, self.refused, self.losses = set(silent), set(refused), losses
-        self.jobs, self.averages, self.clustered = [], [], []
-
-    def map(self, task, calls, timeout_s=None, done=None):
-        assert task == "train-clients" and timeout_s > 0
-        return [Outcome(self.answer(jobs)) for _, (_, jobs, _) in calls]
-
-    def answer(self, jobs):
-        self.jobs += jobs
-        updates = [self.update(job) for job in jobs if job.client not in self.silent]
-        return updates, [Dropped(j.client, j.stage, "out of order") for j in jobs if j.client in self.silent]
-
-    def update(self, job):
-        sums = {"classification": (self.losses[job.client] * 7, 7.0)}
-        state = ref("state", job.client, job.stage)
-        return Update(job.client, ref("trained", job.client, job.stage), SIZES[job.client], 1, sums, 0.1, state)
-
-    def run(self, task, title, context, *args):
-        if task == "check-updates":
-            updates, start, stage, sizes = args
-            assert start.bytes == P and set(sizes) >= {u.client for u in updates}
-            good = [u for u in updates if u.client not in self.refused]
-            return good, [Dropped(u.client, stage, "holds NaN") for u in updates if u.client in self.refused]
-        if task == "aggregate":
-            self.averages.append(args)
-            return ref("mean", [r.digest for r in args[0]], args[1])
-        assert task == "cluster-models"
-        self.clustered.append(args)
-        return GROUPS[: len(args[0])]
-
-
-def federation(engine, method=None, clients=None, number=1, objective=None, model="fmman", **settings):
-    context = SimpleNamespace(
-        seed=5,
-        objective="fmman" if model == "fmman" else "bce",
-        objective_settings=objective or Objective(),
-        device="cpu",
-        client_timeout_s=60.0,
-        model=SimpleNamespace(name=model),
-    )
-    progress = Quiet()
-    clients = SIZES if clients is None else clients
-    return Federation(context, FederationSettings(**settings), method, clients, engine, number, {}, progress)
-
-
-def bytes_of(fed, part):
-    return {log.name: getattr(log, part) for log in fed.record.stages if getattr(log, part)}
+from tests.support.recorder import GROUPS, LOSSES, SIZES, START, P, Recorder, federation, ref
 
 
 def test_all_clients_take_part_unless_some_are_drawn():
@@ -97,19 +30,6 @@ def test_sampling_follows_the_round_and_not_the_order_of_clients():
     first = federation(None, clients=clients, number=3, clients_per_round=4).sample()
     turned = federation(None, clients=dict(reversed(clients.items())), number=3, clients_per_round=4).sample()
     assert first == turned
-
-
-def test_fedavg_is_one_training_and_one_mean_by_size():
-    fed = federation(engine := Recorder(), model="resnet18")
-    model = fedavg.run_round(fed, START)
-    assert [(j.client, j.stage, j.start, j.references, j.assigned_cluster) for j in engine.jobs] == [
-        (client, 1, START, (), None) for client in "abcd"
-    ]
-    assert engine.averages == [([ref("trained", c, 1) for c in "abcd"], [0.1, 0.3, 0.2, 0.4])]
-    assert model == ref("mean", [r.digest for r in engine.averages[0][0]], engine.averages[0][1])
-    assert fed.record.weights == {"a": 0.1, "b": 0.3, "c": 0.2, "d": 0.4}
-    assert bytes_of(fed, "bytes_down") == bytes_of(fed, "bytes_down_naive") == {"local training": 4 * P}
-    assert bytes_of(fed, "bytes_up") == {"local training": 4 * P}
 
 
 def test_a_cycle_of_fmman_stage_by_stage():
