@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, or as Prefect tasks. The very same functions, and the same weights."""
+"""Where tasks run: in this process, or as Prefect tasks. Both call the same functions and give the same weights."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,30 +11,30 @@ from tasks.registry import TASKS, is_retryable, prefect_task
 
 Call = tuple[str, tuple]  # title, arguments
 Done = Callable[[int], None]
-_TITLE = 200  # letters of a task run's name in Prefect
+MAX_TITLE = 200  # characters of a task run's name in Prefect
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one task: its value, or the error of its last try."""
+    """The result of one task: its value, or the error of its last attempt."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 class Engine(Protocol):
-    """Runs tasks of the catalogue by name."""
+    """Runs the tasks of ``tasks/registry.py`` by name."""
 
     def map(
         self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
     ) -> list[Outcome]:
-        """Runs one task for several argument tuples, in parallel.
+        """Run one task for several argument tuples, in parallel.
 
         Args:
-            task: Its name in the catalogue.
+            task: Its name in the registry.
             calls: (title, arguments) of each call.
-            timeout_s: Bound of one call, where the engine can keep it.
-            done: Told the place of every call that has ended, in the order in which they end.
+            timeout_s: Time limit of one call, where the engine can enforce it.
+            done: Called with the position of every call that has ended, in the order in which they end.
 
         Returns:
             The outcomes in the order of the calls.
@@ -42,12 +42,12 @@ class Engine(Protocol):
         ...
 
     def run(self, task: str, title: str, *args: Any) -> Any:
-        """Runs one task and returns its value, or raises its error."""
+        """Run one task and return its value, or raise its error."""
         ...
 
 
 class LocalEngine:
-    """Runs tasks in threads of this process, with the catalogue's retries.
+    """Runs tasks in threads of this process, with the registry's retries.
 
     Args:
         workers: Tasks at the same time.
@@ -59,10 +59,10 @@ class LocalEngine:
     def map(
         self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
     ) -> list[Outcome]:
-        """See ``Engine.map``. The time-out is kept by the tasks themselves: a thread cannot be stopped."""
+        """See ``Engine.map``. The tasks enforce the time limit themselves: a thread cannot be stopped."""
         del timeout_s
         with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix=task) as pool:
-            futures = {pool.submit(self._try, task, args): place for place, (_, args) in enumerate(calls)}
+            futures = {pool.submit(self.call, task, args): position for position, (_, args) in enumerate(calls)}
             try:
                 for future in as_completed(futures):
                     if done is not None:
@@ -75,13 +75,14 @@ class LocalEngine:
     def run(self, task: str, title: str, *args: Any) -> Any:
         """See ``Engine.run``."""
         del title
-        outcome = self._try(task, args)
+        outcome = self.call(task, args)
         if outcome.error is not None:
             raise outcome.error
         return outcome.value
 
     @staticmethod
-    def _try(task: str, args: tuple) -> Outcome:
+    def call(task: str, args: tuple) -> Outcome:
+        """Call a task's function, with its retries."""
         policy = TASKS[task]
         function = policy.load()
         for delay in (*policy.delays[: policy.retries], None):
@@ -95,7 +96,7 @@ class LocalEngine:
 
 
 class PrefectEngine:
-    """Runs tasks as Prefect task runs of the flow that is being run; titles are the names in the UI."""
+    """Runs tasks as Prefect task runs of the current flow; titles are their names in the UI."""
 
     def map(
         self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
@@ -103,10 +104,10 @@ class PrefectEngine:
         """See ``Engine.map``; calls are reported as ended in their own order."""
         futures = [self._submit(task, title, args, timeout_s) for title, args in calls]
         outcomes = []
-        for place, future in enumerate(futures):
+        for position, future in enumerate(futures):
             future.wait()
             if done is not None:
-                done(place)
+                done(position)
             value = future.state.result(raise_on_failure=False)
             outcomes.append(Outcome(error=value) if isinstance(value, BaseException) else Outcome(value))
         return outcomes
@@ -126,9 +127,9 @@ class PrefectEngine:
 def task_run_name(title: str) -> str:
     """Return a title as Prefect takes it: visible, of limited length, and without braces, which hold parameters."""
     shown = visible(title).replace("{", "(").replace("}", ")")
-    return shown if len(shown) <= _TITLE else f"{shown[: _TITLE - 1]}…"
+    return shown if len(shown) <= MAX_TITLE else f"{shown[: MAX_TITLE - 1]}…"
 
 
 def make_engine(name: str, workers: int) -> Engine:
-    """The engine that ``federation.engine`` names."""
+    """Return the engine that ``federation.engine`` names."""
     return PrefectEngine() if name == "prefect" else LocalEngine(workers)

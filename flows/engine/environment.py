@@ -1,6 +1,6 @@
-"""Defaults of the process: nothing phones home, one torch thread per client, time for a fresh Prefect database.
+"""Defaults of the process: no telemetry, one torch thread per client, time for a fresh Prefect database.
 
-Set before Prefect, MLflow or torch is imported; whatever the user has set stays.
+Set before Prefect, MLflow or torch is imported; what the user has set stays.
 """
 
 import os
@@ -28,16 +28,16 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def prepare() -> None:
-    """Sets the defaults that are not set yet."""
+    """Set the defaults that are not set yet."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
-    _spare_loopback()
+    _bypass_proxy_on_loopback()
 
 
-def _spare_loopback() -> None:
-    """Servers of this machine (Prefect's, MLflow's) are never asked through a proxy; the user's own entries stay.
+def _bypass_proxy_on_loopback() -> None:
+    """Keep servers of this machine (Prefect's, MLflow's) off any proxy; the user's entries stay.
 
-    Both spellings are set, as some libraries read the one and some the other.
+    Both spellings are set, as some libraries read one and some the other.
     """
     if not any(value for name, value in os.environ.items() if name.lower() in PROXIES):
         return
@@ -48,12 +48,12 @@ def _spare_loopback() -> None:
 
 
 def prepare_torch() -> None:
-    """One torch thread per client: concurrency comes from clients, and bits do not depend on the workers."""
+    """Use one torch thread per client: concurrency comes from clients, and bits do not depend on the workers."""
     import torch
 
     torch.set_num_threads(1)
 
 
 def runs_root() -> Path:
-    """The folder of runs: ``FEDSCENE_RUNS``, or ``runs`` here."""
+    """Return the folder of runs: ``FEDSCENE_RUNS``, or ``runs`` in the working directory."""
     return Path(os.environ.get("FEDSCENE_RUNS") or "runs").resolve()

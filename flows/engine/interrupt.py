@@ -1,4 +1,4 @@
-"""Ctrl-C: training stops at its next step, and nobody waits for a server that the same Ctrl-C has ended."""
+"""Ctrl-C: training stops at its next step, without waiting for a server that the same Ctrl-C has ended."""
 
 import contextlib
 import logging
@@ -11,16 +11,16 @@ from types import FrameType
 
 from tasks.client.train import stop_training
 
-MESSAGE = "interrupted; finished work is kept, run again to go on"
-PATIENCE_S = 8.0
+MESSAGE = "interrupted; finished work is kept, run again to continue"
+EXIT_TIMEOUT_S = 8.0
 
 
 @contextlib.contextmanager
 def stopping_on_interrupt() -> Iterator[None]:
-    """For the duration SIGINT stops the training threads and raises KeyboardInterrupt in the main thread.
+    """Make SIGINT stop the training threads and raise KeyboardInterrupt in the main thread, inside the block.
 
     Prefect would then wait, with tracebacks, for its embedded server, which a terminal's Ctrl-C ends as well. Finished
-    work is in place, so the process ends after ``PATIENCE_S`` seconds whatever still waits.
+    work is in place, so the process ends after ``EXIT_TIMEOUT_S`` seconds whatever is still waiting.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -31,7 +31,7 @@ def stopping_on_interrupt() -> Iterator[None]:
             stop_training.set()
             print(MESSAGE, file=sys.stderr, flush=True)
             logging.disable(logging.CRITICAL)
-            timer = threading.Timer(PATIENCE_S, os._exit, args=(130,))
+            timer = threading.Timer(EXIT_TIMEOUT_S, os._exit, args=(130,))
             timer.daemon = True
             timer.start()
         raise KeyboardInterrupt

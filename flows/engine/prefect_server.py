@@ -1,7 +1,7 @@
-"""The Prefect server of a run: the one that is named, or one that is started for the time of the run.
+"""The Prefect server of a run: the one that is named, or an ephemeral one that is started for the run.
 
-Prefect itself starts a server that cannot come up again and again, and then shows its traceback. Here a start that
-cannot succeed ends with one message that names the cause; a slow one that makes progress is waited for.
+Prefect itself restarts a failing server again and again, and then shows its traceback. Here a start that cannot
+succeed ends with one message that names the cause; a slow start that makes progress is waited for.
 """
 
 import atexit
@@ -20,12 +20,12 @@ from flows.engine.environment import DEFAULTS
 from flows.engine.prefect_server_faults import check_database, check_home, failure, without
 from models.errors import UserError
 
-STUCK_S = 25.0  # without progress
-CPU_S = 0.5  # of the server's processor time that count as progress
-PORTS = 3  # tried, if another process takes one between the look and the start
-MAX_LINES = 300
+STALL_TIMEOUT_S = 25.0  # without progress
+MIN_CPU_S = 0.5  # of the server's processor time that count as progress
+MAX_PORTS = 3  # attempts, if another process takes a port between the check and the start
+MAX_LINES = 300  # of the server's output
 # The server ends with its parent, however that ends: its standard input is closed then.
-_PROGRAM = (
+SERVER_PROGRAM = (
     "import os, sys, threading\n"
     "threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(1)), daemon=True).start()\n"
     "import uvicorn\n"
@@ -34,7 +34,7 @@ _PROGRAM = (
 
 
 def import_prefect(flow: str = "") -> Any:
-    """Prefect's settings, by a first import that may fail for what a user can mend.
+    """Import Prefect and return its settings.
 
     Raises:
         UserError: If the package, or a part of it, is missing, or its settings are wrong.
@@ -48,21 +48,23 @@ def import_prefect(flow: str = "") -> Any:
         hint = f"pip install 'prefect>=3.9,<3.10', {without(flow)}"
         raise UserError("Prefect cannot be imported", found=error, hint=hint) from error
     except (ValueError, TypeError, OSError) as error:
-        own = [name for name in os.environ if name.startswith("PREFECT_") and os.environ[name] != DEFAULTS.get(name)]
-        names = ", ".join(sorted(own)) or "none set"
+        changed = [
+            name for name in os.environ if name.startswith("PREFECT_") and os.environ[name] != DEFAULTS.get(name)
+        ]
+        names = ", ".join(sorted(changed)) or "none set"
         raise UserError(
             "Prefect's settings are wrong",
             where=f"environment ({names}), prefect.toml or ~/.prefect/profiles.toml",
             found="; ".join(str(error).splitlines()[:3]),
-            hint=f"unset or mend it, {without(flow)}",
+            hint=f"unset or correct it, {without(flow)}",
         ) from error
 
 
 def require_server(flow: str = "") -> None:
-    """Makes sure that a server answers before Prefect asks for it; starts one if none is named.
+    """Make sure that a server answers before Prefect connects to it; start one if none is named.
 
     Args:
-        flow: Name of the flow, for the way to do without.
+        flow: Name of the flow, for the hint how to run without Prefect.
 
     Raises:
         UserError: If the named one does not answer, or none can be started.
@@ -74,7 +76,7 @@ def require_server(flow: str = "") -> None:
         return
     if not settings.server.ephemeral.enabled:
         raise UserError(
-            "No Prefect server is named, and Prefect's settings forbid to start one",
+            "no Prefect server is named, and Prefect's settings do not allow an ephemeral one",
             where="PREFECT_API_URL, server.ephemeral.enabled",
             hint=f"set PREFECT_API_URL or PREFECT_SERVER_EPHEMERAL_ENABLED=true, {without(flow)}",
         )
@@ -92,7 +94,7 @@ def require_server(flow: str = "") -> None:
 
 
 def _check_client(flow: str) -> None:
-    """Prefect's client reads every proxy of the environment, also those that it will not use."""
+    """Check that Prefect's client can be made: it reads every proxy of the environment, used or not."""
     import httpx
 
     try:
@@ -117,7 +119,7 @@ def _check_named(url: str, flow: str) -> None:
                 raise ValueError("a web page, not Prefect's API: the address ends in /api")
     except (OSError, ValueError) as error:
         if isinstance(error, urllib.error.HTTPError) and error.code in (401, 403):
-            return  # it is there, and Prefect has the key
+            return  # it answers, and Prefect has the key
         proxy = urllib.request.getproxies().get(url.partition(":")[0])
         direct = urllib.request.proxy_bypass(url.split("/")[2].rpartition("@")[2]) if url.count("/") > 1 else True
         raise UserError(
@@ -129,33 +131,33 @@ def _check_named(url: str, flow: str) -> None:
 
 
 def _start(find_port: Any, home: Path, limit: float, flow: str) -> tuple[int, "subprocess.Popen[bytes]"]:
-    for attempt in range(PORTS):
+    for attempt in range(MAX_PORTS):
         try:
             port = find_port()
         except RuntimeError as error:
-            hint = f"end a server that is not needed, {without(flow)}"
-            raise UserError("No port is free for Prefect's server", where="8000 to 8999", hint=hint) from error
-        process, lines = _launch(port)
-        why = _wait(process, port, home, limit)
+            hint = f"stop a server that is not needed, {without(flow)}"
+            raise UserError("no port is free for Prefect's server", where="8000 to 8999", hint=hint) from error
+        process, lines = launch(port)
+        why = wait_until_ready(process, port, home, limit)
         if not why:
             return port, process
-        _end(process)
-        if "address already in use" not in "\n".join(lines).lower() or attempt == PORTS - 1:
+        stop(process)
+        if "address already in use" not in "\n".join(lines).lower() or attempt == MAX_PORTS - 1:
             raise failure(why, list(lines), home, flow)
     raise AssertionError("unreachable")
 
 
-def _launch(port: int) -> tuple["subprocess.Popen[bytes]", "deque[str]"]:
-    """Prefect's server as Prefect starts it, except that its lines are kept instead of shown."""
+def launch(port: int) -> tuple["subprocess.Popen[bytes]", "deque[str]"]:
+    """Start Prefect's server as Prefect does, except that its output is collected instead of shown."""
     import prefect
     from prefect.settings import get_current_settings
 
-    own = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+    ephemeral = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
     arguments = ["--app-dir", str(prefect.__module_path__.parent), "--factory", "prefect.server.api.server:create_app"]
     arguments += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
     process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, *arguments],
-        env={**os.environ, **own, **get_current_settings().to_environment_variables(exclude_unset=True)},
+        [sys.executable, "-c", SERVER_PROGRAM, *arguments],
+        env={**os.environ, **ephemeral, **get_current_settings().to_environment_variables(exclude_unset=True)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -170,11 +172,11 @@ def _launch(port: int) -> tuple["subprocess.Popen[bytes]", "deque[str]"]:
     return process, lines
 
 
-def _wait(process: "subprocess.Popen[bytes]", port: int, home: Path, limit: float) -> str:
-    """Waits until the server answers; else says why not: it ended, makes no progress, or needs longer than allowed."""
+def wait_until_ready(process: "subprocess.Popen[bytes]", port: int, home: Path, limit: float) -> str:
+    """Wait until the server answers and return ""; else the reason: it ended, stalled, or exceeded the limit."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    began = moved = time.monotonic()
-    mark = _progress(process.pid, home)
+    began = progressed = time.monotonic()
+    last = _progress(process.pid, home)
     while True:
         if process.poll() is not None:
             return f"it ended with code {process.returncode}"
@@ -183,18 +185,18 @@ def _wait(process: "subprocess.Popen[bytes]", port: int, home: Path, limit: floa
         except OSError:
             time.sleep(0.2)
         else:
-            return _asked_as_prefect_does(port)
+            return _check_as_prefect_does(port)
         now = time.monotonic()
-        at = _progress(process.pid, home)
-        if at[0] is None or at[0] - (mark[0] or 0) >= CPU_S or at[1] != mark[1]:
-            mark, moved = at, now
-        if now - moved > STUCK_S:
-            return f"it has done nothing for {STUCK_S:g} s"
+        current = _progress(process.pid, home)
+        if current[0] is None or current[0] - (last[0] or 0) >= MIN_CPU_S or current[1] != last[1]:
+            last, progressed = current, now
+        if now - progressed > STALL_TIMEOUT_S:
+            return f"it has done nothing for {STALL_TIMEOUT_S:g} s"
         if now - began > limit:
             return f"no answer in {limit:g} s (PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS)"
 
 
-def _asked_as_prefect_does(port: int) -> str:
+def _check_as_prefect_does(port: int) -> str:
     import httpx
 
     try:
@@ -206,7 +208,7 @@ def _asked_as_prefect_does(port: int) -> str:
 
 
 def _progress(pid: int, home: Path) -> tuple[float | None, float]:
-    """Processor seconds of a process (None where the system does not say), and when its database changed last."""
+    """Return a process's processor seconds (``None`` where the system does not tell) and its database's last change."""
     times = [file.stat().st_mtime for file in (home / "prefect.db", home / "prefect.db-wal") if file.exists()]
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -215,7 +217,8 @@ def _progress(pid: int, home: Path) -> tuple[float | None, float]:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), max(times, default=0.0)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """Stop the server, by force if it does not end within three seconds."""
     process.terminate()
     try:
         process.wait(3)

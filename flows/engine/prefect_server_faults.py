@@ -1,4 +1,4 @@
-"""Why Prefect's server cannot start: what can be seen before, and what it printed."""
+"""Why Prefect's server cannot start: what can be checked beforehand, and what the server printed."""
 
 import contextlib
 import os
@@ -9,19 +9,20 @@ from pathlib import Path
 
 from models.errors import UserError
 
-LOCKED_S = 10.0  # a running server holds its database for moments only
-FREE_BYTES = 20 << 20
-WITHOUT = {
+LOCK_TIMEOUT_S = 10.0  # a running server holds its database for moments only
+MIN_FREE_BYTES = 20 << 20
+MAX_QUOTED = 300  # characters of the server's output in an error
+_ALTERNATIVES = {
     "pipeline": "or without Prefect: federation.engine: local in params.yaml, then dvc repro",
     "": "or without Prefect: --set federation.engine=local",
 }
 # With its -wal and -shm, which SQLite would take for a new database's
-_AWAY = "mkdir -p '{home}/old' && mv '{home}/prefect.db'* '{home}/old' (only Prefect's list of runs), {without}"
+_MOVE_AWAY = "mkdir -p '{home}/old' && mv '{home}/prefect.db'* '{home}/old' (only Prefect's list of runs), {without}"
 CAUSES = (  # pattern in what the server printed, what it means, what helps
-    (r"Can't locate revision", "Prefect's database was made by another version of Prefect", _AWAY),
-    (r"not a database|malformed|is encrypted|database corruption", "Prefect's database is damaged", _AWAY),
-    (r"table \w+ already exists|no such table|duplicate column", "Prefect's database is half made", _AWAY),
-    (r"No space left|database or disk is full", "The disk of Prefect's database is full", "make room, {without}"),
+    (r"Can't locate revision", "Prefect's database was made by another version of Prefect", _MOVE_AWAY),
+    (r"not a database|malformed|is encrypted|database corruption", "Prefect's database is damaged", _MOVE_AWAY),
+    (r"table \w+ already exists|no such table|duplicate column", "Prefect's database is incomplete", _MOVE_AWAY),
+    (r"No space left|database or disk is full", "the disk of Prefect's database is full", "make room, {without}"),
     (
         r"readonly database|unable to open database|Permission denied|Read-only file system",
         "Prefect's database cannot be written to",
@@ -32,22 +33,26 @@ CAUSES = (  # pattern in what the server printed, what it means, what helps
         "Prefect's database is held by another process",
         "end it, or PREFECT_HOME names another folder, {without}",
     ),
-    (r"No module named", "A package of Prefect's server is missing", "pip install 'prefect>=3.9,<3.10', {without}"),
+    (r"No module named", "a package of Prefect's server is missing", "pip install 'prefect>=3.9,<3.10', {without}"),
 )
 
 
 def without(flow: str) -> str:
-    """How a run does without Prefect, for the end of a hint."""
-    return WITHOUT.get(flow, WITHOUT[""])
+    """Return how to run without Prefect, for the end of a hint."""
+    return _ALTERNATIVES.get(flow, _ALTERNATIVES[""])
 
 
 def check_home(home: Path, flow: str) -> None:
-    """The server keeps its database here; without a place for it there is no need to try."""
+    """Check that the server can keep its database in ``home``.
+
+    Raises:
+        UserError: If the folder cannot be written or its disk is full.
+    """
     probe = home / f".fedscene-{os.getpid()}.tmp"
     try:
         home.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"0" * 65536)
-        found = "" if shutil.disk_usage(home).free >= FREE_BYTES else "less than 20 MB free"
+        found = "" if shutil.disk_usage(home).free >= MIN_FREE_BYTES else "less than 20 MB free"
     except OSError as error:
         found = str(error.strerror or error)
     finally:
@@ -59,24 +64,28 @@ def check_home(home: Path, flow: str) -> None:
 
 
 def check_database(home: Path, flow: str) -> None:
-    """A look into the database, since a server that cannot use it takes half a minute to say so."""
+    """Check the database beforehand, as a server that cannot use it takes half a minute to fail.
+
+    Raises:
+        UserError: If it is damaged, locked or of another version of Prefect.
+    """
     file = home / "prefect.db"
-    if _elsewhere() or not file.is_file() or not file.stat().st_size:
+    if _database_variable() or not file.is_file() or not file.stat().st_size:
         return
     try:
-        with contextlib.closing(sqlite3.connect(file, timeout=LOCKED_S)) as database:
+        with contextlib.closing(sqlite3.connect(file, timeout=LOCK_TIMEOUT_S)) as database:
             database.execute("BEGIN IMMEDIATE").close()
             found = database.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.Error as error:
         if "no such table" in str(error):
-            return  # just begun; Prefect goes on with it
+            return  # a new one; Prefect completes it
         raise failure("", [str(error)], home, flow) from error
     if found and not _knows(found[0]):
         raise failure("", [f"Can't locate revision {found[0]}, which prefect {_version()} does not know"], home, flow)
 
 
 def _knows(revision: str) -> bool:
-    """Whether this Prefect has that state of the database among its own; in doubt it has."""
+    """Return whether this Prefect knows that revision of the database; ``True`` if it cannot be told."""
     import prefect
 
     folder = Path(prefect.__file__).parent / "server/database/_migrations/versions/sqlite"
@@ -90,25 +99,25 @@ def _version() -> str:
     return version("prefect")
 
 
-def _elsewhere() -> str:
-    """The variable that names another database than the one in Prefect's folder."""
+def _database_variable() -> str:
+    """Return the variable that names another database than the one in Prefect's folder, "" if there is none."""
     return next((name for name in os.environ if name.endswith("DATABASE_CONNECTION_URL")), "")
 
 
 def failure(why: str, lines: list[str], home: Path, flow: str) -> UserError:
-    """The cause by what the server printed; else its last line."""
+    """Return the error for what the server printed: its cause where it is known, else its last line."""
     text = "\n".join(lines)
-    where = _elsewhere() or home / "prefect.db"
+    where = _database_variable() or home / "prefect.db"
     for pattern, what, hint in CAUSES:
         match = re.search(rf"^.*(?:{pattern}).*$", text, re.MULTILINE | re.IGNORECASE)
         if match:
             return UserError(
                 what,
                 where=where,
-                found=match[0].strip()[:300],
+                found=match[0].strip()[:MAX_QUOTED],
                 hint=hint.format(home=home, without=without(flow)),
             )
-    said = [line.strip() for line in lines if line.strip()]
-    found = f"{why}; {said[-1][:300]}" if said else why
-    hint = f"prefect server start shows all it says, {without(flow)}"
+    printed = [line.strip() for line in lines if line.strip()]
+    found = f"{why}; {printed[-1][:MAX_QUOTED]}" if printed else why
+    hint = f"prefect server start shows its whole output, {without(flow)}"
     return UserError("Prefect's server does not start", where=where, found=found, hint=hint)

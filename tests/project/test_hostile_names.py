@@ -12,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from flows.engine.engines import PrefectEngine
+from flows.engine.engines import task_run_name
 from tasks.core.finished_rounds import load_round
 from tasks.core.store import Store, state_digest
 from tasks.data.dataset import load_dataset
@@ -174,11 +174,6 @@ def test_a_hostile_run_name_is_refused_before_anything_is_made(tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_prefect_is_given_names_that_can_be_shown(monkeypatch):
-    seen = {}
-    task = SimpleNamespace(with_options=lambda **options: seen.update(options) or SimpleNamespace(submit=lambda: None))
-    monkeypatch.setattr("flows.engine.engines.prefect_task", lambda name: task)
-    PrefectEngine._submit("train-clients", f"round 1: {', '.join(SITES)}, {{x}}", (), None)
-    assert (
-        seen["task_run_name"].isprintable() and len(seen["task_run_name"]) <= 200 and "{" not in seen["task_run_name"]
-    )
+def test_prefect_is_given_names_that_can_be_shown():
+    name = task_run_name(f"round 1: {', '.join(SITES)}, {{x}}")
+    assert name.isprintable() and len(name) <= 200 and "{" not in name

@@ -123,7 +123,7 @@ def test_a_database_that_cannot_be_used(tmp_path, refusal, spoil, what):
 
 
 def test_a_database_that_another_process_holds(tmp_path, refusal, monkeypatch):
-    monkeypatch.setattr("flows.engine.prefect_server_faults.LOCKED_S", 0.2)
+    monkeypatch.setattr("flows.engine.prefect_server_faults.LOCK_TIMEOUT_S", 0.2)
     holder = sqlite3.connect(tmp_path / "prefect" / "prefect.db")
     holder.execute("CREATE TABLE a (b)")
     holder.commit()
@@ -144,8 +144,8 @@ def test_a_database_that_another_process_holds(tmp_path, refusal, monkeypatch):
     ],
 )
 def test_a_start_that_cannot_succeed_ends_with_its_cause(refusal, monkeypatch, program, parts):
-    monkeypatch.setattr("flows.engine.prefect_server._PROGRAM", program)
-    monkeypatch.setattr("flows.engine.prefect_server.STUCK_S", 1.0)
+    monkeypatch.setattr("flows.engine.prefect_server.SERVER_PROGRAM", program)
+    monkeypatch.setattr("flows.engine.prefect_server.STALL_TIMEOUT_S", 1.0)
     error = refusal()
     assert [part for part in parts if part not in str(error)] == []
 
@@ -167,16 +167,16 @@ HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Answer).s
 def test_a_slow_start_is_waited_for_as_long_as_it_gets_on(tmp_path, monkeypatch):
     from flows.engine import prefect_server
 
-    monkeypatch.setattr(prefect_server, "_PROGRAM", SLOW)
-    monkeypatch.setattr(prefect_server, "STUCK_S", 1.2)
-    monkeypatch.setattr(prefect_server, "CPU_S", 0.05)
+    monkeypatch.setattr(prefect_server, "SERVER_PROGRAM", SLOW)
+    monkeypatch.setattr(prefect_server, "STALL_TIMEOUT_S", 1.2)
+    monkeypatch.setattr(prefect_server, "MIN_CPU_S", 0.05)
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as free:
         port = free.server_port
-    process, lines = prefect_server._launch(port)
+    process, lines = prefect_server.launch(port)
     try:
-        assert prefect_server._wait(process, port, tmp_path, 60) == "", list(lines)
+        assert prefect_server.wait_until_ready(process, port, tmp_path, 60) == "", list(lines)
     finally:
-        prefect_server._end(process)
+        prefect_server.stop(process)
 
 
 def test_proxies_and_addresses_that_make_no_sense(refusal, proxies, local_server):
