@@ -25,19 +25,19 @@ REPORT = Path("data/report")
 
 
 def federate_stage(settings: Settings, progress: Progress) -> Summary:
-    """Rounds from the data that DVC's stages made; the small outputs go to ``data/federation``.
+    """Train the rounds on the outputs of DVC's data stages; write the small outputs to ``data/federation``.
 
-    A source that has changed since is said only: the data of an earlier version may have been brought back.
+    A source that has changed since is only a warning: an earlier version of the data may have been restored.
     """
     data = require_data(settings)
     if change := source_change(settings.ingest):
-        how = "fedscene pipeline makes it again, and so does dvc repro --force --single-item ingest"
+        how = "fedscene pipeline ingests it again, and so does dvc repro --force --single-item ingest"
         progress.note(f"warning: the source has changed since {data.dataset} was made: {change}; {how}")
     return federate(settings, data, out=FEDERATION, progress=progress)
 
 
 def report_stage(settings: Settings) -> list[RoundRecord]:
-    """The report of the run that ``data/federation`` came from, into ``data/report``.
+    """Write the report of the run that ``data/federation`` came from to ``data/report``.
 
     Raises:
         UserError: If the run's folder is gone.
@@ -46,18 +46,18 @@ def report_stage(settings: Settings) -> list[RoundRecord]:
     root = runs_root() / checked_id(str(run_id), f"{FEDERATION}/model/model.json")
     if not root.is_dir():
         raise UserError(
-            "the run's folder is not here, so there is nothing to report from",
+            "the folder of the run to report is missing",
             where=root,
             hint="dvc repro --force federate",
         )
-    remove(REPORT)  # as DVC does before a stage: nothing of an earlier report stays
+    remove(REPORT)  # as DVC does before a stage: files of an earlier report must not stay
     return write_report(root, REPORT, settings.report, settings.federation.rounds)
 
 
 def write_report(
     root: Path, out: Path, settings: ReportSettings | None = None, rounds: int | None = None
 ) -> list[RoundRecord]:
-    """A run's report, by the run's own settings unless others are given; returns the rounds that it is about."""
+    """Write a run's report, by the run's settings unless others are given; return the rounds that it covers."""
     from tasks.core.round_summary import load_records
     from tasks.report.report import rounds_asked
     from tasks.report.sample_predictions import report_with_predictions

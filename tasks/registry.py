@@ -1,7 +1,8 @@
-"""Every task of FedScene with its policy: name, retries, time-out, tags.
+"""Every task of FedScene with its policy: name, retries and tags.
 
 The functions are plain and can be called without an engine. With ``federation.engine: prefect`` they run as
-Prefect tasks made here; this is the only module under ``tasks`` that imports Prefect, and only when asked.
+Prefect tasks, which ``prefect_task`` creates; no other module under ``tasks`` imports Prefect, and this one only then.
+Time limits depend on the number of clients, so the engine gets them with each call.
 """
 
 import logging
@@ -27,9 +28,9 @@ class Policy:
     Attributes:
         function: ``module:function`` of the plain function.
         about: What it does, one line; shown in the Prefect UI.
-        retries: How often it is tried again after a failure that may pass.
+        retries: Number of retries after a failure that may be temporary.
         delays: Seconds before each retry.
-        tags: Prefect tags. ``gpu`` takes a slot of the server's limit of that name where one is set
+        tags: Prefect tags. ``gpu`` takes a slot of the server's concurrency limit of that name, if there is one
             (``prefect concurrency-limit create gpu 1``).
     """
 
@@ -40,14 +41,16 @@ class Policy:
     tags: tuple[str, ...] = ()
 
     def load(self) -> Callable[..., Any]:
-        """The plain function."""
+        """Return the plain function."""
         module, _, name = self.function.partition(":")
         function: Callable[..., Any] = getattr(import_module(module), name)
         return function
 
 
 TASKS: dict[str, Policy] = {
-    "initialise-model": Policy("tasks.server.initial_model:initial_model", "Draw or load the first global model."),
+    "initialise-model": Policy(
+        "tasks.server.initial_model:initial_model", "Initialise or load the first global model."
+    ),
     "train-clients": Policy(
         "tasks.client.chunk:train_clients",
         "Local training of a chunk of clients, each on its own images.",
@@ -62,7 +65,9 @@ TASKS: dict[str, Policy] = {
         delays=(1.0,),
         tags=("gpu",),
     ),
-    "check-updates": Policy("tasks.server.validate_updates:check_updates", "Check what clients sent before it counts."),
+    "check-updates": Policy(
+        "tasks.server.validate_updates:check_updates", "Validate the clients' updates before aggregation."
+    ),
     "cluster-models": Policy("tasks.server.clustering:cluster_models", "Cluster clients whose models changed alike."),
     "aggregate": Policy("tasks.server.aggregation:aggregate", "Combine models into one.", retries=1, delays=(1.0,)),
     "fedhybrid-average": Policy(
@@ -89,13 +94,13 @@ TASKS: dict[str, Policy] = {
     ),
     "evaluate": Policy(
         "tasks.evaluation.evaluate:evaluate_model",
-        "Score a model on the pooled test set.",
+        "Evaluate a model on the pooled test set.",
         retries=1,
         delays=(1.0,),
         tags=("gpu",),
     ),
     "save-round": Policy(
-        "tasks.core.finished_rounds:save_round", "Put the finished round in its place.", retries=1, delays=(1.0,)
+        "tasks.core.finished_rounds:save_round", "Store the finished round.", retries=1, delays=(1.0,)
     ),
     "track-round": Policy(
         "tasks.tracking.mlflow_runs:log_round", "Log a finished round to MLflow.", retries=2, delays=(1.0, 5.0)
@@ -103,82 +108,83 @@ TASKS: dict[str, Policy] = {
     "dvc-stage": Policy("tasks.versioning.dvc:repro", "Bring one DVC stage up to date."),
     "dvc-record": Policy("tasks.versioning.dvc:commit", "Record the outputs of stages in dvc.lock."),
     "sample-predictions": Policy(
-        "tasks.report.sample_predictions:sample_predictions", "Score the images that the report shows."
+        "tasks.report.sample_predictions:sample_predictions", "Predict the images that the report shows."
     ),
-    "report": Policy("tasks.report.sample_predictions:report_with_predictions", "Tables and images of a run."),
+    "report": Policy("tasks.report.sample_predictions:report_with_predictions", "Write a run's tables and plots."),
 }
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether trying again can help: never for what a user must mend, nor after Ctrl-C."""
+    """Return whether a retry can help: never after a user error, nor after Ctrl-C."""
     return isinstance(error, Exception) and not isinstance(error, UserError | TrainingStopped)
-
-
-def _no_timeout_note(record: logging.LogRecord) -> bool:
-    """Leaves out the remark, made for every task, that a time-out cannot interrupt a blocking call in a thread.
-
-    Clients keep their own time between steps (``TrainingError``); Prefect's bound is the second one.
-    """
-    return "running in a worker thread" not in record.getMessage()
-
-
-_refused: deque[str] = deque(maxlen=100)
-
-
-def refused_state(error: UserError, data: object = None) -> Any:
-    """A failed Prefect state instead of an exception: no traceback in front of the message, and the message once."""
-    from prefect.states import Failed
-
-    message = visible_lines(error)
-    _refused.append(repr(message))
-    for name in ("prefect.task_runs", "prefect.flow_runs"):
-        logging.getLogger(name).addFilter(_no_refusal)
-    return Failed(message=message, data=data)
-
-
-def _no_refusal(record: logging.LogRecord) -> bool:
-    """Leaves out Prefect's own lines about a refusal, which the command line or the flow tells in its own words."""
-    text = record.getMessage()
-    return not any(said in text for said in _refused)
 
 
 @cache
 def prefect_task(name: str) -> "Task":
-    """The Prefect task of that name.
+    """Return the Prefect task of that name.
 
-    Results are not persisted or cached by Prefect: every function finds its own finished output.
+    Prefect neither persists nor caches results: every function finds its own finished output.
     """
     from prefect import task
     from prefect.cache_policies import NO_CACHE
 
-    logging.getLogger("prefect.task_runs").addFilter(_no_timeout_note)
+    logging.getLogger("prefect.task_runs").addFilter(_is_no_timeout_warning)
     policy = TASKS[name]
     function = policy.load()
-
-    @wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except UserError as error:
-            return refused_state(error, error)
-
-    def retry_condition(_task: Any, _run: Any, state: Any) -> bool:
-        error = state.result(raise_on_failure=False)
-        return is_retryable(error) if isinstance(error, BaseException) else True
-
-    options: dict[str, Any] = {}
+    retries: dict[str, Any] = {}
     if policy.retries:
-        options = {
+        retries = {
             "retries": policy.retries,
             "retry_delay_seconds": list(policy.delays),
-            "retry_condition_fn": retry_condition,
+            "retry_condition_fn": _retry_condition,
         }
-    made: Task = task(
+
+    @task(
         name=name,
         description=policy.about,
         tags=set(policy.tags),
         cache_policy=NO_CACHE,
         persist_result=False,
-        **options,
-    )(run)
-    return made
+        **retries,
+    )
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:
+            return failed_state(error, error)
+
+    return run
+
+
+def _retry_condition(_task: Any, _run: Any, state: Any) -> bool:
+    error = state.result(raise_on_failure=False)
+    return is_retryable(error) if isinstance(error, BaseException) else True
+
+
+def _is_no_timeout_warning(record: logging.LogRecord) -> bool:
+    """Filter out the warning, one per task, that a time limit cannot interrupt a blocking call in a thread.
+
+    Clients check their time between steps (``TrainingError``); Prefect's limit is the second safeguard.
+    """
+    return "running in a worker thread" not in record.getMessage()
+
+
+_failures: deque[str] = deque(maxlen=100)
+
+
+def failed_state(error: UserError, data: object = None) -> Any:
+    """Return a failed Prefect state instead of raising: no traceback before the message, and the message once."""
+    from prefect.states import Failed
+
+    message = visible_lines(error)
+    _failures.append(repr(message))
+    for name in ("prefect.task_runs", "prefect.flow_runs"):
+        logging.getLogger(name).addFilter(_is_no_repetition)
+    return Failed(message=message, data=data)
+
+
+def _is_no_repetition(record: logging.LogRecord) -> bool:
+    """Filter out Prefect's own lines about a user error, which the command line or the flow reports itself."""
+    text = record.getMessage()
+    return not any(message in text for message in _failures)

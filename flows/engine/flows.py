@@ -10,7 +10,7 @@ from flows.engine.interrupt import stopping_on_interrupt
 from flows.engine.prefect_server import require_server
 from models.errors import UserError
 from tasks.client.train import stop_training
-from tasks.registry import refused_state
+from tasks.registry import failed_state
 
 if TYPE_CHECKING:
     from prefect import Flow
@@ -89,6 +89,6 @@ def user_errors_fail_the_flow(body: Callable[P, Result]) -> Callable[P, Result]:
             call = _call.get()
             if call is not None:
                 call.refused = error
-            return cast(Result, refused_state(error))
+            return cast(Result, failed_state(error))
 
     return run

@@ -1,7 +1,8 @@
 """The data stages: ingest and partition, into DVC's ``data/`` or into a folder of the runs.
 
-A folder of the runs is named by the settings that decide the images; when its source changes, a new one is made beside
-it (``<name>-2``, ...), so that earlier runs keep theirs. Its partitions lie in ``clients`` and ``clients-<digest>``.
+A folder of the runs is named by the settings that determine the images; when its source changes, the data go to a new
+folder beside it (``<name>-2``, ...), so that earlier runs keep theirs. Its partitions are in ``clients`` and
+``clients-<digest>``.
 """
 
 import logging
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     from tasks.data.ingest.source_state import SourceListing
 
 ProgressCall = Callable[[int, "int | None"], None]
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 def ingest_stage(
     settings: Settings, root: Path, progress: ProgressCall | None = None, workers: int | None = None
 ) -> dict[str, Any]:
-    """Ingests into ``root/dataset`` and writes the counts per reason to ``root/ingest.json``, a DVC metric."""
+    """Ingest into ``root/dataset`` and write the counts per reason to ``root/ingest.json``, a DVC metric."""
     from tasks.data.ingest.ingest import ingest
 
-    summary = ingest(settings.ingest, root / "dataset", settings.seed, progress, workers, _memory())
+    summary = ingest(settings.ingest, root / "dataset", settings.seed, progress, workers, _hash_folder())
     _write_counts(root, summary)
     return summary
 
@@ -43,7 +44,7 @@ def _write_counts(root: Path, summary: dict[str, Any]) -> None:
 
 
 def partition_stage(settings: Settings, root: Path) -> dict[str, Any]:
-    """Partitions ``root/dataset`` into ``root/clients`` and writes ``root/partition.json``, a DVC metric."""
+    """Partition ``root/dataset`` into ``root/clients`` and write ``root/partition.json``, a DVC metric."""
     from tasks.data.partition.stage import figures, partition
 
     summary = partition(root / "dataset", settings.partition, root / "clients", settings.seed)
@@ -51,15 +52,15 @@ def partition_stage(settings: Settings, root: Path) -> dict[str, Any]:
     return summary
 
 
-def prepare_data(settings: Settings, progress: ProgressCall | None = None, tell: Tell | None = None) -> DataPaths:
-    """Data for these settings and their source: ``data/`` if it is that, else a folder of the runs, made once.
+def prepare_data(settings: Settings, progress: ProgressCall | None = None, notify: Notify | None = None) -> DataPaths:
+    """Return data for these settings and their source: ``data/`` if it has them, else a folder of the runs.
 
-    One process prepares; another one that needs the same data waits for it.
+    One process prepares the data; another one that needs the same data waits for it.
 
     Args:
         settings: Effective settings.
         progress: Called with (files read, total or ``None``) now and then.
-        tell: Takes a line about a source that has changed or is not there; default: a warning of the log.
+        notify: Called with a line about a source that has changed or is missing; default: a warning in the log.
 
     Raises:
         UserError: If the source is not usable.
@@ -68,30 +69,30 @@ def prepare_data(settings: Settings, progress: ProgressCall | None = None, tell:
     from tasks.data.ingest.source_state import list_source
     from tasks.data.partition.stage import partition
 
-    tell = tell or logging.getLogger(__name__).warning
+    notify = notify or logging.getLogger(__name__).warning
     found = _find(settings, list_source(settings.ingest))
     if found.clients is None:
-        place = _own_folder(settings)
+        place = _first_folder(settings)
         place.parent.mkdir(parents=True, exist_ok=True)
         (runs_root() / RUNS_MARKER).touch()  # a source that contains the runs is read without them
         with locked(place, "prepares data"):
             found = _find(settings, list_source(settings.ingest))
             if found.root is None:
-                found = _ingested(settings, found, progress, tell)
+                found = _ingest_into_new_folder(settings, found, progress, notify)
             if found.clients is None:
                 clients = _clients_folder(settings, found.dataset)
                 partition(found.dataset, settings.partition, clients, settings.seed)
                 found = _Found(found.root, clients, found.note)
     if found.root is not None and found.root != Path("data"):
-        _finish(found.root)
+        _complete(found.root)
     if found.note:
-        tell(found.note)
+        notify(found.note)
     assert found.clients is not None
     return DataPaths(found.dataset, found.clients)
 
 
-def _finish(root: Path) -> None:
-    """Does what a process that was ended just after the data set was in place had left to do."""
+def _complete(root: Path) -> None:
+    """Finish the work of a process that was killed after the data set was in place."""
     summary = _read(root / "dataset" / "dataset.json")
     if not (root / "ingest.json").exists() and {"images", "reasons", "splits"} <= set(summary):
         _write_counts(root, summary)
@@ -100,7 +101,7 @@ def _finish(root: Path) -> None:
 
 
 def find_data(settings: Settings) -> DataPaths | None:
-    """Data that were made with these settings from their source as it is: ``None`` if there are none."""
+    """Return data that were made with these settings from their source in its present state, else ``None``."""
     from tasks.data.ingest.source_state import list_source
 
     found = _find(settings, list_source(settings.ingest))
@@ -108,7 +109,7 @@ def find_data(settings: Settings) -> DataPaths | None:
 
 
 def require_data(settings: Settings, root: Path = Path("data")) -> DataPaths:
-    """``data/`` as DVC's stages made it.
+    """Return the outputs of DVC's data stages in ``data/``.
 
     Raises:
         UserError: If it is missing or was made with other settings.
@@ -125,19 +126,22 @@ def require_data(settings: Settings, root: Path = Path("data")) -> DataPaths:
 
 
 def source_change(settings: "IngestSettings", root: Path = Path("data")) -> str:
-    """How the source differs from what ``root/dataset`` was made from, in one line; "" if it does not, or is gone."""
+    """Return in one line how the source differs from what ``root/dataset`` was made from.
+
+    It is "" if the source has not changed, or is missing.
+    """
     from tasks.data.ingest.file_hashes import HashCache
     from tasks.data.ingest.source_state import describe_change, list_source
 
     listing = list_source(settings)
     if listing.synthetic or listing.unavailable or not (root / "dataset").is_dir():
         return ""
-    return describe_change(root / "dataset", listing, HashCache(_memory(), listing.where))
+    return describe_change(root / "dataset", listing, HashCache(_hash_folder(), listing.where))
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What there is: the folder of the data set, the partition's, and a line about the source."""
+    """Existing data: the folder of the data set, that of the partition, and a line about the source."""
 
     root: Path | None
     clients: Path | None = None
@@ -150,15 +154,15 @@ class _Found:
 
 
 def _find(settings: Settings, listing: "SourceListing") -> _Found:
-    """The data set made with these settings from this source; the newest one when the source is gone."""
+    """Return the data set made with these settings from this source; the newest one if the source is missing."""
     from tasks.data.ingest.file_hashes import HashCache
     from tasks.data.ingest.source_state import describe_change
 
-    note, memory = "", HashCache(_memory(), listing.where)
-    for root in _made(settings):
+    note, hashes = "", HashCache(_hash_folder(), listing.where)
+    for root in _existing_folders(settings):
         if listing.unavailable:
-            note = f"the source is not there now ({listing.where}): what was prepared from it is used, {root}"
-        elif not listing.synthetic and (change := describe_change(root / "dataset", listing, memory)):
+            note = f"the source is missing ({listing.where}): the data prepared from it earlier are used, {root}"
+        elif not listing.synthetic and (change := describe_change(root / "dataset", listing, hashes)):
             note = note or f"the source has changed since {root} was made: {change}"
             continue
         else:
@@ -167,39 +171,39 @@ def _find(settings: Settings, listing: "SourceListing") -> _Found:
     return _Found(None, None, note)
 
 
-def _ingested(settings: Settings, found: _Found, progress: ProgressCall | None, tell: Tell) -> _Found:
-    """A data set in a folder that has none yet."""
-    root = next(folder for folder in _folders(settings) if not (folder / "dataset" / "dataset.json").exists())
+def _ingest_into_new_folder(settings: Settings, found: _Found, progress: ProgressCall | None, notify: Notify) -> _Found:
+    """Ingest into the first folder without a data set."""
+    root = next(folder for folder in _folder_names(settings) if not (folder / "dataset" / "dataset.json").exists())
     if found.note:
-        tell(f"{found.note}; preparing again, into {root}")
+        notify(f"{found.note}; preparing again, into {root}")
     check_enough(settings)
     ingest_stage(settings, root, progress)
     return _Found(root, _clients(settings, root))
 
 
-def _folders(settings: Settings) -> Iterator[Path]:
-    """The runs' folders for data of these settings, the first one first, without end."""
-    first, number = _own_folder(settings), 1
+def _folder_names(settings: Settings) -> Iterator[Path]:
+    """Yield the names of the runs' folders for data of these settings, without end."""
+    first, number = _first_folder(settings), 1
     while True:
         yield first if number == 1 else first.with_name(f"{first.name}-{number}")
         number += 1
 
 
-def _made(settings: Settings) -> list[Path]:
-    """Folders with a data set of these settings: ``data/``, then the runs', the newest first."""
-    own = []
-    for folder in _folders(settings):
+def _existing_folders(settings: Settings) -> list[Path]:
+    """Return the folders with a data set of these settings: ``data/``, then the runs', the newest first."""
+    in_runs = []
+    for folder in _folder_names(settings):
         if not folder.is_dir():
             break
         if (folder / "dataset" / "dataset.json").exists():
-            own.append(folder)
+            in_runs.append(folder)
     common = Path("data")
-    made = [common] if _same(common / "dataset" / "dataset.json", settings.ingest, settings.seed) else []
-    return made + own[::-1]
+    in_data = [common] if _same(common / "dataset" / "dataset.json", settings.ingest, settings.seed) else []
+    return in_data + in_runs[::-1]
 
 
 def _clients(settings: Settings, root: Path) -> Path | None:
-    """The partition of these settings of the data set in ``root``, if it was made."""
+    """Return the folder of the partition of these settings of the data set in ``root``, if it exists."""
     digest = _read(root / "dataset" / "dataset.json").get("digest")
     for folder in (root / "clients", _clients_folder(settings, root / "dataset")):
         file = folder / "clients.json"
@@ -209,7 +213,7 @@ def _clients(settings: Settings, root: Path) -> Path | None:
 
 
 def _clients_folder(settings: Settings, dataset: Path) -> Path:
-    """Where the runs' partition of these settings of a data set lies: beside it, unless that is DVC's.
+    """Return the folder for the runs' partition of a data set: beside it, unless the data set is DVC's.
 
     The first one is called ``clients``, as in ``data/``.
     """
@@ -219,12 +223,12 @@ def _clients_folder(settings: Settings, dataset: Path) -> Path:
     values = settings.partition.model_dump(mode="json")
     name = f"clients-{digest_of(values, settings.seed, digest, partition_code())[:12]}"
     if dataset.parent == Path("data"):
-        return _own_folder(settings) / name
+        return _first_folder(settings) / name
     return dataset.parent / (name if (dataset.parent / "clients").exists() else "clients")
 
 
-def _own_folder(settings: Settings) -> Path:
-    """The data's first folder under the runs, named by all that decides the images but the source's content."""
+def _first_folder(settings: Settings) -> Path:
+    """Return the data's first folder under the runs, named by what determines the images, except the source's content."""
     from flows.run.data_code import ingest_code
     from tasks.data.ingest.source_state import source_path
 
@@ -232,13 +236,13 @@ def _own_folder(settings: Settings) -> Path:
     return runs_root() / "data" / digest_of(values, settings.seed, ingest_code(settings.ingest))[:12]
 
 
-def _memory() -> Path:
-    """Where the hashes of the sources' files are remembered."""
+def _hash_folder() -> Path:
+    """Return the folder of the caches of source files' hashes."""
     return runs_root() / "data" / ".sources"
 
 
 def _same(file: Path, section: Any, seed: int) -> bool:
-    """Whether a stage's summary names these settings and this seed."""
+    """Return whether a stage's summary names these settings and this seed."""
     if not file.exists():
         return False
     summary = _read(file)
@@ -246,5 +250,5 @@ def _same(file: Path, section: Any, seed: int) -> bool:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """A stage's summary; DVC may have linked it."""
+    """Return a stage's summary; DVC may have linked the file."""
     return Store(file.parent, linked_files=True).read_json(file.name)

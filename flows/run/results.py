@@ -1,4 +1,4 @@
-"""What a finished run hands on: the small files that DVC records, and networks for MLflow."""
+"""The outputs of a finished run: the small files that DVC records, and networks for MLflow."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def export(run: Run, settings: Settings, records: list[RoundRecord], report: Path, out: Path) -> None:
-    """Writes the federation's DVC outputs: ``model/`` with what is needed to load it, metrics, one row per round.
+    """Write the federation's DVC outputs: ``model/`` with all that is needed to load it, metrics, one row per round.
 
     Args:
         run: The run.
         settings: Its settings.
         records: Its rounds.
-        report: Its report, which holds ``metrics.json`` and ``rounds.csv``.
+        report: Its report folder, which has ``metrics.json`` and ``rounds.csv``.
         out: The folder to write to.
     """
-    remove(out / "model")  # with what an earlier model had and this one has not; DVC does the same
+    remove(out / "model")  # files of an earlier model must not stay; DVC does the same
     store, target = Store(run.root), Store(out / "model")
     target.put_state("model.safetensors", store.get_state(records[-1].model))
     if run.context.tables:
@@ -48,7 +48,7 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
 
 
 def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.Module, np.ndarray, dict[str, Any]]]":
-    """Makes a network that maps images to probabilities, with an example and what its user must know."""
+    """Return a function that makes a network from images to probabilities, an example input, and its metadata."""
 
     def make() -> "tuple[nn.Module, np.ndarray, dict[str, Any]]":
         from models.export import Probabilities
@@ -56,12 +56,12 @@ def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.
 
         network = build_network(context, context.open_store(), ref).cpu().eval()
         example = load_run_data(context)[0].images[:2].astype("float32") / 255.0
-        about = {
+        metadata = {
             "labels": list(context.classes),
             "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, squashed to this size",
             "output": "probabilities [N, C] in the order of the labels; "
             f"from {context.evaluation.threshold:g} a label is predicted",
         }
-        return Probabilities(network).eval(), example, about
+        return Probabilities(network).eval(), example, metadata
 
     return make
