@@ -48,9 +48,7 @@ class Policy:
 
 
 TASKS: dict[str, Policy] = {
-    "initialise-model": Policy(
-        "tasks.server.initial_model:initial_model", "Initialise or load the first global model."
-    ),
+    "initialise-model": Policy("tasks.server.initial_model:initial_model", "Create or load the first global model."),
     "train-clients": Policy(
         "tasks.client.chunk:train_clients",
         "Local training of a chunk of clients, each on its own images.",
@@ -65,9 +63,7 @@ TASKS: dict[str, Policy] = {
         delays=(1.0,),
         tags=("gpu",),
     ),
-    "check-updates": Policy(
-        "tasks.server.validate_updates:check_updates", "Validate the clients' updates before aggregation."
-    ),
+    "check-updates": Policy("tasks.server.validate_updates:check_updates", "Validate updates before aggregation."),
     "cluster-models": Policy("tasks.server.clustering:cluster_models", "Cluster clients whose models changed alike."),
     "aggregate": Policy("tasks.server.aggregation:aggregate", "Combine models into one.", retries=1, delays=(1.0,)),
     "fedhybrid-average": Policy(

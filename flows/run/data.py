@@ -228,7 +228,7 @@ def _clients_folder(settings: Settings, dataset: Path) -> Path:
 
 
 def _first_folder(settings: Settings) -> Path:
-    """Return the data's first folder under the runs, named by what determines the images, except the source's content."""
+    """Return the data's first folder under the runs, named by what determines its images except the source."""
     from flows.run.data_code import ingest_code
     from tasks.data.ingest.source_state import source_path
 

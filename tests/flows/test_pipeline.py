@@ -53,7 +53,7 @@ def test_the_pipeline_leaves_nothing_for_dvc_to_do(project):
     git(project, "commit", "-qm", "a run")
 
 
-def test_a_learning_rate_touches_the_federation_and_the_report_only(project):
+def test_a_changed_learning_rate_runs_federate_and_report_only(project):
     params = (project / "params.yaml").read_text()
     (project / "params.yaml").write_text(params.replace("lr: 0.002", "lr: 0.003"))
     assert repro(project) == ["federate", "report"]
@@ -63,7 +63,7 @@ def test_a_learning_rate_touches_the_federation_and_the_report_only(project):
     assert changed["params.yaml"]["train.lr"]["new"] == 0.003
 
 
-def test_tracking_and_execution_settings_touch_nothing(project):
+def test_changed_tracking_and_execution_settings_run_no_stage(project):
     params = (project / "params.yaml").read_text()
     (project / "params.yaml").write_text(
         params.replace("keep_rounds: 5", "keep_rounds: 4").replace("workers: 2", "workers: 1")
@@ -118,7 +118,7 @@ def _wait_for(url: str) -> None:
             return
 
 
-def test_a_deployment_runs_on_a_worker_and_shows_the_papers_stages(project, server):
+def test_a_deployment_runs_on_a_worker_and_its_tasks_are_named_by_stage(project, server):
     params = (project / "params.yaml").read_text()
     for old, new in (
         ("engine: local", "engine: prefect"),

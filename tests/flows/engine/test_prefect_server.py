@@ -46,7 +46,7 @@ def local_server():
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
-def test_this_machines_servers_are_not_asked_through_a_proxy(proxies, local_server, name):
+def test_local_servers_are_not_reached_through_a_proxy(proxies, local_server, name):
     import httpx
     import requests
 
@@ -59,7 +59,7 @@ def test_this_machines_servers_are_not_asked_through_a_proxy(proxies, local_serv
     assert os.environ["NO_PROXY"].split(",") == os.environ["no_proxy"].split(",") == entries
 
 
-def test_without_a_proxy_or_with_all_spared_nothing_is_set(proxies):
+def test_no_proxy_is_left_alone_without_a_proxy_or_with_a_wildcard(proxies):
     prepare()
     assert "NO_PROXY" not in os.environ
     proxies.setenv("HTTPS_PROXY", DEAD)
@@ -91,7 +91,7 @@ def refusal(tmp_path, proxies):
     return run
 
 
-def test_a_home_that_cannot_be_used(tmp_path, refusal):
+def test_an_unusable_prefect_home_is_reported(tmp_path, refusal):
     (tmp_path / "prefect").rmdir()
     (tmp_path / "prefect").write_text("a file")
     error = refusal()
@@ -113,7 +113,7 @@ def _another_version(file):
         (_another_version, "another version of Prefect"),
     ],
 )
-def test_a_database_that_cannot_be_used(tmp_path, refusal, spoil, what):
+def test_an_unusable_prefect_database_is_reported(tmp_path, refusal, spoil, what):
     spoil(tmp_path / "prefect" / "prefect.db")
     error = refusal()
     assert what in error.what and str(error.where) == str(tmp_path / "prefect" / "prefect.db")
@@ -122,7 +122,7 @@ def test_a_database_that_cannot_be_used(tmp_path, refusal, spoil, what):
     assert [path.name for path in (tmp_path / "prefect").iterdir()] == ["old"]  # the way out works
 
 
-def test_a_database_that_another_process_holds(tmp_path, refusal, monkeypatch):
+def test_a_locked_prefect_database_is_reported(tmp_path, refusal, monkeypatch):
     monkeypatch.setattr("flows.engine.prefect_server_faults.LOCK_TIMEOUT_S", 0.2)
     holder = sqlite3.connect(tmp_path / "prefect" / "prefect.db")
     holder.execute("CREATE TABLE a (b)")
@@ -143,7 +143,7 @@ def test_a_database_that_another_process_holds(tmp_path, refusal, monkeypatch):
         ("import time; time.sleep(60)", ["does not start", "has done nothing", "prefect server start"]),
     ],
 )
-def test_a_start_that_cannot_succeed_ends_with_its_cause(refusal, monkeypatch, program, parts):
+def test_a_failing_server_start_reports_its_cause(refusal, monkeypatch, program, parts):
     monkeypatch.setattr("flows.engine.prefect_server.SERVER_PROGRAM", program)
     monkeypatch.setattr("flows.engine.prefect_server.STALL_TIMEOUT_S", 1.0)
     error = refusal()
@@ -164,7 +164,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Answer).s
 """
 
 
-def test_a_slow_start_is_waited_for_as_long_as_it_gets_on(tmp_path, monkeypatch):
+def test_a_slow_start_is_waited_for_while_it_makes_progress(tmp_path, monkeypatch):
     from flows.engine import prefect_server
 
     monkeypatch.setattr(prefect_server, "SERVER_PROGRAM", SLOW)
@@ -179,7 +179,7 @@ def test_a_slow_start_is_waited_for_as_long_as_it_gets_on(tmp_path, monkeypatch)
         prefect_server.stop(process)
 
 
-def test_proxies_and_addresses_that_make_no_sense(refusal, proxies, local_server):
+def test_invalid_proxies_and_addresses_are_reported(refusal, proxies, local_server):
     proxies.setenv("ALL_PROXY", "http://host:port")
     assert "ALL_PROXY" in refusal().hint
     proxies.delenv("ALL_PROXY")

@@ -114,7 +114,7 @@ def test_a_changed_source_gives_another_data_set_and_the_old_one_stays(here, pre
     assert prepared() == (first, [])  # as it was before: nothing is made again
 
 
-def test_what_does_not_change_the_photographs_changes_nothing(here, prepared):
+def test_changes_beside_the_photographs_keep_the_data_set(here, prepared):
     first, _ = prepared()
     for file in (here / "photos").rglob("*.png"):
         file.touch()
@@ -126,7 +126,7 @@ def test_what_does_not_change_the_photographs_changes_nothing(here, prepared):
     assert prepared(path="./photos/") == (first, [])
 
 
-def test_a_remembered_hash_is_used_for_an_untouched_file_only(here, prepared, monkeypatch):
+def test_a_cached_hash_is_used_for_an_unchanged_file_only(here, prepared, monkeypatch):
     from tasks.data.ingest import file_hashes
 
     monkeypatch.setattr(file_hashes, "MIN_AGE_NS", 0)
@@ -146,19 +146,19 @@ def test_a_remembered_hash_is_used_for_an_untouched_file_only(here, prepared, mo
     prepared()  # damaged: costs time only
 
 
-def test_a_source_that_is_away_is_said_and_what_was_prepared_is_used(here, prepared):
+def test_a_missing_source_is_reported_and_the_prepared_data_are_used(here, prepared):
     first, _ = prepared()
     (here / "photos").rename(here / "unplugged")
     for mount_point in (False, True):
         if mount_point:
             (here / "photos").mkdir()
         digest, told = prepared()
-        assert digest == first and len(told) == 1 and "not there now" in told[0] and "runs/data/" in told[0]
+        assert digest == first and len(told) == 1 and "the source is missing" in told[0] and "runs/data/" in told[0]
     with pytest.raises(UserError, match=r"no such folder|no images"):
         prepared("ingest.image_size=40")
 
 
-def test_lists_outside_the_source_count_too(here, prepared):
+def test_lists_outside_the_source_are_compared_too(here, prepared):
     table = here / "sites.csv"
     rows = [
         f"{path.name},{'north' if number % 2 else 'south'}"
@@ -172,7 +172,7 @@ def test_lists_outside_the_source_count_too(here, prepared):
     assert second != first and "1 changed (ingest.site.table)" in told[0]
 
 
-def test_a_file_as_a_source_follows_what_it_lists_and_no_neighbour(here, prepared):
+def test_a_list_file_as_source_depends_on_the_listed_files_only(here, prepared):
     rows = [f"photos/{'abc'[n % 3]}/{n:02d}.png,{'abc'[n % 3]}" for n in range(30)]
     (here / "labels.csv").write_text("\n".join(["path,label", *rows]))
     first, _ = prepared(source="table", path="labels.csv")
@@ -188,7 +188,7 @@ def test_a_file_as_a_source_follows_what_it_lists_and_no_neighbour(here, prepare
     assert third != second and "1 changed (labels.csv)" in told[0]
 
 
-def test_runs_within_the_source_are_no_part_of_it(here, prepared):
+def test_the_runs_folder_inside_a_source_is_ignored(here, prepared):
     for folder in (here / "photos").iterdir():
         folder.rename(here / folder.name)
     (here / "photos").rmdir()
@@ -201,13 +201,13 @@ def test_runs_within_the_source_are_no_part_of_it(here, prepared):
     assert load_dataset(find_data(settings(path=".")).dataset).classes == ["a", "b", "c"] and second != first
 
 
-def test_drawn_sets_need_no_look(here, prepared):
+def test_synthetic_sets_are_not_compared_with_a_source(here, prepared):
     more = {"source": "synthetic", "path": "null"}
     first = prepared("ingest.synthetic.images=40", **more)
     assert prepared("ingest.synthetic.images=40", **more) == first and first[1] == []
 
 
-def test_another_partition_reads_the_source_no_second_time(here, monkeypatch):
+def test_another_partition_does_not_read_the_source_again(here, monkeypatch):
     first = prepare_data(settings())
     monkeypatch.setattr("tasks.data.ingest.ingest.collect", lambda *_: pytest.fail("read again"))
     second = prepare_data(settings("partition.clients=3"))
@@ -226,7 +226,7 @@ def test_dvcs_data_set_serves_a_run_with_another_partition(here, monkeypatch):
     assert found.dataset == Path("data/dataset") and (here / "runs") in found.clients.parents
 
 
-def test_dvcs_stages_notice_too(here, monkeypatch):
+def test_the_dvc_stage_reports_a_changed_source(here, monkeypatch):
     from flows.cli.show import look
     from flows.run.data import ingest_stage, partition_stage, source_change
     from flows.stages import federate_stage
@@ -278,7 +278,7 @@ def test_the_pipeline_ingests_again_when_dvc_sees_no_change(here, monkeypatch):
     assert "5 removed" in notes[0]
 
 
-def test_what_a_kill_left_undone_after_the_data_set_was_in_place_is_done(here, prepared):
+def test_work_left_by_a_killed_process_is_completed(here, prepared):
     digest, _ = prepared()
     (counts,) = here.glob("runs/data/*/ingest.json")
     before = counts.read_text()

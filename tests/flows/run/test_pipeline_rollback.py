@@ -96,7 +96,7 @@ def run(made, monkeypatch, capsys):
 
 
 @pytest.mark.integration
-def test_a_failed_override_does_not_stay(run, made):
+def test_a_failed_override_is_rolled_back(run, made):
     before = everything(made)
     said = "\n".join(run("ingest.path=/nope"))
     assert everything(made) == before and git(made, "status", "--porcelain") == ""
@@ -114,7 +114,7 @@ def test_a_failed_override_does_not_stay(run, made):
 
 
 @pytest.mark.integration
-def test_what_a_user_changed_stays_and_lost_outputs_come_back(run, made):
+def test_the_users_settings_stay_and_lost_outputs_are_restored(run, made):
     edited = (made / "params.yaml").read_text().replace("path: one", "path: /nope")
     (made / "params.yaml").write_text(edited)
     before = everything(made)
@@ -125,7 +125,7 @@ def test_what_a_user_changed_stays_and_lost_outputs_come_back(run, made):
 
 
 @pytest.mark.integration
-def test_after_a_kill_the_next_run_takes_back_what_was_left(run, made):
+def test_the_next_run_rolls_back_what_a_killed_run_changed(run, made):
     before = everything(made)
     run.kill("ingest.path=/nope")
     said = run(stages=False)
@@ -147,7 +147,7 @@ def test_after_a_kill_the_next_run_takes_back_what_was_left(run, made):
 
 
 @pytest.mark.integration
-def test_raw_data_that_a_killed_add_had_moved_aside_come_back(run, made):
+def test_raw_data_moved_aside_by_a_killed_add_are_restored(run, made):
     aside = made / "data/raw/.incoming/.old/photos"
     aside.mkdir(parents=True)
     (aside / "1.jpg").write_text("one")
@@ -156,7 +156,7 @@ def test_raw_data_that_a_killed_add_had_moved_aside_come_back(run, made):
     assert not (made / "data/raw/.incoming").exists()
 
 
-def test_two_at_once_and_a_damaged_note(tmp_path):
+def test_concurrent_commands_and_a_damaged_journal_are_refused(tmp_path):
     from tasks.versioning.rollback import JOURNAL, undoable
 
     (tmp_path / "params.yaml").write_text("seed: 1\n")

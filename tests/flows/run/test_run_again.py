@@ -83,7 +83,7 @@ def test_starting_a_finished_run_again_changes_nothing(finished, play):
     assert dump == before[1]
 
 
-def test_fewer_rounds_are_the_result_after_these_everywhere_and_it_is_scored(copy, play, plain):
+def test_asking_for_fewer_rounds_reports_the_result_after_them_everywhere(copy, play, plain):
     folder, whole = copy
     fewer = play(folder, "federation.rounds=1")
     assert fewer.rounds == 1 and fewer.digest == whole.records[0].model.digest != whole.digest
@@ -100,7 +100,7 @@ def test_fewer_rounds_are_the_result_after_these_everywhere_and_it_is_scored(cop
     assert [step for step, _ in points(folder, "round", whole.mlflow_run_id)] == [1, 2, 3]
 
 
-def test_an_end_that_was_skipped_is_scored_as_if_it_had_been_the_end(tmp_path, play, plain):
+def test_a_round_that_becomes_the_last_one_is_evaluated_as_any_last_round(tmp_path, play, plain):
     class Stop(Quiet):
         def round_done(self, record, found=False):
             if record.round == 1 and not found:
@@ -114,7 +114,7 @@ def test_an_end_that_was_skipped_is_scored_as_if_it_had_been_the_end(tmp_path, p
     assert points(tmp_path / "a", "macro_ap", late.mlflow_run_id) == [(1, late.metrics["macro_ap"])]
 
 
-def test_a_round_killed_before_it_was_tracked_is_tracked_by_the_next_start(tmp_path, play, plain, monkeypatch):
+def test_a_finished_round_that_was_not_tracked_before_a_kill_is_tracked_on_resume(tmp_path, play, plain, monkeypatch):
     from flows.run.tracker import MlflowTracker
 
     def end(*_):
@@ -130,7 +130,7 @@ def test_a_round_killed_before_it_was_tracked_is_tracked_by_the_next_start(tmp_p
     assert not list((tmp_path / "a/r").rglob("*.tmp")) and not (tmp_path / "a/r/updates").exists()
 
 
-def test_a_database_deleted_on_the_way_ends_no_run_and_the_next_start_logs_all(tmp_path, play, plain, caplog):
+def test_a_database_deleted_during_a_run_does_not_end_it_and_resuming_logs_all_rounds(tmp_path, play, plain, caplog):
     class Delete(Quiet):
         def round_done(self, record, found=False):
             if record.round == 1:
@@ -147,7 +147,7 @@ def test_a_database_deleted_on_the_way_ends_no_run_and_the_next_start_logs_all(t
     assert [step for step, _ in points(tmp_path / "a", "round", again.mlflow_run_id)] == [1, 2, 3]
 
 
-def test_a_database_locked_to_the_end_ends_no_run(tmp_path, play, plain, caplog):
+def test_a_database_locked_until_the_end_does_not_end_a_run(tmp_path, play, plain, caplog):
     held = []
 
     class Lock(Quiet):
@@ -165,7 +165,7 @@ def test_a_database_locked_to_the_end_ends_no_run(tmp_path, play, plain, caplog)
     assert [step for step, _ in points(tmp_path / "a", "round", again.mlflow_run_id)] == [1, 2, 3]
 
 
-def test_whoever_writes_into_a_run_holds_its_lock(copy, tmp_path, monkeypatch):
+def test_writing_into_a_run_needs_its_lock(copy, tmp_path, monkeypatch):
     from flows.papers.fidelity import formulas
     from flows.stages import write_report
 

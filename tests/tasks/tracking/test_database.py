@@ -36,7 +36,7 @@ def runs_in(folder):
         return database.execute("SELECT count(*) FROM runs").fetchone()[0]
 
 
-def test_the_database_is_made_beside_its_place(migrated, tmp_path, monkeypatch):
+def test_the_database_is_created_beside_its_final_name(migrated, tmp_path, monkeypatch):
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     seen = []
@@ -57,7 +57,7 @@ def test_the_database_is_made_beside_its_place(migrated, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "left", ["no revision", "earlier revision", "temporary table", "empty", "no tables", "working folder"]
 )
-def test_what_a_kill_left_is_recognised_and_set_aside(made, tmp_path, monkeypatch, caplog, left):
+def test_an_incomplete_database_is_recognised_and_set_aside(made, tmp_path, monkeypatch, caplog, left):
     # Making a database takes seconds: this one is copied where the real one would be made
     monkeypatch.setattr("tasks.tracking.database._migrate", lambda file, _: shutil.copy(made / "whole.db", file))
     shutil.copy(made / "mlflow.db", made / "whole.db")
@@ -112,7 +112,7 @@ def test_a_database_that_holds_runs_is_never_set_aside(made, tmp_path, spoilt):
     assert runs_in(tmp_path) == 2 and not list(tmp_path.glob("*half-made*"))
 
 
-def test_a_file_that_took_the_databases_place_is_the_one_that_is_written_to(made, tmp_path):
+def test_writing_follows_a_replaced_database_file(made, tmp_path):
     shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
     first = open_in(tmp_path)
     shutil.copy(made / "mlflow.db", tmp_path / "other.db")
@@ -132,7 +132,7 @@ def test_an_error_of_the_database_is_one_line_not_pages_of_sql(made, tmp_path):
     assert resolve_uri(TrackingSettings(), tmp_path) in str(caught.value)
 
 
-def test_two_runs_that_begin_at_once_make_one_database(made, tmp_path, monkeypatch):
+def test_two_concurrent_runs_create_one_database(made, tmp_path, monkeypatch):
     calls = []
 
     def slow(file, _):
@@ -146,7 +146,7 @@ def test_two_runs_that_begin_at_once_make_one_database(made, tmp_path, monkeypat
     assert len(calls) == 1
 
 
-def test_a_database_that_another_process_holds_is_refused_within_the_timeout(made, tmp_path):
+def test_a_locked_database_is_refused_within_the_timeout(made, tmp_path):
     shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
     settings = TrackingSettings(timeout=0.2)
     check_available(settings, tmp_path)

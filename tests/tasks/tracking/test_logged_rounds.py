@@ -43,7 +43,7 @@ def weights(runs, run_id):
     return sorted(path.parent.name for path in root.glob("*/model.safetensors"))
 
 
-def test_a_round_that_was_left_out_is_logged_later_and_once(runs):
+def test_a_missing_round_is_logged_later_and_once(runs):
     records = fabricated_run(runs / "r", 4)
     run_id = mlflow_runs.open_run(SETTINGS, runs, "r", {}, TAGS)
     assert log(runs, run_id, records[2]) and log(runs, run_id, records[1])
@@ -55,7 +55,7 @@ def test_a_round_that_was_left_out_is_logged_later_and_once(runs):
     assert weights(runs, run_id) == sorted({"0003", "0004", f"{int(tags['fedscene.best_round']):04d}"})
 
 
-def test_what_an_earlier_version_left_out_is_found_by_mlflows_own_steps(runs):
+def test_rounds_that_an_earlier_release_skipped_are_found_by_mlflows_steps(runs):
     records = fabricated_run(runs / "r", 3)
     run_id = mlflow_runs.open_run(SETTINGS, runs, "r", {}, TAGS)
     log(runs, run_id, records[1])
@@ -66,7 +66,7 @@ def test_what_an_earlier_version_left_out_is_found_by_mlflows_own_steps(runs):
     assert sorted(steps(runs, run_id)) == [1, 2, 3]
 
 
-def test_a_round_scored_after_it_was_logged_gets_its_scores(runs):
+def test_metrics_of_a_round_evaluated_after_logging_are_added(runs):
     whole = fabricated_run(runs / "r", 2)[1]
     run_id = mlflow_runs.open_run(SETTINGS, runs, "r", {}, TAGS)
     bare = fabricated_record(2)
@@ -86,7 +86,7 @@ def test_of_equal_rounds_the_earliest_is_the_best_in_any_order():
     assert (tags | best_tags(tags, second))["fedscene.best_round"] == "1"
 
 
-def test_fewer_rounds_than_are_logged_are_a_run_of_their_own(runs):
+def test_fewer_rounds_than_are_logged_become_a_separate_mlflow_run(runs):
     fabricated_run(runs / "r", 3)
     whole = mlflow_runs.open_run(SETTINGS, runs, "r", {}, TAGS, 3)
     mlflow_runs.log_missing(SETTINGS, runs, whole, runs / "r", 3)
@@ -103,7 +103,7 @@ def everything(runs):
         return list(database.iterdump())
 
 
-def test_finishing_again_changes_nothing_and_a_half_logged_model_is_replaced(runs):
+def test_finishing_again_changes_nothing_and_an_incomplete_model_is_replaced(runs):
     import torch
 
     class Tiny(torch.nn.Module):
@@ -152,7 +152,7 @@ def test_a_network_that_cannot_be_exported_leaves_no_model_and_is_not_tried_each
     assert list(client_of(runs).search_logged_models([run.info.experiment_id])) == []
 
 
-def test_a_deleted_database_is_said_in_a_few_lines(runs):
+def test_a_deleted_database_is_reported_in_a_few_lines(runs):
     records = fabricated_run(runs / "r", 1)
     run_id = mlflow_runs.open_run(SETTINGS, runs, "r", {}, TAGS)
     (runs / "mlflow.db").unlink()

@@ -39,7 +39,7 @@ def _files(runs: Path, run_id: str) -> list[str]:
 
 
 @pytest.mark.integration
-def test_rounds_are_logged_once_and_old_weights_go(runs):
+def test_rounds_are_logged_once_and_old_weights_are_deleted(runs):
     records = fabricated_run(runs / "fmman-seed1", 5)
     run_id = mlflow_runs.open_run(SETTINGS, runs, "fmman", {"train.lr": 0.01}, TAGS)
     assert mlflow_runs.log_missing(SETTINGS, runs, run_id, runs / "fmman-seed1") == [1, 2, 3, 4, 5]
@@ -69,7 +69,7 @@ def test_the_best_rounds_weights_stay_until_a_better_one_comes(runs):
 
 
 @pytest.mark.integration
-def test_resume_finds_its_run_and_repairs_a_half_logged_round(runs):
+def test_resume_finds_its_run_and_completes_a_partly_logged_round(runs):
     records = fabricated_run(runs / "r", 2)
     first = mlflow_runs.open_run(SETTINGS, runs, "r", {"train.lr": 0.01}, TAGS)
     folder = runs / "r" / "rounds" / "0001"
@@ -90,7 +90,7 @@ def test_resume_finds_its_run_and_repairs_a_half_logged_round(runs):
 
 
 @pytest.mark.integration
-def test_what_stops_a_run_before_it_starts_promises_nothing(runs):
+def test_an_error_before_training_does_not_promise_a_complete_run_folder(runs):
     with sqlite3.connect(runs / "mlflow.db") as database:
         database.execute("UPDATE alembic_version SET version_num = 'of a later MLflow'")
     with pytest.raises(UserError, match="of a later MLflow") as caught:
@@ -110,7 +110,7 @@ def test_a_missing_database_driver_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.integration
-def test_a_server_that_hangs_is_given_up(tmp_path, monkeypatch):
+def test_a_hanging_server_times_out(tmp_path, monkeypatch):
     assert int(CLIENT_DEFAULTS["MLFLOW_HTTP_REQUEST_TIMEOUT"]) <= 30
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")

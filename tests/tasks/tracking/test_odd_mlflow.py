@@ -58,7 +58,7 @@ def test_mlflow_6606_a_run_that_was_deleted_in_the_ui_is_logged_anew(runs):
     assert steps(runs, second) == [1, 2]
 
 
-def test_a_run_that_is_deleted_while_it_goes_on_is_a_refusal_not_a_traceback(runs):
+def test_a_run_deleted_during_training_is_a_user_error(runs):
     records = fabricated_run(runs / "r", 2)
     run_id = mlflow_runs.open_run(SETTINGS, runs, "r", {}, TAGS)
     client(runs).delete_run(run_id)

@@ -130,7 +130,7 @@ def test_repro_commit_and_data_version(repository):
     assert not dvc.repro(repository, "partition", single=False)
 
 
-def test_an_error_comes_back_out_of_a_commands_output():
+def test_a_user_error_is_parsed_from_a_commands_output():
     error = UserError("one", where="a: b", expected="x", found="p\n    q\n  r: s", hint="do: it")
     lines = ["Running stage 'ingest':", "error: an earlier one", "", *f"error: {error}".splitlines(), "ERROR: exited"]
     assert str(UserError.from_lines(lines)) == str(error)
@@ -138,7 +138,7 @@ def test_an_error_comes_back_out_of_a_commands_output():
 
 
 @pytest.mark.integration
-def test_what_a_stage_refused_is_told_as_the_stage_told_it(repository):
+def test_a_stages_user_error_is_passed_on(repository):
     said = "print('error: no images' + chr(10) + '  where: here' + chr(10) + '  hint: look'); raise SystemExit(2)"
     (repository / "dvc.yaml").write_text(f'stages: {{ingest: {{cmd: "{sys.executable} -c \\"{said}\\""}}}}')
     with pytest.raises(UserError) as raised:
@@ -146,7 +146,7 @@ def test_what_a_stage_refused_is_told_as_the_stage_told_it(repository):
     assert str(raised.value) == "DVC's stage ingest: no images\n  where: here\n  hint: look"
 
 
-def test_a_stage_that_refuses_says_so_and_ends_with_2(tmp_path):
+def test_a_refusing_stage_exits_with_code_2(tmp_path):
     command = [sys.executable, "-m", "flows.cli.main", "stage", "federate"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -154,7 +154,7 @@ def test_a_stage_that_refuses_says_so_and_ends_with_2(tmp_path):
 
 
 @pytest.mark.integration
-def test_failures_are_told(repository):
+def test_failures_and_a_held_lock_are_reported(repository):
     (repository / "source.txt").unlink()
     with pytest.raises(UserError, match=r"dvc repro --single-item ingest failed(.*\n)+.*source\.txt"):
         dvc.repro(repository, "ingest")
@@ -164,7 +164,7 @@ def test_failures_are_told(repository):
 
 
 @pytest.mark.integration
-def test_an_interrupt_ends_the_stage_too(repository):
+def test_an_interrupt_stops_the_stage_too(repository):
     (repository / "dvc.yaml").write_text("stages: {ingest: {cmd: 'echo $$; exec sleep 60'}}")
 
     def stop(line: str) -> None:

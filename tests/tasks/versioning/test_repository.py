@@ -45,7 +45,7 @@ def refusal(root: Path) -> UserError:
     return raised.value
 
 
-def test_another_owners_repository_is_told_with_its_remedy(repository, monkeypatch):
+def test_another_owners_repository_is_refused_with_a_remedy(repository, monkeypatch):
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     error = refusal(repository)
@@ -78,7 +78,7 @@ def test_from_an_archive_the_hint_is_git_init(repository):
     assert "git init && dvc init" in refusal(repository).hint
 
 
-def test_bare_damaged_and_wrongly_addressed_repositories(repository, tmp_path, monkeypatch):
+def test_bare_damaged_and_wrongly_addressed_repositories_are_refused(repository, tmp_path, monkeypatch):
     git(tmp_path, "clone", "-q", "--bare", str(repository), "bare")
     assert "bare" in refusal(tmp_path / "bare").what
     (tmp_path / "bare.git").mkdir()
@@ -95,7 +95,7 @@ def test_bare_damaged_and_wrongly_addressed_repositories(repository, tmp_path, m
     assert "GIT_DIR" in error.what and error.where == str(tmp_path / "nowhere")
 
 
-def test_a_folder_below_the_top_is_told_where_the_top_is(repository):
+def test_the_error_in_a_subfolder_names_the_top(repository):
     (repository / "data" / "raw").mkdir(parents=True)
     assert refusal(repository / "data" / "raw").hint == f"cd '{repository}'"
     (repository / "dvc.yaml").unlink()

@@ -78,7 +78,7 @@ def everything(root: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", [".hidden", "-x", "a/b", "x.dvc", "README.md", ""])
-def test_names_that_would_do_harm_are_refused(repository, photos, name):
+def test_unsafe_names_are_refused(repository, photos, name):
     if name:
         with pytest.raises(UserError, match="Not a name"):
             raw_data.plan(repository, photos, name)
@@ -86,7 +86,7 @@ def test_names_that_would_do_harm_are_refused(repository, photos, name):
         assert raw_data.plan(repository, photos, name) == "data/raw/photos"
 
 
-def test_sources_that_make_no_sense_are_refused(repository, photos):
+def test_invalid_sources_are_refused(repository, photos):
     part = repository / "data" / "raw" / "a" / "b"
     part.mkdir(parents=True)
     for source, why in (
@@ -119,7 +119,7 @@ def test_settings_that_change_are_found():
 
 
 @pytest.mark.integration
-def test_a_change_of_raw_data_is_a_version_and_the_old_one_comes_back(repository, photos):
+def test_changed_raw_data_are_a_new_version_and_the_old_one_can_be_restored(repository, photos):
     first = make(repository, photos)
     before = everything(repository)
     assert before["data/dataset/all"] == "onetwo" and before["data/raw/photos/sub/notes.tmp"] == "kept too"
@@ -183,7 +183,7 @@ def test_what_no_commit_or_cache_holds_is_not_overwritten(repository, photos, tm
 
 
 @pytest.mark.integration
-def test_later_raw_data_leave_with_the_restored_version(repository, photos, tmp_path):
+def test_restoring_removes_raw_data_added_later(repository, photos, tmp_path):
     first = make(repository, photos)
     more = tmp_path / "more.jpg"
     more.write_text("more")
@@ -198,7 +198,7 @@ def test_later_raw_data_leave_with_the_restored_version(repository, photos, tmp_
 
 
 @pytest.mark.integration
-def test_push_and_pull_by_a_folder(repository, photos, tmp_path):
+def test_push_and_pull_through_a_folder(repository, photos, tmp_path):
     make(repository, photos)
     with pytest.raises(UserError, match="fedscene data remote URL"):
         remote.push(repository)

@@ -65,7 +65,7 @@ def test_uri_is_absolute_and_folders_are_refused(tmp_path, monkeypatch):
         ("http://me:sec@ret@127.0.0.1:x", "does not answer"),
     ],
 )
-def test_addresses_of_no_use_are_refused(tmp_path, monkeypatch, uri, words):
+def test_unusable_addresses_are_refused(tmp_path, monkeypatch, uri, words):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(PORTS, "postgresql", 9)  # nobody listens there
     with pytest.raises(UserError, match=words) as caught:
@@ -87,7 +87,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(("code", "good"), [(200, True), (401, True), (503, False)])
-def test_check_asks_the_server(tmp_path, code, good):
+def test_availability_is_the_servers_health(tmp_path, code, good):
     server = HTTPServer(("127.0.0.1", 0), type("Handler", (_Answer,), {"code": code}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     settings = TrackingSettings(uri=f"http://127.0.0.1:{server.server_port}", timeout=3)
@@ -114,7 +114,7 @@ def test_a_login_in_the_address_is_sent_as_a_header(tmp_path):
     assert server.asked == ("/mlflow/health", "Basic " + base64.b64encode(b"me:p@ss").decode())
 
 
-def test_check_names_a_dead_server_and_a_wrong_file(tmp_path):
+def test_an_unreachable_server_and_a_wrong_file_are_named(tmp_path):
     with pytest.raises(UserError, match=r"http://127.0.0.1:9.*\n(.*\n)*.*tracking.enabled"):
         check_available(TrackingSettings(uri="http://127.0.0.1:9", timeout=1), tmp_path)
     check_available(SETTINGS, tmp_path / "new")
