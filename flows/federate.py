@@ -10,8 +10,9 @@ from flows.engine.environment import prepare_torch
 from flows.engine.interrupt import stopping_on_interrupt
 from flows.federation.progress import Progress, Quiet
 from flows.rounds import FederationJob, Summary, run_federation
-from flows.run.data_warnings import data_remarks
-from flows.run.open import DataPaths, Run, open_run
+from flows.run.data_warnings import data_warnings
+from flows.run.inputs import DataPaths
+from flows.run.open import Run, open_run
 from flows.run.tracker import require_tracking
 from flows.settings.schema import Settings
 
@@ -55,6 +56,6 @@ def federate(
 def _announce(run: Run, data: DataPaths, progress: Progress) -> None:
     images = sum(run.clients.values())
     progress.note(f"data: {data.dataset}, {images} training images of {len(run.clients)} clients")
-    for line in data_remarks(data):
+    for line in data_warnings(data):
         progress.note(f"note: {line}")
     progress.note(f"run: {run.root}")

@@ -22,8 +22,8 @@ from flows.engine.flows import call_flow, given_to_flow, user_errors_fail_the_fl
 from flows.federation.progress import Progress, Quiet  # noqa: E402
 from flows.rounds import Summary  # noqa: E402
 from flows.run.data import source_change  # noqa: E402
-from flows.run.minimum_images import check_enough  # noqa: E402
-from flows.run.open import require_weights  # noqa: E402
+from flows.run.inputs import require_weights  # noqa: E402
+from flows.run.minimum_images import check_image_count  # noqa: E402
 from flows.settings.files import load_settings  # noqa: E402
 from flows.settings.params_file import settings_text  # noqa: E402
 from flows.settings.schema import Settings  # noqa: E402
@@ -69,7 +69,7 @@ def check_settings(root: Path, settings: Settings) -> None:
         UserError: If this is not a DVC repository, the data would be too few, or a file of weights is missing.
     """
     dvc.check_repository(root)
-    check_enough(settings)
+    check_image_count(settings)
     require_weights(settings)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.data import data_app
-from flows.cli.output import Json, Overrides, Params, Presets, console, print_json, user_errors
+from flows.cli.options import Json, Overrides, Params, Presets
+from flows.cli.output import console, print_json, user_errors
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def check(
     with user_errors(as_json):
         from flows.cli.progress import counting
         from flows.engine.environment import runs_root
-        from flows.run.folders import claim, place_for
+        from flows.run.folders import record_source, unique_folder
         from flows.settings.files import load_settings
         from models.files import replacing_folder
         from tasks.core.locks import locked
@@ -70,10 +71,10 @@ def check(
                 found = audit(settings.ingest, settings.seed, why, progress, workers)
         place = runs_root() / "audit"
         with locked(out or place, "writes an audit"):
-            folder = out or place_for(place, path.resolve().name or "root", str(path.resolve()))
+            folder = out or unique_folder(place, path.resolve().name or "root", str(path.resolve()))
             with replacing_folder(folder, REPORT) as partial:
                 files = [folder / file.name for file in write_audit(found, partial)]
-                claim(partial, str(path.resolve()))
+                record_source(partial, str(path.resolve()))
         if as_json:
             rows = [{field: row[field] for field in _FILE_FIELDS} for row in found.rows]
             print_json(found.findings | {"report": str(files[0]), "files": rows})

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.cli.output import Json, Overrides, Params, Presets, console, print_json, user_errors
+from flows.cli.options import Json, Overrides, Params, Presets
+from flows.cli.output import console, print_json, user_errors
 
 data_app = typer.Typer(help="Ingest images, partition them over clients, look at them.", no_args_is_help=True)
 

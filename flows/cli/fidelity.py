@@ -5,31 +5,30 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.output import Json, Overrides, console, print_json, user_errors
+from flows.cli.options import Json, Overrides, parse_seeds
+from flows.cli.output import console, print_json, say, user_errors
 
 
 def fidelity(
-    out: Annotated[Path, typer.Option("--out", help="The report.")] = Path("docs/fidelity-fmman.md"),
+    out: Annotated[Path, typer.Option("--out", help="Path of the report.")] = Path("docs/fidelity-fmman.md"),
     seeds: Annotated[str | None, typer.Option("--seeds", help="At least three: 1,2,3.")] = None,
     set_: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Test the claims of FMMAN's paper on drawn sites, seed by seed, and write the fidelity report.
+    """Test the claims of FMMAN's paper on synthetic sites, seed by seed, and write the reproduction report.
 
-    Runs what is missing of the tables fmman-claims-cabinet and fmman-claims-defects; run it again to go on.
+    Runs the missing rows of the tables fmman-claims-cabinet and fmman-claims-defects; repeat it to continue.
     """
     with user_errors(as_json):
-        from flows.cli.replicate import numbers
         from flows.cli.replicate_progress import Rows
         from flows.papers.fidelity.run import fidelity as run_fidelity
 
         with Rows(console(True)) as progress:
-            found = run_fidelity(out, numbers(seeds), set_ or (), progress)
+            found = run_fidelity(out, parse_seeds(seeds), set_ or (), progress)
         if as_json:
             print_json(found)
             return
-        shown = console(False)
         for entry in found["verdicts"]:
-            line = f"{entry['claim']} ({entry['winner']} - {entry['loser']}): {entry['mark']}, {entry['mean']:+.4f}"
-            shown.print(line, markup=False, emoji=False, soft_wrap=True)
-        shown.print(f"report: {found['report']}", markup=False, emoji=False, soft_wrap=True)
+            rows, outcome = f"{entry['winner']} - {entry['loser']}", entry["outcome"]
+            say(f"{entry['claim']} ({rows}): {outcome}, {entry['mean']:+.4f}")
+        say(f"report: {found['report']}")

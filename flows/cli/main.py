@@ -12,7 +12,8 @@ import typer  # noqa: E402 - the environment comes first
 from flows.cli import check, versions  # noqa: E402, F401 - their commands join data_app
 from flows.cli.data import data_app  # noqa: E402
 from flows.cli.fidelity import fidelity  # noqa: E402
-from flows.cli.output import Json, Overrides, Params, Presets, console, print_json, say, user_errors  # noqa: E402
+from flows.cli.options import Json, Overrides, Params, Presets  # noqa: E402
+from flows.cli.output import console, print_json, say, user_errors  # noqa: E402
 from flows.cli.replicate import replicate  # noqa: E402
 from flows.cli.stages import stage_app  # noqa: E402
 
@@ -84,7 +85,7 @@ def run(
         from flows.federate import federate
         from flows.run.data import prepare_data
         from flows.run.find import checked_id
-        from flows.run.open import require_weights
+        from flows.run.inputs import require_weights
 
         settings = settings_of(params, preset, set_)
         run_id = None if run_id is None else checked_id(run_id)

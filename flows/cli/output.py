@@ -1,10 +1,10 @@
-"""How commands speak: tables and progress for a person, one JSON object for a program, errors in one place."""
+"""Output of commands: tables and progress for people, one JSON object for programs, errors in one place."""
 
 import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,47 +14,50 @@ from models.errors import PREFIX, UserError
 from tasks.core.json_files import to_json_values
 from tasks.core.names import visible_lines
 
-Params = Annotated[str | None, typer.Option("--params", help="Settings file; default: params.yaml if it is here.")]
-Presets = Annotated[
-    list[str] | None, typer.Option("--preset", "-p", help="Shipped preset or YAML file; may be repeated.")
-]
-Overrides = Annotated[list[str] | None, typer.Option("--set", "-s", help="section.key=value; may be repeated.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
-
 
 class SafeConsole(Console):
-    """A console for text from outside: a name is no markup, no :emoji:, and no control sequence of a terminal."""
+    """A console for text from outside: names are never markup, :emoji: or control sequences of a terminal."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What is written, piece by piece; what cannot be seen in it as escapes."""
+        """Yield what is written, piece by piece; invisible characters as escapes."""
         for part in super().render(renderable, options):
             yield part if part.control or part.text.isprintable() else Segment(visible_lines(part.text), part.style)
 
 
 def console(as_json: bool) -> Console:
-    """Where tables go: stdout for a person, stderr when stdout is for JSON."""
-    made = SafeConsole(stderr=as_json)
-    if not made.is_terminal:  # a file or a pipe has no width, and tables cut to 80 columns lose their numbers
-        made = SafeConsole(stderr=as_json, width=160)
-    return made
+    """Return the console for tables: stdout, or stderr when stdout is for JSON."""
+    found = SafeConsole(stderr=as_json)
+    if not found.is_terminal:  # a file or a pipe has no width, and tables cut to 80 columns lose their numbers
+        found = SafeConsole(stderr=as_json, width=160)
+    return found
 
 
-def say(line: str) -> None:
-    """A line on stderr as it is: names from outside are no markup."""
-    console(True).print(line, markup=False, emoji=False, soft_wrap=True)
+def say(line: object, out: Console | None = None) -> None:
+    """Print a line as it is, without markup or wrapping.
+
+    Args:
+        line: The line; names from outside may be in it.
+        out: Console to print to; default: stdout.
+    """
+    (out or console(False)).print(str(line), markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+def note(line: object) -> None:
+    """Print a line as it is on stderr."""
+    say(line, console(True))
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on stdout; NaN becomes null, which JSON has no word for."""
+    """Print one JSON object on stdout; NaN, which JSON does not have, becomes null."""
     print(json.dumps(to_json_values(value), indent=1, default=str))
 
 
 @contextlib.contextmanager
 def user_errors(as_json: bool = False) -> Iterator[None]:
-    """A user's error is printed without a traceback and ends the command with exit code 2."""
+    """Print a user error without a traceback and end the command with exit code 2."""
     try:
         yield
     except UserError as error:
@@ -65,18 +68,18 @@ def user_errors(as_json: bool = False) -> Iterator[None]:
             "a file or folder cannot be used",
             where=error.filename,
             found=error.strerror or error,
-            hint="rights, free space, and FEDSCENE_RUNS (the folder of runs)",
+            hint="check permissions, free space and FEDSCENE_RUNS (the folder of runs)",
         )
         _print_error(problem, as_json)
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:
-        if "flows.engine.interrupt" not in sys.modules:  # else it has said so itself
+        if "flows.engine.interrupt" not in sys.modules:  # else it has printed that itself
             print("interrupted", file=sys.stderr)
         raise typer.Exit(130) from error
 
 
 def run_and_exit(work: Callable[[], object]) -> None:
-    """``work`` as a program of its own: a user's error ends it with the message and exit code 2, as in a command."""
+    """Run ``work`` as a program: a user error ends it with the message and exit code 2, as in a command."""
     try:
         with user_errors():
             work()

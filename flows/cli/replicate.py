@@ -1,36 +1,37 @@
-"""``fedscene replicate``: a paper's table, its rows run here, ours beside the printed figures."""
+"""``fedscene replicate``: run the rows of a paper's table and compare them with the printed figures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.output import Json, Overrides, console, print_json, user_errors
+from flows.cli.options import Json, Overrides, parse_names, parse_seeds
+from flows.cli.output import console, note, print_json, say, user_errors
 
 if TYPE_CHECKING:
+    from flows.papers.replicate.results import TableReport
+    from flows.papers.replicate.run import RunState
     from flows.papers.replicate.tables import Table
-
-_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "soft_wrap": True}
 
 
 def replicate(
     table: Annotated[str | None, typer.Argument(help="A shipped table, or a YAML file.")] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Name the tables, or the rows of TABLE; run nothing.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the tables, or the rows of TABLE; run nothing.")] = False,
     scale: Annotated[str, typer.Option("--scale", help="small: minutes on 2 cores; full: the paper's.")] = "small",
-    rows: Annotated[str | None, typer.Option("--rows", help="Run these rows only: A,B. Others are shown.")] = None,
+    rows: Annotated[str | None, typer.Option("--rows", help="Run only these rows: A,B; others are shown.")] = None,
     seeds: Annotated[str | None, typer.Option("--seeds", help="Seeds of the training: 1,2,3.")] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Folder of the image folders that tables need.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Parent of the image folders that tables need.")] = None,
     set_: Overrides = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to write to; default: runs/tables/TABLE-SCALE.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run; run nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run the missing rows of a paper's table; write it as Markdown, JSON and images, beside the printed figures.
+    """Run the missing rows of a paper's table; write it as Markdown, JSON and plots, next to the printed figures.
 
-    Run it again to go on. Tables share rows: a run that another table made is not made again. Ends with 1 if a row
-    failed; the table then says why.
+    Repeat the command to continue. Tables share rows: a run that another table made is not repeated. Exit code 1 means
+    that a row failed; the table gives the reason.
     """
     with user_errors(as_json):
         from flows.papers.replicate.tables import load_table
@@ -40,55 +41,34 @@ def replicate(
             _list(None if table is None else load_table(table), as_json)
             return
         if table is None:
-            raise UserError("which table?", where="fedscene replicate TABLE", hint="fedscene replicate --list")
+            raise UserError("no table given", where="fedscene replicate TABLE", hint="fedscene replicate --list")
         from flows.cli.replicate_progress import Rows
         from flows.engine.environment import runs_root
-        from flows.papers.replicate.run import make_plan, state
+        from flows.papers.replicate.run import make_plan, run_states
         from flows.papers.replicate.run import replicate as run_rows
         from flows.run.folders import table_folder
 
         loaded = load_table(table)
-        plan = make_plan(loaded, scale, data, _names(rows), set_ or (), numbers(seeds))
+        plan = make_plan(loaded, scale, data, parse_names(rows), set_ or (), parse_seeds(seeds))
         if dry_run:
-            _show_state(state(plan), as_json)
+            _show_states(run_states(plan), as_json)
             return
         folder = out or table_folder(runs_root() / "tables", table, loaded.name, scale)
         with Rows(console(True)) as progress:
             report = run_rows(plan, folder, progress)
-        failed = [row["name"] for row in report["rows"] if row["failed"]]
+        failed = [row.name for row in report.rows if row.failed]
         if as_json:
-            print_json(report)
+            print_json(report.as_dict())
         else:
             _show(report)
-            console(False).print(f"table: {folder / 'table.md'}, with everything: {folder / 'table.json'}", **_PLAIN)
+            say(f"table: {folder / 'table.md'}, all values: {folder / 'table.json'}")
         if failed:
-            console(True).print(f"failed, the table says why: {', '.join(failed)}", **_PLAIN)
+            note(f"failed rows (the table gives the reasons): {', '.join(failed)}")
             raise typer.Exit(1)
 
 
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
-
-
-def numbers(text: str | None) -> list[int] | None:
-    """``7,8,9`` as numbers.
-
-    Raises:
-        UserError: If it is something else, or a number stands twice.
-    """
-    from models.errors import UserError
-
-    if text is None:
-        return None
-    found = _names(text)
-    plain = all(part.isascii() and part.isdigit() for part in found)
-    if not found or not plain or len({int(part) for part in found}) < len(found):
-        raise UserError("not seeds", where="--seeds", expected="different whole numbers: 1,2,3", found=text)
-    return [int(part) for part in found]
-
-
 def _list(table: "Table | None", as_json: bool) -> None:
-    """Tables with their rows, or one table's rows."""
+    """Show all tables with their rows, or one table's rows."""
     from flows.papers.replicate.tables import load_table, shipped
 
     tables = [table] if table is not None else [load_table(name) for name in shipped()]
@@ -96,46 +76,44 @@ def _list(table: "Table | None", as_json: bool) -> None:
         keys = {"title", "source", "rows"}
         print_json({entry.name: entry.model_dump(mode="json", include=keys) for entry in tables})
         return
-    out = console(False)
     for entry in tables:
-        out.print(f"{entry.name}: {entry.title}. {entry.source}", **_PLAIN)
+        say(f"{entry.name}: {entry.title}. {entry.source}")
         for scale in entry.scales:
             found = entry.dataset(scale)
             needs = f" (needs --data with {found.needs.folder}/)" if found.needs else ""
-            out.print(f"  {scale}: {found.title}{needs}", **_PLAIN)
-        out.print(f"  rows: {', '.join(entry.rows)}", **_PLAIN)
+            say(f"  {scale}: {found.title}{needs}")
+        say(f"  rows: {', '.join(entry.rows)}")
 
 
-def _show_state(entries: list[dict[str, Any]], as_json: bool) -> None:
+def _show_states(states: "list[RunState]", as_json: bool) -> None:
     if as_json:
-        print_json({"runs": entries})
+        print_json({"runs": [state.as_dict() for state in states]})
         return
     from rich.table import Table as Shown
 
     shown = Shown(title="What would run", title_justify="left")
-    for head in ("row", "seed", "rounds done", "then"):
+    for head in ("row", "seed", "rounds done", "action"):
         shown.add_column(head)
-    for entry in entries:
-        done = entry["rounds"] == entry["of"]
-        then = "nothing, it is finished" if done else "run" if entry["selected"] else "nothing, not selected"
-        then = f"fail: {entry['failed'].splitlines()[0]}" if entry["failed"] else then
-        shown.add_row(entry["row"], str(entry["seed"]), f"{entry['rounds']}/{entry['of']}", then)
+    for state in states:
+        done = state.rounds == state.of
+        action = "none, finished" if done else "run" if state.selected else "none, not selected"
+        action = f"fails: {state.failed.splitlines()[0]}" if state.failed else action
+        shown.add_row(state.row, str(state.seed), f"{state.rounds}/{state.of}", action)
     console(False).print(shown)
 
 
-def _show(report: dict[str, Any]) -> None:
-    """The four metrics at equal rounds and equal local epochs, and the paper's."""
+def _show(report: "TableReport") -> None:
+    """Print the four metrics at equal rounds and at equal local epochs, and the paper's."""
     from rich.table import Table as Shown
     from rich.text import Text
 
     from flows.papers.replicate.write import main_table
 
     heads, rows = main_table(report)
-    shown = Shown(title=Text(f"{report['title']}, scale {report['scale']}"), title_justify="left")
+    shown = Shown(title=Text(f"{report.title}, scale {report.scale}"), title_justify="left")
     for number, head in enumerate(heads):
         shown.add_column(Text(head), justify="right" if number else "left", no_wrap=not number)
     for row in rows:
         shown.add_row(*map(Text, row))
-    out = console(False)
-    out.print(shown)
-    out.print(report["scale_note"], **_PLAIN)
+    console(False).print(shown)
+    say(report.scale_note)

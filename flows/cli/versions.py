@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.data import data_app
-from flows.cli.output import Json, console, print_json, user_errors
+from flows.cli.options import Json
+from flows.cli.output import console, print_json, user_errors
 
 if TYPE_CHECKING:
     from tasks.versioning.versions import Version

@@ -1,4 +1,4 @@
-"""Which code makes a result, for pages that outlive it."""
+"""The version of the running code, for reports and run records."""
 
 from functools import cache
 from pathlib import Path
@@ -10,9 +10,9 @@ from tasks.versioning.git import run_git
 
 @cache
 def code_version() -> str:
-    """In one line: the commit of the checkout that runs and whether it was changed, and the digest of what decides.
+    """Return one line: the commit of the checkout and whether it has changes, and the digest of the source code.
 
-    An installed copy has no commit, also where it lies within some other repository.
+    An installed copy has no commit, even if it is inside another repository.
     """
     root = Path(__file__).resolve().parents[2]
     digest = f"sources that decide results {whole_code_digest()[:12]}"

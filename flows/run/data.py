@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.engine.environment import runs_root
-from flows.run.minimum_images import check_enough
-from flows.run.open import DataPaths
+from flows.run.inputs import DataPaths
+from flows.run.minimum_images import check_image_count
 from flows.settings.schema import Settings
 from models.errors import UserError
 from models.files import remove
@@ -175,8 +175,8 @@ def _ingest_into_new_folder(settings: Settings, found: _Found, progress: Progres
     """Ingest into the first folder without a data set."""
     root = next(folder for folder in _folder_names(settings) if not (folder / "dataset" / "dataset.json").exists())
     if found.note:
-        notify(f"{found.note}; preparing again, into {root}")
-    check_enough(settings)
+        tell(f"{found.note}; preparing again, into {root}")
+    check_image_count(settings)
     ingest_stage(settings, root, progress)
     return _Found(root, _clients(settings, root))
 

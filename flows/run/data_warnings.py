@@ -1,10 +1,10 @@
-"""What a person should know of the data before a run's figures are read."""
+"""Warnings on a run's data that a reader of its results should know."""
 
-from flows.run.open import DataPaths
+from flows.run.inputs import DataPaths
 
 
-def data_remarks(data: DataPaths) -> list[str]:
-    """Sentences on files and sites that take no part, what the partition warned of, and sets too small to judge by.
+def data_warnings(data: DataPaths) -> list[str]:
+    """Return warnings on unusable files, sites without training images, the partition, and small test sets.
 
     Raises:
         UserError: If the data are missing or damaged.

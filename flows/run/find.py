@@ -1,4 +1,4 @@
-"""Runs that are there: the one that is meant, and the settings it was made with."""
+"""Find the folder of a run and read the settings it was made with."""
 
 import re
 from pathlib import Path
@@ -10,40 +10,40 @@ from models.errors import UserError
 from tasks.core.names import is_portable, visible_name
 from tasks.core.store import Store
 
-_TAKEN = frozenset({"data", "mlartifacts", "audit", "tables"})  # what else lies in the folder of runs
+_TAKEN = frozenset({"data", "mlartifacts", "audit", "tables"})  # other names in the folder of runs
 
 
 def checked_id(run_id: str, where: str = "--run-id") -> str:
-    """A run's id, which is the name of its folder in the folder of runs.
+    """Return a run's id, the name of its folder in the folder of runs, if it is valid.
 
     Raises:
-        UserError: If it is no plain name that every file system takes, or the name of something else there.
+        UserError: If it is not a name that every file system accepts, or is reserved.
     """
     taken = run_id.casefold().startswith("mlflow.db") or run_id.casefold() in _TAKEN
     if not re.fullmatch(r"\w[\w.-]{0,99}", run_id) or not is_portable(run_id) or taken:
         raise UserError(
-            "not a name for a run",
+            "not a valid run id",
             where=where,
-            expected="up to 100 letters, digits, '_', '-' or '.', not beginning with '.' or '-' nor ending with '.'; "
-            f"not {', '.join(sorted(_TAKEN))} or what Windows reserves, such as con",
+            expected="up to 100 letters, digits, '_', '-' or '.', not starting with '.' or '-' nor ending with '.'; "
+            f"not {', '.join(sorted(_TAKEN))} or a name that Windows reserves, such as con",
             found=visible_name(run_id)[:120],
         )
     return run_id
 
 
 def find_run(root: Path, run_id: str | None) -> Path:
-    """The folder of a run, or of the run that was worked on last.
+    """Return the folder of a run, by default of the one used last.
 
     Raises:
         UserError: If there is no such run.
     """
-    runs = sorted(root.glob("*/run.json"), key=lambda path: _worked_on(path.parent))
+    runs = sorted(root.glob("*/run.json"), key=lambda path: _last_used(path.parent))
     names = [path.parent.name for path in runs]
     if not names:
-        raise UserError("there is no run yet", where=root, hint="fedscene run --preset tiny")
+        raise UserError("no run yet", where=root, hint="fedscene run --preset tiny")
     if run_id is not None and run_id not in names:
         raise UserError(
-            "there is no such run",
+            "no such run",
             where=root,
             expected=", ".join(reversed(names[-10:])),
             found=visible_name(run_id)[:120],
@@ -51,19 +51,19 @@ def find_run(root: Path, run_id: str | None) -> Path:
     return root / (run_id or names[-1])
 
 
-def _worked_on(run: Path) -> float:
-    """When a run was worked on last: its lock was taken then; of one that was copied without it, when it began."""
+def _last_used(run: Path) -> float:
+    """Return when a run was last opened: the time of its lock; for a run copied without it, when it started."""
     lock = run / LOCK
     return (lock if lock.exists() else run / "run.json").stat().st_mtime
 
 
 def read_run(root: Path) -> Settings:
-    """The settings that a run's folder was last worked on with.
+    """Return the settings that a run was last opened with; names of an earlier release are translated.
 
     Raises:
-        UserError: If they cannot be read, or the run is of a later release.
+        UserError: If they cannot be read, or the run was made by a later release.
     """
     store = Store(root)
     if store.exists("run.json"):
-        store.read_json("run.json")  # its version is that of the settings
+        store.read_json("run.json")  # refuses a later release, whose settings are unknown here
     return validate(current_names(store.read_json("settings.json")), str(root))

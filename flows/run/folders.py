@@ -1,58 +1,58 @@
-"""Folders for what is made of something from outside: called as that is, never those of something else of its name."""
+"""Output folders named after their source; two sources of the same name get two folders."""
 
 import hashlib
 from pathlib import Path
 
 from tasks.core.names import file_name
 
-OWNER = "source.txt"  # in the folder: what it is about
+SOURCE_FILE = "source.txt"  # in an output folder: the source that it belongs to
 _DIGITS = 8
 
 
-def place_for(parent: Path, name: str, owner: str) -> Path:
-    """``parent/<name>``, or with some digits of ``owner`` where that is about something else.
+def unique_folder(parent: Path, name: str, source: str) -> Path:
+    """Return ``parent/<name>``, with a few digits of the source's digest if that folder belongs to another source.
 
     Args:
-        parent: Where such folders lie.
-        name: What a person calls it: the name of a file or folder.
-        owner: What tells it from all others of its name: its absolute path.
+        parent: Folder of all such folders.
+        name: Name of the source file or folder.
+        source: Absolute path of the source, which distinguishes it from others of the same name.
     """
     plain = parent / file_name(name)
-    if _owner(plain) in ("", _line(owner)):
+    if _recorded_source(plain) in ("", _line(source)):
         return plain
-    digits = hashlib.sha256(_line(owner).encode()).hexdigest()[:_DIGITS]
+    digits = hashlib.sha256(_line(source).encode()).hexdigest()[:_DIGITS]
     return parent / file_name(f"{name}-{digits}")
 
 
-def claim(folder: Path, owner: str) -> None:
-    """Says in a folder what it is about."""
-    (folder / OWNER).write_text(f"{_line(owner)}\n", encoding="utf-8")
+def record_source(folder: Path, source: str) -> None:
+    """Write into an output folder which source it belongs to."""
+    (folder / SOURCE_FILE).write_text(f"{_line(source)}\n", encoding="utf-8")
 
 
 def table_folder(parent: Path, table: str, name: str, scale: str) -> Path:
-    """The folder of a table's results, made and claimed.
+    """Create and return the folder of a table's results.
 
     Args:
-        parent: Where such folders lie.
+        parent: Folder of all tables' results.
         table: A shipped table's name, or the path of a file.
         name: The table's name.
-        scale: The scale.
+        scale: small or full.
     """
     file = Path(table).suffix in (".yaml", ".yml")
-    owner = str(Path(table).resolve()) if file else f"the shipped table {name}"
-    folder = place_for(parent, f"{name}-{scale}", owner)
+    source = str(Path(table).resolve()) if file else f"the shipped table {name}"
+    folder = unique_folder(parent, f"{name}-{scale}", source)
     folder.mkdir(parents=True, exist_ok=True)
-    claim(folder, owner)
+    record_source(folder, source)
     return folder
 
 
-def _line(owner: str) -> str:
-    """One line of text for any path, also for one that is not UTF-8."""
-    return owner.encode("unicode_escape", "surrogatepass").decode()
+def _line(source: str) -> str:
+    """Return one line of text for any path, even one that is not UTF-8."""
+    return source.encode("unicode_escape", "surrogatepass").decode()
 
 
-def _owner(folder: Path) -> str:
+def _recorded_source(folder: Path) -> str:
     try:
-        return (folder / OWNER).read_text(encoding="utf-8").rstrip("\n")
+        return (folder / SOURCE_FILE).read_text(encoding="utf-8").rstrip("\n")
     except (OSError, ValueError):
         return ""

@@ -1,4 +1,4 @@
-"""Whether a source can hold enough images for the clients that are asked for: told before any image is decoded."""
+"""Check before decoding that a source lists enough images for the number of clients."""
 
 from flows.settings.schema import Settings
 from models.errors import UserError
@@ -6,15 +6,14 @@ from models.errors import UserError
 _SLACK = 2  # images by which a stratified split of a small set may differ from its shares
 
 
-def check_enough(settings: Settings) -> None:
+def check_image_count(settings: Settings) -> None:
     """Refuse a source that lists too few images for ``partition.clients`` times ``partition.min_size``.
 
-    Images are counted as they are listed, until there are enough; what decoding will refuse counts as well, so
-    passing does not mean that there are enough. The scheme ``natural`` takes its clients from the sites and is not
-    checked.
+    Listed images are counted until there are enough. Images that decoding would refuse count as well, so this check
+    may pass a source that is too small. The scheme ``natural`` takes its clients from the sites and is not checked.
 
     Raises:
-        UserError: There are too few, or the source cannot be read.
+        UserError: If there are too few, or the source cannot be read.
     """
     from tasks.data.ingest.reading import open_source
 
@@ -30,12 +29,12 @@ def check_enough(settings: Settings) -> None:
         if share * listed + _SLACK >= needed:
             return
     if not listed:
-        return  # the ingest says what is missing
+        return  # the ingest reports what is missing
     most = int(share * listed) // clients
     raise UserError(
-        "there are too few images for so many clients",
+        "too few images for this number of clients",
         where="partition.clients",
         expected=f"{needed} training images: {clients} clients of at least partition.min_size = {smallest}",
-        found=f"{listed} images listed in {settings.ingest.path}, of which some {int(share * listed)} are for training",
+        found=f"{listed} images listed in {settings.ingest.path}, about {int(share * listed)} of them for training",
         hint=f"--set partition.min_size={most}" if most else "lower partition.clients",
     )

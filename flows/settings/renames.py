@@ -33,6 +33,9 @@ VALUES: dict[str, dict[str, str]] = {
     "objective.name": {"lmt": "label_mask_training", "native": "default"},
 }
 
+# Key of a row in a table file of `fedscene replicate`: old -> new.
+TABLE_ROW_KEYS: dict[str, str] = {"at": "overrides", "stages": "local_trainings_per_round"}
+
 # Old preset -> new preset.
 PRESETS: dict[str, str] = {"fmman_random_groups": "fmman_random_clusters"}
 
@@ -64,6 +67,16 @@ def refuse_old_preset(name: str) -> None:
     """
     if name in PRESETS:
         raise UserError(f"renamed preset: {name} is now {PRESETS[name]}", where="--preset")
+
+
+def refuse_old_row_keys(row: Mapping[str, Any], where: object) -> None:
+    """Refuse a row of a table file that uses an old key.
+
+    Raises:
+        UserError: If a key was renamed.
+    """
+    for old in TABLE_ROW_KEYS.keys() & row.keys():
+        raise UserError(f"renamed key: {old} is now {TABLE_ROW_KEYS[old]}", where=where)
 
 
 def current_names(values: Mapping[str, Any], of_values: bool = True) -> dict[str, Any]:

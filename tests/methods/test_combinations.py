@@ -6,7 +6,7 @@ import pytest
 
 from flows.federate import federate
 from flows.methods import METHODS
-from flows.run.open import DataPaths
+from flows.run.inputs import DataPaths
 from flows.settings.files import load_settings
 from models.errors import UserError
 from models.registry import NETWORKS

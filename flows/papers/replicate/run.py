@@ -1,22 +1,24 @@
-"""Runs the rows of a table that are missing. A run that is finished is read, never done again.
+"""Run the rows of a table that are missing. A finished run is read, never repeated.
 
-Rows are ordinary runs: the same settings, data and seed give the same run folder, so tables share rows, and an
-interrupted table goes on where it was.
+Rows are ordinary runs: equal settings, data and seed give the same run folder, so tables share rows, and an interrupted
+table continues where it stopped.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from flows.engine.environment import runs_root
 from flows.federation.progress import Progress
-from flows.papers.replicate.report import describe, measured, row_metrics
-from flows.papers.replicate.tables import Job, Table, data_folder, jobs
+from flows.papers.replicate.report import describe, row_metrics, run_result
+from flows.papers.replicate.results import RunResult, TableReport
+from flows.papers.replicate.tables import PlannedRun, Table, data_folder, planned_runs
 from flows.papers.replicate.write import write_plots, write_table
 from flows.run.data import find_data, prepare_data
-from flows.run.open import DataPaths, run_of
+from flows.run.inputs import DataPaths
+from flows.run.open import derive_run_id
 from flows.settings.schema import Settings, as_values
 from models.errors import UserError
 from tasks.client.train import TrainingStopped
@@ -26,36 +28,36 @@ from tasks.core.store import Store, digest_of
 
 
 class RowProgress(Progress, Protocol):
-    """Told about rounds, and about rows."""
+    """Progress of a table: of its rows, and of the rounds of each."""
 
-    def row_begins(self, number: int, total: int, job: Job) -> None:
-        """A run begins, or goes on."""
+    def row_begins(self, number: int, total: int, run: PlannedRun) -> None:
+        """Report that a run starts or continues."""
         ...
 
-    def row_done(self, job: Job, run: Mapping[str, Any] | None, failed: str | None) -> None:
-        """A run is finished, or was before, or failed."""
+    def row_done(self, run: PlannedRun, result: RunResult | None, failed: str | None) -> None:
+        """Report that a run is finished, was finished before, or failed."""
         ...
 
     def counted(self, done: int, total: int | None) -> None:
-        """Images are being prepared."""
+        """Report how many images are prepared."""
         ...
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call of ``replicate`` is about.
+    """What a call of ``replicate`` runs and shows.
 
     Attributes:
         table: The table.
         scale: small or full.
-        jobs: Every run, row by row.
-        selected: Rows that may be run; of the others finished runs are shown.
+        runs: Every run, row by row.
+        selected: Rows that may be run; of the others, finished runs are shown.
         data_settings: Settings with which the images are prepared, once for all rows and seeds.
     """
 
     table: Table
     scale: str
-    jobs: list[Job]
+    runs: list[PlannedRun]
     selected: frozenset[str]
     data_settings: Settings
 
@@ -68,7 +70,7 @@ def make_plan(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
 ) -> Plan:
-    """The runs of a table, their settings checked.
+    """Return the runs of a table, their settings checked.
 
     Args:
         table: The table.
@@ -86,60 +88,85 @@ def make_plan(
         known = ", ".join(table.rows)
         raise UserError("the table has no such row", where="--rows", expected=known, found=", ".join(unknown))
     size = table.scale(scale)
-    own_images = any(text.split("=")[0].strip() == "ingest.path" for text in overrides)
-    folder = None if own_images else data_folder(table, scale, root)
-    found = jobs(table, scale, folder, overrides, seeds)
-    valid = [job.settings for job in found if job.settings is not None]
+    has_path = any(text.split("=")[0].strip() == "ingest.path" for text in overrides)
+    folder = None if has_path else data_folder(table, scale, root)
+    runs = planned_runs(table, scale, folder, overrides, seeds)
+    valid = [run.settings for run in runs if run.settings is not None]
     if not valid:
-        raise next(job.error for job in found if job.error is not None)
+        raise next(run.error for run in runs if run.error is not None)
     first = valid[0].model_copy(update={"seed": size.data_seed})
-    checked = [_on_the_same_images(job, first) for job in found]
+    checked = [_with_same_images(run, first) for run in runs]
     return Plan(table, scale, checked, frozenset(rows or table.rows), first)
 
 
-def _on_the_same_images(job: Job, first: Settings) -> Job:
-    """A row that changes the images would be compared with others on other images."""
-    settings = job.settings
+def _with_same_images(run: PlannedRun, first: Settings) -> PlannedRun:
+    """Return the run, or one with an error if its row changes the images that all rows must share."""
+    settings = run.settings
     if settings is None or (settings.ingest, settings.partition) == (first.ingest, first.partition):
-        return job
-    error = UserError("a row may not change the images or who holds them", where=f"row {job.row}", hint="--set does")
-    return replace(job, settings=None, error=error)
+        return run
+    error = UserError(
+        "a row may not change the images or the partition", where=f"row {run.row}", hint="--set changes them for all"
+    )
+    return replace(run, settings=None, error=error)
 
 
-def state(plan: Plan) -> list[dict[str, Any]]:
-    """What there is of every run; writes nothing. ``rounds`` done of ``of``; ``failed`` where it cannot run."""
+@dataclass(frozen=True)
+class RunState:
+    """How much of a run is done.
+
+    Attributes:
+        row: Name of the row.
+        seed: Seed of the training.
+        selected: Whether the run may be started.
+        run_id: The run, ``None`` while that is not known.
+        rounds: Finished rounds.
+        of: Rounds that it needs.
+        failed: Why it cannot run.
+    """
+
+    row: str
+    seed: int
+    selected: bool
+    run_id: str | None
+    rounds: int
+    of: int
+    failed: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+def run_states(plan: Plan) -> list[RunState]:
+    """Return how much of every run is done. Writes nothing."""
     data = find_data(plan.data_settings)
-    return [_state(job, data, job.row in plan.selected) for job in plan.jobs]
+    return [_run_state(run, data, run.row in plan.selected) for run in plan.runs]
 
 
-def _state(job: Job, data: DataPaths | None, selected: bool) -> dict[str, Any]:
-    of = job.epochs or job.rounds
-    entry = {"row": job.row, "seed": job.seed, "selected": selected, "run_id": None, "rounds": 0, "of": of}
+def _run_state(run: PlannedRun, data: DataPaths | None, selected: bool) -> RunState:
+    state = RunState(run.row, run.seed, selected, None, 0, run.last_round)
     try:
-        if job.error is not None:
-            raise job.error
+        if run.error is not None:
+            raise run.error
         if data is not None:
-            entry["run_id"], records = _found(job, data)
-            entry["rounds"] = len(records)
+            name, records = _finished_rounds(run, data)
+            return replace(state, run_id=name, rounds=len(records))
     except UserError as error:
-        return entry | {"failed": str(error)}
-    return entry | {"failed": None}
+        return replace(state, failed=str(error))
+    return state
 
 
-def _found(job: Job, data: DataPaths) -> tuple[str, list[RoundRecord]]:
-    """The run's id and its finished rounds."""
-    assert job.settings is not None
-    name = run_of(job.settings, data)
-    return name, finished_rounds(Store(runs_root() / name), job.settings.federation.rounds)
+def _finished_rounds(run: PlannedRun, data: DataPaths) -> tuple[str, list[RoundRecord]]:
+    """Return the run's id and its finished rounds."""
+    assert run.settings is not None
+    name = derive_run_id(run.settings, data)
+    return name, finished_rounds(Store(runs_root() / name), run.settings.federation.rounds)
 
 
-def replicate(plan: Plan, out: Path, progress: RowProgress) -> dict[str, Any]:
-    """Runs what is missing and writes ``table.json``, ``table.md`` and plots to ``out``.
+def replicate(plan: Plan, out: Path, progress: RowProgress) -> TableReport:
+    """Run what is missing and write ``table.json``, ``table.md`` and plots to ``out``.
 
-    The table is written after every run, so that it says how far it is; one row's error does not end it.
-
-    Returns:
-        What ``table.json`` holds.
+    The table is written after every run and then shows the finished ones; a row that fails does not end it.
 
     Raises:
         UserError: If the images cannot be prepared or MLflow cannot be used.
@@ -147,22 +174,21 @@ def replicate(plan: Plan, out: Path, progress: RowProgress) -> dict[str, Any]:
     require_writable(out)
     parent = _open_parent(plan)
     data = prepare_data(plan.data_settings, progress.counted)
-    report = describe(plan.table, plan.scale, plan.jobs, plan.data_settings, data) | {"mlflow_run_id": parent}
-    entries = {row["name"]: row for row in report["rows"]}
-    to_do = [job for job in plan.jobs if job.row in plan.selected]
+    report = describe(plan.table, plan.scale, plan.runs, plan.data_settings, data)
+    report.mlflow_run_id = parent
+    to_do = [run for run in plan.runs if run.row in plan.selected]
     finished = False
     try:
-        for job in (job for job in plan.jobs if job.row not in plan.selected):
-            entries[job.row]["runs"] += _done_before(job, data)
-        for number, job in enumerate(to_do, 1):
-            progress.row_begins(number, len(to_do), job)
-            run, failed = _run(job, data, parent, plan, progress)
-            if run is not None:
-                entries[job.row]["runs"].append(run)
-            if failed is not None:
-                entries[job.row]["failed"] = failed
+        for run in (run for run in plan.runs if run.row not in plan.selected):
+            report.row(run.row).runs += _done_before(run, data)
+        for number, run in enumerate(to_do, 1):
+            progress.row_begins(number, len(to_do), run)
+            result, failed = _run(run, data, parent, plan, progress)
+            row = report.row(run.row)
+            row.runs += [] if result is None else [result]
+            row.failed = failed or row.failed
             write_table(report, out)
-            progress.row_done(job, run, failed)
+            progress.row_done(run, result, failed)
         plots = write_plots(report, plan.table.main, out)
         files = [*write_table(report, out), *plots]
         finished = True
@@ -172,7 +198,7 @@ def replicate(plan: Plan, out: Path, progress: RowProgress) -> dict[str, Any]:
 
 
 def require_writable(folder: Path) -> None:
-    """Makes the folder, before hours of work for something that cannot be written.
+    """Create a folder and check that files can be written there, before hours of work.
 
     Raises:
         UserError: If nothing can be written there.
@@ -183,48 +209,48 @@ def require_writable(folder: Path) -> None:
         (folder / ".writable").unlink()
     except OSError as error:
         raise UserError(
-            "cannot write there", where=folder, expected="a folder that can be made", found=error
+            "cannot write there", where=folder, expected="a folder that can be created", found=error
         ) from error
 
 
-def _done_before(job: Job, data: DataPaths) -> list[dict[str, Any]]:
-    """A run that is finished; none where it is not, or cannot be read."""
+def _done_before(run: PlannedRun, data: DataPaths) -> list[RunResult]:
+    """Return the result of a finished run; nothing if it is not finished or cannot be read."""
     try:
-        name, records = _found(job, data) if job.settings is not None else ("", [])
-        return [measured(job, name, records)] if len(records) == (job.epochs or job.rounds) else []
+        name, records = _finished_rounds(run, data) if run.settings is not None else ("", [])
+        return [run_result(run, name, records)] if len(records) == run.last_round else []
     except UserError:
         return []
 
 
 def _run(
-    job: Job, data: DataPaths, parent: str | None, plan: Plan, progress: RowProgress
-) -> tuple[dict[str, Any] | None, str | None]:
-    """One run: what it measured, or why it failed."""
+    run: PlannedRun, data: DataPaths, parent: str | None, plan: Plan, progress: RowProgress
+) -> tuple[RunResult | None, str | None]:
+    """Make one run; return what it measured, or why it failed."""
     from flows.federate import federate
 
     try:
-        if job.settings is None:
-            assert job.error is not None
-            raise job.error
-        name, records = _found(job, data)
-        if len(records) < job.settings.federation.rounds or not records[-1].metrics:
-            tags = {"fedscene.table": plan.table.name, "fedscene.row": job.row, "fedscene.scale": plan.scale}
+        if run.settings is None:
+            assert run.error is not None
+            raise run.error
+        name, records = _finished_rounds(run, data)
+        if len(records) < run.settings.federation.rounds or not records[-1].metrics:
+            tags = {"fedscene.table": plan.table.name, "fedscene.row": run.row, "fedscene.scale": plan.scale}
             if parent is not None:
                 tags["mlflow.parentRunId"] = parent
-            summary = federate(job.settings, data, tags=tags, progress=progress)
+            summary = federate(run.settings, data, tags=tags, progress=progress)
             name, records = summary.run_id, summary.records
-        return measured(job, name, records), None
+        return run_result(run, name, records), None
     except UserError as error:
         return None, str(error)
     except TrainingStopped:
         raise
     except Exception as error:  # one row must not end a table that may have run for hours
-        logging.getLogger(__name__).exception("row %s, seed %d", job.row, job.seed)
+        logging.getLogger(__name__).exception("row %s, seed %d", run.row, run.seed)
         return None, f"{type(error).__name__}: {error}"
 
 
 def _open_parent(plan: Plan) -> str | None:
-    """The table's run in MLflow, found again on resume; every row that is run becomes its child."""
+    """Open the table's run in MLflow, the same one on resume; every row that is run becomes its child."""
     settings = plan.data_settings
     if not settings.tracking.enabled:
         return None
@@ -234,9 +260,9 @@ def _open_parent(plan: Plan) -> str | None:
 
     check_available(settings.tracking, runs_root())
     about = plan.table.model_dump(mode="json")
-    own = f"{plan.table.name}-{plan.scale}-{digest_of(about, as_values(settings))[:10]}"
+    tag = f"{plan.table.name}-{plan.scale}-{digest_of(about, as_values(settings))[:10]}"
     tags = {
-        RUN_TAG: own,
+        RUN_TAG: tag,
         "fedscene.table": plan.table.name,
         "fedscene.scale": plan.scale,
         "mlflow.source.name": "fedscene",
@@ -245,11 +271,11 @@ def _open_parent(plan: Plan) -> str | None:
         "table's child. The table: Artifacts, report/.",
     }
     params = {"table": plan.table.name, "scale": plan.scale, "data": plan.table.dataset(plan.scale).title}
-    return mlflow_runs.open_run(settings.tracking, runs_root(), own, params, tags)
+    return mlflow_runs.open_run(settings.tracking, runs_root(), tag, params, tags)
 
 
-def _close_parent(plan: Plan, parent: str | None, report: dict[str, Any], files: list[Path], finished: bool) -> None:
-    """The table and its numbers to MLflow. They are on disk already, so a server that is away is only named."""
+def _close_parent(plan: Plan, parent: str | None, report: TableReport, files: list[Path], finished: bool) -> None:
+    """Log the table and its numbers to MLflow. They are on disk as well, so an unreachable server is only a warning."""
     if parent is None:
         return
     from tasks.tracking import mlflow_runs

@@ -2,11 +2,10 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from flows.papers.replicate.report import COSTS, over_seeds
+from flows.papers.replicate.results import COMPARISONS, COSTS, Comparison, RowResult, TableReport
 from flows.papers.replicate.tables import METRICS
 from models.files import write_text
 from tasks.core.json_files import to_json_values
@@ -16,8 +15,8 @@ TABLE, PAGE = "table.json", "table.md"
 NONE = "-"
 BY_ROW, BY_CLASS = "precision-recall.png", "class-f1.png"
 PLOTS = {BY_ROW: "precision and recall by row", BY_CLASS: "F1 by class"}
-TITLES = {"macro_ap": "macro-AP", "cf1": "macro-F1 (CF1)", "micro_ap": "micro-AP", "micro_f1": "micro-F1"}
-_MORE = {
+METRIC_TITLES = {"macro_ap": "macro-AP", "cf1": "macro-F1 (CF1)", "micro_ap": "micro-AP", "micro_f1": "micro-F1"}
+_OTHER_METRICS = {
     "mean_f1": "mean F1",
     "macro_precision": "macro-P",
     "macro_recall": "macro-R",
@@ -26,45 +25,52 @@ _MORE = {
 }
 
 
-def write_table(report: Mapping[str, Any], out: Path) -> list[Path]:
-    """Writes ``table.json`` and ``table.md``, which shows the plots in ``out``; returns their paths, page first."""
+def write_table(report: TableReport, out: Path) -> list[Path]:
+    """Write ``table.json`` and ``table.md``, which shows the plots in ``out``; return their paths, page first."""
     out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(to_json_values(report), indent=1, allow_nan=False)
     plots = {name: title for name, title in PLOTS.items() if (out / name).is_file()}
-    return [_write(out / PAGE, page(report, plots)), _write(out / TABLE, text + "\n")]
+    write_text(out / PAGE, page(report, plots))
+    write_text(out / TABLE, json.dumps(to_json_values(report.as_dict()), indent=1, allow_nan=False) + "\n")
+    return [out / PAGE, out / TABLE]
 
 
-def write_plots(report: Mapping[str, Any], main: Sequence[str], out: Path) -> list[Path]:
-    """Draws the plots that the rows allow; returns their paths."""
+def write_plots(report: TableReport, main: Sequence[str], out: Path) -> list[Path]:
+    """Draw the plots that the rows allow; return their paths.
+
+    Args:
+        report: The table.
+        main: Names of the rows in the plot of classes; all rows with runs if none of these has one.
+        out: Folder of the table.
+    """
     from flows.papers.replicate.figures import class_bars, precision_recall
 
-    rows = [row for row in report["rows"] if row["runs"]]
-    chosen = [row for name in main for row in rows if row["name"] == name]
-    drawn = []
+    rows = [row for row in report.rows if row.runs]
+    chosen = [row for name in main for row in rows if row.name == name]
+    written = []
     for path, draw, shown in (
         (out / BY_ROW, precision_recall, rows),
         (out / BY_CLASS, class_bars, chosen or rows),
     ):
         if shown:
             draw(shown, path)
-            drawn.append(path)
+            written.append(path)
         else:
             path.unlink(missing_ok=True)  # of an earlier table
-    return drawn
+    return written
 
 
-def page(report: Mapping[str, Any], plots: Mapping[str, str]) -> str:
-    """The table as Markdown, with plots file name -> title."""
+def page(report: TableReport, plots: Mapping[str, str]) -> str:
+    """Return the table as Markdown, with plots file name -> title."""
     parts = [
-        f"# {report['title']}",
-        f"{safe_cell(report['source'])}. {_sentence(report['scale_note'])}",
+        f"# {report.title}",
+        f"{safe_cell(report.source)}. {_one_line(report.scale_note)}",
         _about(report),
-        "## Ours beside the paper's",
-        _explained(report),
+        "## Our results vs. the paper",
+        _how_to_read(report),
         markdown_table(*main_table(report)),
-        "## Other metrics, and cost",
-        "Two columns where a row goes on: at equal rounds, and at equal local epochs. Seconds are wall time of the "
-        "rounds' stages; they depend on the machine. MB are 10^6 bytes, equal multiplicity to one client counted once.",
+        "## Other metrics and cost",
+        "Two values where a row goes on: at equal rounds; at equal local epochs. Seconds are wall time of the "
+        "rounds' stages and depend on the machine. MB are 10^6 bytes; identical tensors sent to one client count once.",
         _costs(report),
         "## Plots\n\nAt equal local epochs." if plots else "",
         *(f"![{title}]({name})" for name, title in plots.items()),
@@ -75,124 +81,118 @@ def page(report: Mapping[str, Any], plots: Mapping[str, str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _about(report: Mapping[str, Any]) -> str:
-    data, images = report["data"], report["data"]["images"]
+def _about(report: TableReport) -> str:
+    data, images = report.data, report.data.images
     lines = {
-        "images": data["title"],
-        "in place of": data["note"],
-        "size": f"{images['train']} train, {images['val']} val, {images['test']} test, {data['image_size']} pixels",
-        "clients": f"{data['clients']}, partition {data['partition']}, of seed {data['seed']}",
-        "seeds of the training": ", ".join(map(str, report["seeds"])),
-        "classes without a positive test image": ", ".join(data["classes_without_positives"]) or "none",
-        "partition's digest": data["partition_digest"],
-        "code": report.get("code"),
-        "note on the code": report.get("code_note"),
-        "made with": ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
-        "on": f"{report['machine']['system']}, {report['machine']['cores']} cores",
+        "images": data.title,
+        "in place of": data.note,
+        "size": f"{images['train']} train, {images['val']} val, {images['test']} test, {data.image_size} pixels",
+        "clients": f"{data.clients}, partition {data.partition}, of seed {data.seed}",
+        "seeds of the training": ", ".join(map(str, report.seeds)),
+        "classes without a positive test image": ", ".join(data.classes_without_positives) or "none",
+        "partition's digest": data.partition_digest,
+        "code": report.code,
+        "made with": ", ".join(f"{name} {version}" for name, version in report.versions.items()),
+        "on": f"{report.machine['system']}, {report.machine['cores']} cores",
     }
     return markdown_table(["what", "value"], [[key, value] for key, value in lines.items() if value])
 
 
-def _explained(report: Mapping[str, Any]) -> str:
-    rounds, seeds = report["rounds"], len(report["seeds"])
-    dispersion = "mean +/- sample standard deviation over the seeds" if seeds > 1 else "one seed"
+def _how_to_read(report: TableReport) -> str:
+    rounds, seeds = report.rounds, len(report.seeds)
+    spread = "mean +/- standard deviation over the seeds" if seeds > 1 else "one seed, so no standard deviation"
     return (
-        f"Percent on the pooled test set, {dispersion}. **{rounds} r**: equal rounds, {rounds} for every row. "
+        f"Percent on the pooled test set, {spread}. **{rounds} r**: equal rounds, {rounds} for every row. "
         f"**{2 * rounds} r**: equal local epochs, {2 * rounds} rounds for rows that train a client once a round, "
-        f"and still {rounds} for those that train it twice. **paper**: the printed figure, without std."
+        f"and still {rounds} for those that train it twice. **paper**: the printed figure, without a deviation."
     )
 
 
-def main_table(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows: each metric at equal rounds, at equal local epochs, and the paper's."""
-    rounds = report["rounds"]
-    printed = any(row["paper"] for row in report["rows"])
+def main_table(report: TableReport) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows: each metric at equal rounds, at equal local epochs, and the paper's."""
+    rounds = report.rounds
+    printed = any(row.paper for row in report.rows)
     heads = ["row"]
     for name in METRICS:
-        heads += [f"{TITLES[name]}, {rounds} r", f"{2 * rounds} r", *(["paper"] if printed else [])]
+        heads += [f"{METRIC_TITLES[name]}, {rounds} r", f"{2 * rounds} r", *(["paper"] if printed else [])]
     rows = []
-    for row in report["rows"]:
-        cells = [_name(row, len(report["seeds"]))]
-        for place, name in enumerate(METRICS):
-            cells += [_percent(row, when, name) for when in ("rounds", "epochs")]
-            cells += [f"{row['paper'][place]:.2f}" if row["paper"] else NONE] if printed else []
+    for row in report.rows:
+        cells = [_row_title(row, len(report.seeds))]
+        for column, name in enumerate(METRICS):
+            cells += [_percent(row, comparison, name) for comparison in COMPARISONS]
+            cells += [f"{row.paper[column]:.2f}" if row.paper else NONE] if printed else []
         rows.append(cells)
     return heads, rows
 
 
-def _costs(report: Mapping[str, Any]) -> str:
-    heads = ["row", *_MORE.values(), "MB down", "MB up", "seconds"]
+def _costs(report: TableReport) -> str:
+    heads = ["row", *_OTHER_METRICS.values(), "MB down", "MB up", "seconds"]
     rows = [
         [
-            _name(row, len(report["seeds"])),
-            *(_both(row, name, _percent) for name in _MORE),
+            _row_title(row, len(report.seeds)),
+            *(_both(row, name, _percent) for name in _OTHER_METRICS),
             *(_both(row, name, _cost) for name in COSTS),
         ]
-        for row in report["rows"]
+        for row in report.rows
     ]
     return markdown_table(heads, rows)
 
 
-def _both(row: Mapping[str, Any], name: str, shown: Any) -> str:
-    """The value at equal rounds, and at equal epochs where that is another round."""
-    first, last = shown(row, "rounds", name), shown(row, "epochs", name)
-    return first if row["stages"] == 2 or not row["runs"] else f"{first}; {last}"
+def _both(row: RowResult, name: str, text: Callable[[RowResult, Comparison, str], str]) -> str:
+    """Return the value at equal rounds, and at equal epochs if that is another round."""
+    first, last = text(row, "rounds", name), text(row, "epochs", name)
+    return first if row.local_trainings == 2 or not row.runs else f"{first}; {last}"
 
 
-def _percent(row: Mapping[str, Any], when: str, name: str) -> str:
-    mean, std = over_seeds(row, when, name)
+def _percent(row: RowResult, comparison: Comparison, name: str) -> str:
+    mean, std = row.mean_and_std(comparison, name)
     if not math.isfinite(mean):
         return NONE
     return f"{100 * mean:.2f}" if std is None else f"{100 * mean:.2f} +/- {100 * std:.2f}"
 
 
-def _cost(row: Mapping[str, Any], when: str, name: str) -> str:
-    mean, _ = over_seeds(row, when, name)
+def _cost(row: RowResult, comparison: Comparison, name: str) -> str:
+    mean, _ = row.mean_and_std(comparison, name)
     if not math.isfinite(mean):
         return NONE
     return f"{mean:.1f}" if name == "seconds" else f"{mean / 1e6:.1f}"
 
 
-def _name(row: Mapping[str, Any], seeds: int) -> str:
-    done = len(row["runs"])
-    mark = " (failed)" if row["failed"] else " (not run)" if not done else ""
-    mark += f" ({done} of {seeds} seeds)" if 0 < done < seeds else ""
-    return f"{row['name']}{mark}"
+def _row_title(row: RowResult, seeds: int) -> str:
+    done = len(row.runs)
+    remark = " (failed)" if row.failed else " (not run)" if not done else ""
+    remark += f" ({done} of {seeds} seeds)" if 0 < done < seeds else ""
+    return f"{row.name}{remark}"
 
 
-def _notes(report: Mapping[str, Any]) -> str:
-    lines = [f"- {_sentence(note)}" for note in report["notes"]]
-    lines += [f"- {safe_cell(row['name'])}: {_sentence(row['note'])}" for row in report["rows"] if row["note"]]
+def _notes(report: TableReport) -> str:
+    lines = [f"- {_one_line(note)}" for note in report.notes]
+    lines += [f"- {safe_cell(row.name)}: {_one_line(row.note)}" for row in report.rows if row.note]
     return "## Notes\n\n" + "\n".join(lines) if lines else ""
 
 
-def _failures(report: Mapping[str, Any]) -> str:
-    lines = [f"- {safe_cell(row['name'])}: {safe_cell(row['failed'])}" for row in report["rows"] if row["failed"]]
+def _failures(report: TableReport) -> str:
+    lines = [f"- {safe_cell(row.name)}: {safe_cell(row.failed)}" for row in report.rows if row.failed]
     return "## Rows that failed\n\n" + "\n".join(lines) if lines else ""
 
 
-def _settings(report: Mapping[str, Any]) -> str:
-    """What each row sets; what all have in common is in the JSON."""
+def _settings(report: TableReport) -> str:
+    """Return what each row sets; what all have in common is in the JSON."""
     rows = [
         [
-            row["name"],
-            ", ".join(row["presets"]) or NONE,
-            ", ".join(f"{key}={value}" for key, value in row["settings"].items()) or NONE,
-            "; ".join(run["run_id"] for run in row["runs"]) or NONE,
+            row.name,
+            ", ".join(row.presets) or NONE,
+            ", ".join(f"{key}={value}" for key, value in row.settings.items()) or NONE,
+            "; ".join(run.run_id for run in row.runs) or NONE,
         ]
-        for row in report["rows"]
+        for row in report.rows
     ]
     table = markdown_table(["row", "presets", "settings", "runs"], rows)
     return (
-        f"## Settings of the rows\n\nWhat all rows have in common is in {TABLE}, with every seed's figures.\n\n{table}"
+        f"## Settings of the rows\n\n{TABLE} has the settings that all rows have in common, and every seed's figures."
+        f"\n\n{table}"
     )
 
 
-def _sentence(text: str) -> str:
-    """Text of a table file: one line."""
+def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _write(path: Path, text: str) -> Path:
-    write_text(path, text)
-    return path

@@ -1,4 +1,4 @@
-"""A run says which files of its source it does without; audits of two sources never overwrite each other."""
+"""A run warns of unusable input files; audits of two sources never overwrite each other."""
 
 import json
 from pathlib import Path
@@ -37,15 +37,15 @@ def command(*arguments: str):
     return CliRunner().invoke(app, list(arguments))
 
 
-def remarks() -> list[str]:
+def warned() -> list[str]:
     from flows.run.data import prepare_data
-    from flows.run.data_warnings import data_remarks
+    from flows.run.data_warnings import data_warnings
     from flows.settings.files import load_settings
 
-    return data_remarks(prepare_data(load_settings(None, ["tiny"], SETS)))
+    return data_warnings(prepare_data(load_settings(None, ["tiny"], SETS)))
 
 
-def test_a_run_says_how_many_files_it_does_without(here):
+def test_a_run_reports_how_many_input_files_are_unusable(here):
     for number in range(3):
         (here / f"photos/a/broken{number}.jpg").write_bytes(b"no image")
     (here / "photos/b/empty.jpg").touch()
@@ -57,16 +57,16 @@ def test_a_run_says_how_many_files_it_does_without(here):
     found = json.loads(done.stdout)["data"]
     assert (found["files"], found["unusable"]) == (28, {"not_an_image": 3, "empty": 1})
     assert Path(found["list"]).is_file() and Path(found["manifest"]).is_file()
-    assert any(line.startswith(said) for line in remarks())  # when it is found again too
+    assert any(line.startswith(said) for line in warned())  # when it is found again too
     report = Path(json.loads(done.stdout)["report"])
     assert said in report.read_text() and "broken0.jpg" in (report.parent / "audit.md").read_text()
 
 
-def test_a_sound_source_gets_no_such_line(here):
-    assert not any("cannot be used" in line for line in remarks())
+def test_a_source_without_bad_files_gets_no_warning(here):
+    assert not any("cannot be used" in line for line in warned())
 
 
-def test_audits_of_two_sources_of_one_name_both_stay(here):
+def test_audits_of_two_sources_of_the_same_name_are_both_kept(here):
     reports = {}
     for folder in ("first", "second"):
         (here / folder).mkdir()
@@ -83,7 +83,7 @@ def test_audits_of_two_sources_of_one_name_both_stay(here):
     assert Path(json.loads(again.stdout)["report"]) == reports["second"]
 
 
-def test_tables_of_two_files_of_one_name_have_folders_of_their_own(tmp_path):
+def test_tables_from_two_files_of_the_same_name_get_two_folders(tmp_path):
     from flows.run.folders import table_folder
 
     one = [table_folder(tmp_path, str(tmp_path / folder / "t.yaml"), "t", "small") for folder in ("a", "b", "a")]
@@ -92,12 +92,12 @@ def test_tables_of_two_files_of_one_name_have_folders_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["labels.csv", "..", "a/b", "Kiste 3", "x" * 300, "\udcff.csv", "con"])
-def test_a_place_is_a_folder_right_below(tmp_path, name):
-    from flows.run.folders import claim, place_for
+def test_the_folder_of_a_source_is_a_direct_child_and_unique(tmp_path, name):
+    from flows.run.folders import record_source, unique_folder
 
-    first = place_for(tmp_path, name, f"/one/{name}")
+    first = unique_folder(tmp_path, name, f"/one/{name}")
     first.mkdir()
-    claim(first, f"/one/{name}")
-    assert place_for(tmp_path, name, f"/one/{name}") == first
-    other = place_for(tmp_path, name, f"/two/{name}")
+    record_source(first, f"/one/{name}")
+    assert unique_folder(tmp_path, name, f"/one/{name}") == first
+    other = unique_folder(tmp_path, name, f"/two/{name}")
     assert other != first and other.parent == first.parent == tmp_path

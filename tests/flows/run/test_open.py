@@ -3,7 +3,8 @@
 import pytest
 
 from flows.run.find import find_run
-from flows.run.open import DataPaths, open_run
+from flows.run.inputs import DataPaths
+from flows.run.open import open_run
 from flows.settings.files import load_settings
 from models.errors import UserError
 from models.label_aware.label_embeddings import write_label_file

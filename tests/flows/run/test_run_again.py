@@ -10,8 +10,8 @@ import pytest
 
 from flows.federate import federate
 from flows.federation.progress import Quiet
+from flows.run.inputs import DataPaths
 from flows.run.lock import locked_run
-from flows.run.open import DataPaths
 from flows.settings.files import load_settings
 from models.errors import UserError
 

@@ -104,8 +104,9 @@ with locked_run(Path("runs/mine")):
 def test_a_run_that_another_process_works_on_is_waited_for_and_a_report_is_not(
     tiny_data, tmp_path, monkeypatch, caplog
 ):
+    from flows.run.inputs import DataPaths
     from flows.run.lock import locked_run
-    from flows.run.open import DataPaths, open_run
+    from flows.run.open import open_run
     from flows.settings.files import load_settings
     from models.errors import UserError
 

@@ -52,7 +52,8 @@ def test_bytes_behind_the_pixels_are_no_part_of_a_data_set(data):
 
 
 def test_a_new_run_does_not_begin_on_changed_pixels(data, monkeypatch):
-    from flows.run.open import DataPaths, open_run
+    from flows.run.inputs import DataPaths
+    from flows.run.open import open_run
     from flows.settings.files import load_settings
 
     monkeypatch.setenv("FEDSCENE_RUNS", str(data / "runs"))

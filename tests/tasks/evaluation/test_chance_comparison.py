@@ -92,7 +92,7 @@ def test_a_run_reports_absent_sites_and_chance_levels(with_test_only_sites, tmp_
     from flows.cli.main import show_scores
     from flows.federate import federate
     from flows.federation.progress import Quiet
-    from flows.run.open import DataPaths
+    from flows.run.inputs import DataPaths
     from flows.settings.files import load_settings
 
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from flows.run.open import DataPaths, run_of
+from flows.run.inputs import DataPaths
+from flows.run.open import derive_run_id
 from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
@@ -92,7 +93,7 @@ def test_a_label_without_words_is_named_with_its_file_and_line(tmp_path, make, l
         tmp_path / "dataset", PartitionSettings(scheme="iid", clients=2, min_size=1), tmp_path / "clients", seed=1
     )
     with pytest.raises(UserError, match="no words") as caught:
-        run_of(settings, DataPaths(tmp_path / "dataset", tmp_path / "clients"))
+        derive_run_id(settings, DataPaths(tmp_path / "dataset", tmp_path / "clients"))
     assert caught.value.where == f"label {label!r}: {place}"
 
 

@@ -1,0 +1,174 @@
+"""What a run starts from: its data, device and label embeddings, and the digest of all that decides its result."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.run.fingerprint import fingerprint
+from flows.settings.consistency import check_method
+from flows.settings.schema import Settings, as_values
+from models.errors import LabelError, UserError
+from models.timm_settings import FAMILIES, check_image_size
+from tasks.core.context import RunContext
+from tasks.core.records import ModelRef
+from tasks.core.store import state_digest
+from tasks.data.clients import Clients, load_clients, require_match
+from tasks.data.dataset import Dataset, load_dataset
+from tasks.server.initial_model import frozen_embeddings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DataPaths:
+    """Folders of a run's data.
+
+    Attributes:
+        dataset: Folder of the canonical data set.
+        clients: Folder of the partition.
+    """
+
+    dataset: Path = Path("data/dataset")
+    clients: Path = Path("data/clients")
+
+
+def result_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings that a result depends on: all but rounds, engine, workers, chunks, tracking and report."""
+    values = as_values(settings)
+    federation = values["federation"]
+    return {
+        "model": values["model"],
+        "objective": [settings.objective_name, values["objective"].get(settings.objective_name)],
+        "method": [settings.method.name, values["method"][settings.method.name]],
+        "train": values["train"],
+        "evaluation": values["evaluation"],
+        "federation": {key: federation[key] for key in ("clients_per_round", "quorum", "bn_policy", "precision")},
+    }
+
+
+def resolve_device(settings: Settings) -> str:
+    """Return ``federation.device`` with ``auto`` resolved.
+
+    Raises:
+        UserError: If CUDA, or bf16 that needs it, is asked for and there is none.
+    """
+    import torch
+
+    device = settings.federation.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "cpu" and settings.federation.precision == "bf16":
+            raise UserError("bf16 needs CUDA, and there is none here", where="federation.precision", expected="fp32")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError("no CUDA device here", where="federation.device", found=device, hint="set it to cpu or auto")
+    return device
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """A run's data, device and label embeddings, and the digest of all that decides its result."""
+
+    dataset: Dataset
+    clients: Clients
+    device: str
+    tables: "dict[str, Tensor]"
+    fingerprint: str
+
+    def derived_id(self, settings: Settings) -> str:
+        """Return the id of a run that is given no name of its own."""
+        return f"{settings.method.name}-{settings.model.name}-{self.fingerprint[:10]}"
+
+    def context(self, root: Path, settings: Settings, data: DataPaths, tables: ModelRef | None) -> RunContext:
+        """Return the run's context; ``tables`` refers to the label embeddings in its folder."""
+        return RunContext(
+            store=str(root),
+            dataset=str(data.dataset.resolve()),
+            clients=str(data.clients.resolve()),
+            seed=settings.seed,
+            classes=tuple(self.dataset.classes),
+            image_size=int(self.dataset.images.shape[-1]),
+            tables=tables,
+            model=settings.model,
+            train=settings.train,
+            objective=settings.objective_name,
+            objective_settings=getattr(settings.objective, settings.objective_name),
+            bn_policy=settings.federation.bn_policy,
+            evaluation=settings.evaluation,
+            device=self.device,
+            precision=settings.federation.precision,
+            client_timeout_s=settings.federation.client_timeout_s,
+            fingerprint=self.fingerprint,
+            data_digest=self.clients.digest,
+        )
+
+
+def require_weights(settings: Settings, image_size: int | None = None) -> None:
+    """Refuse initial weights that do not fit the network, and images that its patches do not cover.
+
+    Args:
+        settings: The run's settings.
+        image_size: Side of the images, pixels; default: ``ingest.image_size``.
+
+    Raises:
+        UserError: If something does not fit.
+    """
+    from models.build import check_weights
+
+    size = settings.ingest.image_size if image_size is None else image_size
+    if settings.model.name in FAMILIES:
+        check_image_size(settings.model.name, settings.model.timm, size)
+    check_weights(settings.model, size)
+
+
+def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
+    """Read and check what a run starts from. Writes nothing.
+
+    Raises:
+        UserError: If the data are missing or damaged, or do not fit the settings.
+    """
+    dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
+    require_match(clients, dataset)
+    clients.require_labels()
+    _check_method(settings, len(clients.ids), data)
+    require_weights(settings, int(dataset.images.shape[-1]))
+    device, tables = resolve_device(settings), _tables(settings, dataset)
+    digest = fingerprint(
+        settings.method.name,
+        settings.objective_name,
+        settings.model.name,
+        settings=result_settings(settings),
+        seed=settings.seed,
+        data=[dataset.digest, clients.digest],
+        device=device.split(":")[0],
+        # Settings name files by path; a result depends on their content.
+        labels=state_digest(tables) if tables else None,
+        weights=[_file_digest(path) for path in settings.model.weight_files],
+    )
+    return RunInputs(dataset, clients, device, tables, digest)
+
+
+def _tables(settings: Settings, dataset: Dataset) -> "dict[str, Tensor]":
+    """Return the frozen label embeddings; the error on a refused label names the file that has it."""
+    try:
+        return frozen_embeddings(settings.model, dataset.classes)
+    except LabelError as error:
+        from tasks.data.ingest.label_origin import label_locations
+
+        raise error.at(label_locations(dataset.root, error.labels)) from error
+
+
+def _check_method(settings: Settings, clients: int, data: DataPaths) -> None:
+    try:
+        check_method(settings, clients)
+    except ValueError as error:
+        raise UserError(str(error), where=data.clients) from error
+
+
+def _file_digest(path: Path | None) -> str | None:
+    """Return the sha256 of a file, ``None`` without one; a missing file is reported where it is read."""
+    if path is None or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
