@@ -1,4 +1,4 @@
-"""Pages that outlive the code name it: tables, the fidelity report and runs, and the pages that are shipped."""
+"""Tables, the reproduction report and runs name the version of the code that made them."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import pytest
 from flows.papers.fidelity.page import ABOUT_COSINE
 from flows.run.code_version import code_version
 from flows.run.fingerprint import whole_code_digest
-from flows.run.open import _remember
+from flows.run.open import write_run_metadata
 from flows.settings.schema import Settings
 from tasks.core.store import Store
 from tasks.versioning.git import run_git
@@ -21,13 +21,13 @@ from tasks.versioning.git import run_git
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_checkout_names_its_commit_and_what_decides_results():
+def test_the_code_version_of_a_checkout_is_its_commit_and_source_digest():
     commit = run_git(ROOT, "rev-parse", "HEAD")
     assert code_version().startswith(f"commit {commit[:12]}" if commit else "no commit")
     assert code_version().endswith(f"sources that decide results {whole_code_digest()[:12]}")
 
 
-def test_an_installed_copy_within_another_repository_takes_no_commit_of_it(tmp_path):
+def test_an_installed_copy_inside_another_repository_has_no_commit(tmp_path):
     for floor in ("flows", "tasks", "models"):
         shutil.copytree(ROOT / floor, tmp_path / "lib" / floor, ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
@@ -35,13 +35,13 @@ def test_an_installed_copy_within_another_repository_takes_no_commit_of_it(tmp_p
         own = ["-c", "user.name=a", "-c", "user.email=a@b"]
         subprocess.run(["git", "-C", tmp_path, *own, *words], check=True, capture_output=True)
     code = "from flows.run.code_version import code_version; print(code_version())"
-    there = {"cwd": tmp_path / "lib", "env": os.environ | {"PYTHONPATH": str(tmp_path / "lib")}}
-    done = subprocess.run([sys.executable, "-c", code], **there, capture_output=True, text=True, check=True)
+    options = {"cwd": tmp_path / "lib", "env": os.environ | {"PYTHONPATH": str(tmp_path / "lib")}}
+    done = subprocess.run([sys.executable, "-c", code], **options, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("no commit (an installed copy), sources that decide results ")
 
 
 @pytest.mark.parametrize("table", range(1, 7))
-def test_shipped_tables_say_at_which_commit_they_were_made(table):
+def test_shipped_tables_name_the_commit_that_made_them(table):
     page = (ROOT / "docs" / "results" / f"fmman-table{table}-small" / "table.md").read_text()
     assert re.search(r"^\| code \| commit [0-9a-f]{12}", page, re.MULTILINE)
     assert "start from other weights" in page
@@ -55,16 +55,16 @@ def test_the_claims_page_no_longer_shows_the_collapse_figure_measured_with_noise
     assert re.search(r"^Made with the code of commit [0-9a-f]{7}|Code: commit", page, re.MULTILINE)
 
 
-def test_a_run_keeps_the_code_that_it_was_begun_with(tmp_path, monkeypatch):
+def test_a_run_keeps_the_version_of_the_code_that_started_it(tmp_path, monkeypatch):
     monkeypatch.setattr("flows.run.open.unusable", lambda _: {})
     store, settings = Store(tmp_path), Settings()
     context = SimpleNamespace(fingerprint="f", classes=("a",), dataset="d", clients="c")
     run = SimpleNamespace(id="r", context=context, data_digest="x")
-    _remember(store, settings, run)
+    write_run_metadata(store, settings, run)
     assert store.read_json("run.json")["code"] == code_version()
     store.write_json("run.json", store.read_json("run.json") | {"code": "commit 0123"})
-    _remember(store, settings, run)
+    write_run_metadata(store, settings, run)
     assert store.read_json("run.json")["code"] == "commit 0123"
     store.write_json("run.json", {"run_id": "r"})  # of an earlier release
-    _remember(store, settings, run)
+    write_run_metadata(store, settings, run)
     assert "code" not in store.read_json("run.json")

@@ -17,14 +17,14 @@ BASE = {
 TABLE = {
     "title": "A table",
     "source": "A paper, table 1",
-    "data": "drawn",
+    "data": "synthetic",
     "rows": {
         "FedAvg": {"settings": {"method": {"name": "fedavg"}, "model": {"name": "resnet18"}}},
-        "FMMAN": {"stages": 2},
+        "FMMAN": {"local_trainings_per_round": 2},
     },
     "paper": {"FMMAN": [50, 40, 30, 20]},
     "scales": {"small": {"settings": BASE, "rounds": 2, "seeds": [5], "note": "Small."}},
-    "datasets": {"drawn": {"small": {"title": "drawn images"}}},
+    "datasets": {"synthetic": {"small": {"title": "synthetic images"}}},
 }
 
 
@@ -40,10 +40,10 @@ class RowsDone:
     def __init__(self):
         self.done = []
 
-    def row_begins(self, number, total, job): ...
+    def row_begins(self, number, total, run): ...
 
-    def row_done(self, job, run, failed):
-        self.done.append((job.row, failed is None))
+    def row_done(self, run, result, failed):
+        self.done.append((run.row, failed is None))
 
     def counted(self, done, total): ...
 

@@ -1,5 +1,6 @@
-"""Tables that are run: what is missing, what is kept, what is written."""
+"""Tables that are run: which runs are made, which are reused, what is written."""
 
+import copy
 import json
 import math
 
@@ -7,13 +8,16 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from flows.papers.replicate.report import over_seeds, row_metrics
-from flows.papers.replicate.run import make_plan, replicate, state
+from flows.papers.fidelity.formulas import printed_average
+from flows.papers.replicate.report import row_metrics
+from flows.papers.replicate.run import make_plan, replicate, run_states
 from flows.papers.replicate.tables import load_table
 from flows.papers.replicate.write import page, write_table
 from flows.run.code_version import code_version
 from models.errors import UserError
+from tasks.core.finished_rounds import finished_rounds
 from tasks.core.records import RoundRecord
+from tasks.core.store import Store
 from tests.support.tables import TABLE, RowsDone, written
 
 ROWS = TABLE["rows"] | {"Broken": {"presets": ["no-such-preset"], "note": "It cannot run."}}
@@ -37,7 +41,7 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def there(made, monkeypatch):
+def finished_table(made, monkeypatch):
     monkeypatch.setenv("FEDSCENE_RUNS", str(made[0] / "runs"))
     monkeypatch.chdir(made[0])
     return made
@@ -58,20 +62,20 @@ def test_json_holds_every_run_at_equal_rounds_and_equal_epochs(made):
     assert broken["runs"] == [] and "no such preset" in broken["failed"]
     assert held["data"]["images"]["train"] > 0 and held["settings"]["train.lr"] == 0.01
     assert "ingest.path" not in held["settings"]  # a folder of this machine
-    # Rounds between the two points are not scored
+    # Rounds between the two points are not evaluated
     between = json.loads((root / "runs" / run["run_id"] / "rounds/0003/round.json").read_text())
     assert between["metrics"] == {}
 
 
-def test_page_shows_ours_beside_the_papers_and_says_what_it_is_not(made):
+def test_the_page_compares_our_results_with_the_papers_and_states_its_limits(made):
     root, _, report = made
     text = (root / "out" / "table.md").read_text()
-    ours = 100 * report["rows"][1]["runs"][0]["at"]["rounds"]["metrics"]["macro_ap"]
+    ours = 100 * report.rows[1].runs[0].rounds.metrics["macro_ap"]
     line = next(line for line in text.splitlines() if line.startswith("| FMMAN "))
     assert [cell.strip() for cell in line.split("|")][2:5] == [f"{ours:.2f}", f"{ours:.2f}", "50.00"]
     assert "Broken (failed)" in text and "no such preset" in text and "Broken: It cannot run." in text
-    assert "Small." in text and "drawn images" in text
-    assert report["code"] == code_version() and f"| code | {report['code']} |" in text
+    assert "Small." in text and "synthetic images" in text
+    assert report.code == code_version() and f"| code | {report.code} |" in text
     assert {path.name for path in (root / "out").iterdir()} == {
         "table.md",
         "table.json",
@@ -80,8 +84,8 @@ def test_page_shows_ours_beside_the_papers_and_says_what_it_is_not(made):
     }
 
 
-def test_finished_runs_are_never_done_again(there, monkeypatch):
-    root, name, report = there
+def test_finished_runs_are_never_repeated(finished_table, monkeypatch):
+    root, name, report = finished_table
     import flows.federate
 
     def must_not_run(*_, **__):
@@ -89,35 +93,36 @@ def test_finished_runs_are_never_done_again(there, monkeypatch):
 
     monkeypatch.setattr(flows.federate, "federate", must_not_run)
     again = replicate(make_plan(load_table(name), "small", None, (), OFF), root / "again", RowsDone())
-    assert [row["runs"] for row in again["rows"]] == [row["runs"] for row in report["rows"]]
-    # Rows that are not selected are shown as far as they are finished
+    assert [row.runs for row in again.rows] == [row.runs for row in report.rows]
+    # Of rows that are not selected, finished runs are shown
     part = replicate(make_plan(load_table(name), "small", None, ["FedAvg"], OFF), root / "part", RowsDone())
-    assert [len(row["runs"]) for row in part["rows"]] == [1, 1, 0] and part["rows"][2]["failed"] is None
+    assert [len(row.runs) for row in part.rows] == [1, 1, 0]
+    assert part.rows[2].failed is None
 
 
-def test_state_says_what_would_run_and_writes_nothing(there):
-    root, name, _ = there
+def test_a_dry_run_reports_the_state_of_every_run_and_writes_nothing(finished_table):
+    root, name, _ = finished_table
     before = sorted(path.name for path in (root / "runs").iterdir())
-    entries = state(make_plan(load_table(name), "small", None, ["FMMAN"], OFF, [5, 6]))
-    assert [(entry["row"], entry["seed"], entry["rounds"], entry["of"]) for entry in entries[:4]] == [
+    states = run_states(make_plan(load_table(name), "small", None, ["FMMAN"], OFF, [5, 6]))
+    assert [(state.row, state.seed, state.rounds, state.of) for state in states[:4]] == [
         ("FedAvg", 5, 4, 4),
         ("FedAvg", 6, 0, 4),
         ("FMMAN", 5, 2, 2),
         ("FMMAN", 6, 0, 2),
     ]
-    assert [entry["selected"] for entry in entries] == [False, False, True, True, False, False]
-    assert "no such preset" in entries[4]["failed"]
+    assert [state.selected for state in states] == [False, False, True, True, False, False]
+    assert "no such preset" in states[4].failed
     assert sorted(path.name for path in (root / "runs").iterdir()) == before
 
 
-def test_command_line(there):
-    root, name, _ = there
+def test_command_line(finished_table):
+    root, name, _ = finished_table
     listed = json.loads(runner.invoke(app, ["replicate", "--list", "--json"]).stdout)
     assert "FMMAN_without_mask" in listed["fmman-table5"]["rows"]
     arguments = ["replicate", name, "--set", OFF[0], "--out", str(root / "cli")]
-    assert "nothing, it is finished" in runner.invoke(app, [*arguments, "--dry-run"]).stdout
+    assert "none, finished" in runner.invoke(app, [*arguments, "--dry-run"]).stdout
     done = runner.invoke(app, [*arguments, "--json"])
-    assert done.exit_code == 1 and "failed, the table says why: Broken" in done.stderr
+    assert done.exit_code == 1 and "failed rows (the table gives the reasons): Broken" in done.stderr
     assert json.loads(done.stdout)["rows"][0]["runs"][0]["seed"] == 5
     good = runner.invoke(app, [*arguments, "--rows", "FedAvg, FMMAN"])
     assert good.exit_code == 0 and "table.md" in good.stdout
@@ -126,20 +131,31 @@ def test_command_line(there):
     assert runner.invoke(app, ["replicate", "no-such-table"]).exit_code == 2
 
 
-def test_a_row_may_not_change_the_images(there):
-    root, _, _ = there
+def test_a_row_may_not_change_the_images(finished_table):
+    root, _, _ = finished_table
     rows = TABLE["rows"] | {"Other": {"settings": {"ingest": {"image_size": 48}}}}
     name = written(root, rows=rows)
     plan = make_plan(load_table(name), "small", None)
-    assert [job.row for job in plan.jobs if job.error] == ["Other"] and "may not change" in str(plan.jobs[2].error)
+    assert [run.row for run in plan.runs if run.error] == ["Other"]
+    assert "may not change" in str(plan.runs[2].error)
     with pytest.raises(UserError, match="no such row"):
         make_plan(load_table(name), "small", None, ["Nobody"])
 
 
-def test_text_of_a_table_file_stays_text(made, tmp_path):
-    report = json.loads(json.dumps(made[2]))
-    report["rows"][0]["name"] = "a|b"
-    report["rows"][0]["runs"][0]["at"]["rounds"]["metrics"]["macro_ap"] = math.nan
+def test_the_printed_average_of_eq_15_is_measured_without_a_write(finished_table):
+    root, _, report = finished_table
+    folder = root / "runs" / report.row("FMMAN").runs[0].run_id
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    found = printed_average(folder, finished_rounds(Store(folder), 2))
+    assert all(abs(value - 1 / found.clients) < 0.1 for value in found.sums)
+    assert found.metrics["macro_ap"] != found.printed["macro_ap"]
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_text_of_a_table_file_is_escaped_and_nan_becomes_null(made, tmp_path):
+    report = copy.deepcopy(made[2])
+    report.rows[0].name = "a|b"
+    report.rows[0].runs[0].rounds.metrics["macro_ap"] = math.nan
     assert "| a\\|b |" in page(report, {})
     write_table(report, tmp_path)
     held = json.loads((tmp_path / "table.json").read_text())
@@ -147,25 +163,25 @@ def test_text_of_a_table_file_stays_text(made, tmp_path):
 
 
 @pytest.mark.integration
-def test_rows_are_children_of_one_run_in_mlflow(there):
+def test_rows_are_children_of_one_run_in_mlflow(finished_table):
     from mlflow.tracking import MlflowClient
 
     from tasks.tracking import mlflow_runs
     from tasks.tracking.uri import resolve_uri
 
-    root, _, _ = there
+    root, _, _ = finished_table
     name = written(root, rows=ROWS)
     plan = make_plan(load_table(name), "small", None, ["FMMAN"], ["tracking.log_models=false"], [8])
     report = replicate(plan, root / "tracked", RowsDone())
     client = MlflowClient(resolve_uri(plan.data_settings.tracking, root / "runs"))
-    parent = client.get_run(report["mlflow_run_id"])
+    parent = client.get_run(report.mlflow_run_id)
     child = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
     assert [entry.data.tags["fedscene.row"] for entry in child] == ["FMMAN"]
     wanted = row_metrics(report)
-    assert wanted["FMMAN/rounds/macro_ap"] == over_seeds(report["rows"][1], "rounds", "macro_ap")[0]
+    assert wanted["FMMAN/rounds/macro_ap"] == report.rows[1].mean_and_std("rounds", "macro_ap")[0]
     assert parent.info.status == "FINISHED" and parent.data.metrics == wanted
     assert {file.path for file in client.list_artifacts(parent.info.run_id, "report")} >= {"report/table.md"}
     mlflow_runs.log_table(plan.data_settings.tracking, root / "runs", parent.info.run_id, wanted | {"new": 1.0})
     assert len(client.get_metric_history(parent.info.run_id, "FMMAN/rounds/macro_ap")) == 1
     assert client.get_run(parent.info.run_id).data.metrics["new"] == 1.0
-    assert replicate(plan, root / "tracked", RowsDone())["mlflow_run_id"] == parent.info.run_id
+    assert replicate(plan, root / "tracked", RowsDone()).mlflow_run_id == parent.info.run_id

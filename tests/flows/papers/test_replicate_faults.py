@@ -1,12 +1,13 @@
-"""What a table's user can get wrong, and what may not end a table."""
+"""Faults in a table file or its options, and errors that must not end a table."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
-from flows.cli.replicate import numbers
+from flows.cli.options import parse_seeds
 from flows.papers.replicate.run import make_plan, replicate, require_writable
-from flows.papers.replicate.tables import jobs, load_table
+from flows.papers.replicate.tables import load_table, planned_runs
 from flows.papers.replicate.write import main_table, page, write_table
 from models.errors import UserError
 from tests.support.tables import FOLDER, RowsDone, written
@@ -19,9 +20,11 @@ OFF = ["tracking.enabled=false"]
     [
         ({"rows": {"A": "x"}}, "rows of a table cannot be read"),
         ({"rows": {"A": [1]}}, "rows of a table cannot be read"),
-        ({"common": "nowhere.yaml"}, "common file is not there"),
-        ({"common": None}, "common file is not there"),
-        ({"scales": {"small": {"rounds": 2, "seeds": [7, 7]}}}, "each counts once"),
+        ({"common": "nowhere.yaml"}, "common file is missing"),
+        ({"common": None}, "common file is missing"),
+        ({"scales": {"small": {"rounds": 2, "seeds": [7, 7]}}}, "seeds must differ"),
+        ({"rows": {"A": {"at": {"small": {}}}}}, "renamed key: at is now overrides"),
+        ({"rows": {"A": {"stages": 2}}}, "renamed key: stages is now local_trainings_per_round"),
     ],
 )
 def test_faults_of_a_file_are_named(tmp_path, changes, said):
@@ -45,28 +48,28 @@ def test_a_copied_table_finds_the_shipped_common_file(tmp_path):
     ("row", "said"),
     [
         ({"settings": {"seed": 99}}, "neither seed nor federation.rounds"),
-        ({"at": {"small": {"federation": {"rounds": 5}}}}, "neither seed nor federation.rounds"),
-        ({"settings": {"evaluation": {"every": 3}}}, "would not be scored"),
+        ({"overrides": {"small": {"federation": {"rounds": 5}}}}, "neither seed nor federation.rounds"),
+        ({"settings": {"evaluation": {"every": 3}}}, "would not be evaluated"),
         ({"settings": {"method": {"name": "scaffold"}}}, "plain SGD"),
     ],
 )
-def test_a_row_that_cannot_be_run_as_written_says_so_beforehand(tmp_path, row, said):
-    (job,) = jobs(load_table(written(tmp_path, rows={"A": row}, paper={})), "small", None)
+def test_a_row_that_cannot_run_has_its_error_before_any_run(tmp_path, row, said):
+    (job,) = planned_runs(load_table(written(tmp_path, rows={"A": row}, paper={})), "small", None)
     assert job.settings is None and said in str(job.error)
 
 
-def test_overrides_that_make_no_sense(tmp_path):
+def test_overrides_of_the_seed_and_bad_seeds_are_refused(tmp_path):
     table = load_table(written(tmp_path))
     with pytest.raises(UserError, match="not one seed"):
-        jobs(table, "small", None, ["seed.x=3"])
-    assert all(job.error for job in jobs(table, "small", None, ["federation=5"]))
+        planned_runs(table, "small", None, ["seed.x=3"])
+    assert all(job.error for job in planned_runs(table, "small", None, ["federation=5"]))
     for text in ("7,07", "", "1,x", "-3"):
         with pytest.raises(UserError, match="not seeds"):
-            numbers(text)
-    assert numbers("7, 8") == [7, 8] and numbers(None) is None
+            parse_seeds(text)
+    assert parse_seeds("7, 8") == [7, 8] and parse_seeds(None) is None
 
 
-def test_images_of_ones_own_take_the_place_of_the_packs(tmp_path):
+def test_ingest_path_replaces_the_required_images(tmp_path):
     with pytest.raises(UserError, match="needs images that are not shipped"):
         make_plan(load_table("fmman-table1"), "small", None)
     plan = make_plan(load_table("fmman-table1"), "small", None, (), [f"ingest.path={tmp_path}"])
@@ -103,14 +106,14 @@ def test_an_unexpected_error_marks_its_row_and_the_table_goes_on(tmp_path, monke
     plan, progress = make_plan(load_table(written(tmp_path)), "small", None, (), OFF), RowsDone()
     report = replicate(plan, tmp_path / "out", progress)
     assert progress.done == [("FedAvg", False), ("FMMAN", True)]
-    assert report["rows"][0]["failed"] == "ArithmeticError: no such number" and report["rows"][1]["runs"]
+    assert report.rows[0].failed == "ArithmeticError: no such number" and report.rows[1].runs
     text = (tmp_path / "out" / "table.md").read_text()
     assert "FedAvg (failed)" in text and "ArithmeticError" in text
     assert all((tmp_path / "out" / name).is_file() for name in ("precision-recall.png", "class-f1.png"))
-    assert text.count("](") == 2  # the two images, which are there
+    assert text.count("](") == 2  # the two plots
 
-    # Another number of seeds in one row is said, a image that is not there is not shown, and neither is "paper".
-    more = report | {"seeds": [5, 6], "rows": [row | {"paper": None} for row in report["rows"]]}
+    # A row with fewer seeds says so; a missing plot is not shown, and neither is "paper"
+    more = replace(report, seeds=[5, 6], rows=[replace(row, paper=None) for row in report.rows])
     heads, rows = main_table(more)
     assert "paper" not in heads and rows[1][0] == "FMMAN (1 of 2 seeds)"
     assert "](" not in page(more, {})
@@ -121,6 +124,6 @@ def test_an_unexpected_error_marks_its_row_and_the_table_goes_on(tmp_path, monke
 def test_the_example_in_the_docs_is_a_table(tmp_path):
     text = (FOLDER.parents[2] / "docs" / "replicate.md").read_text().split("```yaml\n")[1].split("```")[0]
     (tmp_path / "example.yaml").write_text(text)
-    found = jobs(load_table(str(tmp_path / "example.yaml")), "small", None)
+    found = planned_runs(load_table(str(tmp_path / "example.yaml")), "small", None)
     assert [job.row for job in found] == ["FedAvg"] * 3 + ["MOON"] * 3 + ["FMMAN"] * 3
-    assert not any(job.error for job in found) and {job.epochs for job in found} == {4, None}
+    assert not any(job.error for job in found) and {job.equal_epoch_rounds for job in found} == {4, None}

@@ -1,45 +1,51 @@
-"""Figures of a table: means over seeds, and what a run cost up to a point."""
+"""Figures of a table: means over seeds, and what a run cost up to a round."""
 
 import math
 
 import pytest
 
-from flows.papers.replicate.report import measured, over_seeds
-from flows.papers.replicate.tables import Job
+from flows.papers.replicate.report import run_result
+from flows.papers.replicate.results import Point, RowResult, RunResult
+from flows.papers.replicate.tables import PlannedRun
 from models.errors import UserError
 from tasks.core.records import StageLog
 from tests.support.fabricated import fabricated_record
 
 
-def _run(*values):
-    """Runs of seeds 0, 1, ... whose macro-AP is given, as pairs at equal rounds and equal epochs."""
-    return [
-        {"at": {key: {"metrics": {"macro_ap": value}} for key, value in zip(("rounds", "epochs"), pair, strict=True)}}
-        for pair in values
+def point(macro_ap):
+    return Point(1, "", {"macro_ap": macro_ap}, {}, 0, 0, 0)
+
+
+def row(*pairs):
+    """A row whose runs have the given macro-AP at equal rounds and, unless ``None``, at equal epochs."""
+    runs = [
+        RunResult(seed, "r", "", point(first), None if last is None else point(last))
+        for seed, (first, last) in enumerate(pairs)
     ]
+    return RowResult("A", runs=runs)
 
 
 def test_mean_and_sample_standard_deviation_over_seeds():
-    row = {"name": "A", "runs": _run((0.1, 0.4), (0.3, 0.4))}
+    found = row((0.1, 0.4), (0.3, 0.4))
     # (0.1 + 0.3) / 2 = 0.2; deviations -0.1 and 0.1, squares sum to 0.02, over n - 1 = 1
-    mean, std = over_seeds(row, "rounds", "macro_ap")
+    mean, std = found.mean_and_std("rounds", "macro_ap")
     assert math.isclose(mean, 0.2) and math.isclose(std, math.sqrt(0.02))
-    assert over_seeds(row, "epochs", "macro_ap") == (0.4, 0.0)
-    assert over_seeds({"runs": _run((0.5, 0.5))}, "rounds", "macro_ap") == (0.5, None)
-    two_stage = {"runs": [{"at": {"rounds": {"metrics": {"macro_ap": 0.7}}, "epochs": None}}]}
-    assert over_seeds(two_stage, "epochs", "macro_ap") == (0.7, None)
-    assert math.isnan(over_seeds({"runs": []}, "rounds", "macro_ap")[0])
+    assert found.mean_and_std("epochs", "macro_ap") == (0.4, 0.0)
+    assert row((0.5, 0.5)).mean_and_std("rounds", "macro_ap") == (0.5, None)
+    assert row((0.7, None)).mean_and_std("epochs", "macro_ap") == (0.7, None)
+    assert math.isnan(row().mean_and_std("rounds", "macro_ap")[0])
+    assert math.isnan(row((0.5, 0.5), (math.nan, 0.5)).mean_and_std("rounds", "macro_ap")[0])
+    assert math.isnan(row((0.5, 0.5)).mean_and_std("rounds", "not_measured")[0])
 
 
 def test_costs_are_the_sums_of_all_rounds_up_to_the_point():
     records = [fabricated_record(number) for number in (1, 2, 3, 4)]
     for record in records:
         record.stages[:] = [StageLog("a", 1.0, 10, 30, 5), StageLog("b", 2.0, 100, 100, 50)]
-    found = measured(Job("A", 3, None, 2, 4), "run", records)
-    first, last = found["at"]["rounds"], found["at"]["epochs"]
-    assert (first["bytes_down"], first["bytes_up"], first["seconds"]) == (220, 110, 6)
-    assert (last["bytes_down"], last["bytes_up"], last["seconds"]) == (440, 220, 12)
-    assert found["bytes_down"] == 440 and found["seed"] == 3
+    found = run_result(PlannedRun("A", 3, None, 2, 4), "run", records)
+    assert (found.rounds.bytes_down, found.rounds.bytes_up, found.rounds.seconds) == (220, 110, 6)
+    assert (found.epochs.bytes_down, found.epochs.bytes_up, found.epochs.seconds) == (440, 220, 12)
+    assert found.as_dict()["bytes_down"] == 440 and found.seed == 3
     records[1].metrics.clear()
-    with pytest.raises(UserError, match="round 2 was not scored"):
-        measured(Job("A", 3, None, 2, 4), "run", records)
+    with pytest.raises(UserError, match="round 2 was not evaluated"):
+        run_result(PlannedRun("A", 3, None, 2, 4), "run", records)

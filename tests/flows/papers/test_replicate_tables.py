@@ -1,4 +1,4 @@
-"""Table files: what they hold, how their settings are laid over each other, and what is refused."""
+"""Table files: their content, how their settings are merged, and what is refused."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from typer.main import get_command
 from flows.cli.main import app
 from flows.papers.fidelity.claims import FMMAN_CLAIMS
 from flows.papers.fidelity.run import TABLES as FIDELITY_TABLES
-from flows.papers.replicate.tables import data_folder, jobs, load_table, shipped
+from flows.papers.replicate.tables import data_folder, load_table, planned_runs, shipped
 from flows.settings.files import load_settings
 from models.errors import UserError
 from models.label_aware.label_embeddings import embed_labels
@@ -35,26 +35,26 @@ def test_the_six_tables_of_the_paper_are_shipped():
 @pytest.mark.parametrize("scale", ["small", "full"])
 @pytest.mark.parametrize("name", TABLES)
 def test_every_row_has_valid_settings(name, scale, tmp_path):
-    found = jobs(load_table(name), scale, tmp_path)
+    found = planned_runs(load_table(name), scale, tmp_path)
     assert {job.row: str(job.error) for job in found if job.error} == {}
     assert all(job.settings.ingest == found[0].settings.ingest for job in found)
     assert all(job.settings.partition == found[0].settings.partition for job in found)
     for job in found:
-        assert job.settings.federation.rounds == (job.epochs or job.rounds)
+        assert job.settings.federation.rounds == (job.equal_epoch_rounds or job.rounds)
         assert job.settings.evaluation.every == job.rounds
-        assert (job.epochs is None) == (job.settings.method.name == "fmman" and job.row != "FMMAN_without")
+        assert (job.equal_epoch_rounds is None) == (job.settings.method.name == "fmman" and job.row != "FMMAN_without")
 
 
 def test_rows_that_tables_share_are_the_same_runs():
     names = [*TABLES[2:], *CLAIMS]
-    found = {n: {job.row: job.settings for job in jobs(load_table(n), "small", None, seeds=[7])} for n in names}
+    found = {n: {job.row: job.settings for job in planned_runs(load_table(n), "small", None, seeds=[7])} for n in names}
     for row in ("FMMAN", "FedLGT"):
         assert found["fmman-table3"][row] == found["fmman-table5"][row] == found["fmman-table6"][row]
     assert found["fmman-table3"]["FMMAN"] == found["fmman-claims-defects"]["FMMAN"] != found["fmman-table4"]["FMMAN"]
 
 
-def test_rows_are_what_their_names_say(tmp_path):
-    table1 = {job.row: job.settings for job in jobs(load_table("fmman-table1"), "full", tmp_path)}
+def test_rows_run_the_method_and_network_of_their_name(tmp_path):
+    table1 = {job.row: job.settings for job in planned_runs(load_table("fmman-table1"), "full", tmp_path)}
     said = {row: (s.method.name, s.model.name, s.objective_name) for row, s in table1.items()}
     assert said["AvgFL-PoolFormer"] == ("fedavg", "poolformer", "bce")
     assert said["MOON-ResNet-50"] == ("moon", "resnet50", "bce")
@@ -66,20 +66,20 @@ def test_rows_are_what_their_names_say(tmp_path):
         "label_mask_training",
     )
     assert said["ViT-Tiny"] == ("fedavg", "vit_tiny", "bce") and said["FMMAN"] == ("fmman", "fmman", "fmman")
-    # The paper's settings reach every row, and stateless clients keep no dual variables
+    # The paper's settings apply to every row, and clients without state keep no dual variables
     assert {(s.train.epochs, s.federation.clients_per_round, s.train.lr) for s in table1.values()} == {(10, 20, 5e-4)}
     assert table1["FedHybrid"].method.fedhybrid.version == "prox"
     assert table1["MOON-ResNet-50"].model.classifier.projection == 256
 
 
 def test_later_layers_win(tmp_path):
-    data = {"drawn": {"small": {"title": "x", "settings": {"train": {"lr": 0.02, "shift": 1}}}}}
-    own = {"settings": {"train": {"lr": 0.03, "epochs": 3}}, "at": {"small": {"train": {"lr": 0.04}}}}
+    data = {"synthetic": {"small": {"title": "x", "settings": {"train": {"lr": 0.02, "shift": 1}}}}}
+    own = {"settings": {"train": {"lr": 0.03, "epochs": 3}}, "overrides": {"small": {"train": {"lr": 0.04}}}}
     table = load_table(written(tmp_path, datasets=data, rows={"A": own, "B": {}}, paper={}))
-    first, second = (job.settings.train for job in jobs(table, "small", None))
+    first, second = (job.settings.train for job in planned_runs(table, "small", None))
     assert (first.lr, first.epochs, first.shift) == (0.04, 3, 1)
     assert (second.lr, second.epochs, second.shift) == (0.02, 1, 1)
-    found = jobs(table, "small", None, ["train.lr=0.05", "federation.rounds=4"], [1, 2])
+    found = planned_runs(table, "small", None, ["train.lr=0.05", "federation.rounds=4"], [1, 2])
     assert {job.settings.train.lr for job in found} == {0.05}
     assert [(job.seed, job.settings.seed, job.rounds, job.settings.federation.rounds) for job in found[:2]] == [
         (1, 1, 4, 8),
@@ -89,7 +89,7 @@ def test_later_layers_win(tmp_path):
 
 def test_a_row_that_is_not_valid_carries_its_error(tmp_path):
     rows = TABLE["rows"] | {"Bad": {"presets": ["no-such-preset"]}}
-    found = {job.row: job for job in jobs(load_table(written(tmp_path, rows=rows)), "small", None)}
+    found = {job.row: job for job in planned_runs(load_table(written(tmp_path, rows=rows)), "small", None)}
     assert "no such preset" in str(found["Bad"].error) and found["FMMAN"].error is None
 
 
@@ -121,7 +121,7 @@ def test_missing_images_are_named_with_where_to_get_them(tmp_path):
     with pytest.raises(UserError, match="no such scale"):
         table.scale("huge")
     with pytest.raises(UserError, match="--seeds"):
-        jobs(load_table("fmman-table3"), "small", None, ["seed=3"])
+        planned_runs(load_table("fmman-table3"), "small", None, ["seed=3"])
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -146,7 +146,7 @@ def test_the_claims_of_the_fidelity_report_name_rows_of_its_tables():
 def test_labels_that_are_codes_have_words(name, tmp_path):
     """Label embeddings are made of words; those of codes have nothing to do with which labels occur together."""
     for scale in load_table(name).scales:
-        settings = jobs(load_table(name), scale, tmp_path)[0].settings
+        settings = planned_runs(load_table(name), scale, tmp_path)[0].settings
         classes, words = settings.ingest.classes, settings.model.labels.prompt_names
         if settings.ingest.source == "synthetic":
             classes = synthetic_set(settings.ingest.synthetic.set).CLASSES
@@ -154,19 +154,19 @@ def test_labels_that_are_codes_have_words(name, tmp_path):
         assert set(codes) <= set(words), (name, scale)
 
 
-def test_the_words_of_the_drawn_defects_follow_their_planted_co_occurrence():
-    settings = jobs(load_table("fmman-table3"), "small", None)[0].settings
-    drawn = synthetic_set("defects")
+def test_the_label_embeddings_of_the_synthetic_defects_follow_their_ground_truth_co_occurrence():
+    settings = planned_runs(load_table("fmman-table3"), "small", None)[0].settings
+    defects = synthetic_set("defects")
     assert (
         settings.model.labels.prompt_names
-        == drawn.PROMPT_NAMES
+        == defects.PROMPT_NAMES
         == load_settings(None, ["tiny", "defects"]).model.labels.prompt_names
     )
-    planted, pairs = drawn.strength_matrix(settings.ingest.synthetic, "site-1"), np.triu_indices(17, 1)
+    truth, pairs = defects.strength_matrix(settings.ingest.synthetic, "site-1"), np.triu_indices(17, 1)
 
     def follows(labels):
-        rows = embed_labels(labels, drawn.CLASSES, 64)
-        return np.corrcoef((rows @ rows.T).numpy()[pairs], planted[pairs])[0, 1]
+        rows = embed_labels(labels, defects.CLASSES, 64)
+        return np.corrcoef((rows @ rows.T).numpy()[pairs], truth[pairs])[0, 1]
 
     codes = follows(LabelSettings())
     assert follows(settings.model.labels) > 0.3 > 0.2 > codes

@@ -1,4 +1,4 @@
-"""Too few images for the clients are refused before anything is decoded; the preset for photographs fits small sets."""
+"""Too few images for the clients are refused before decoding; the preset for photographs fits small sets."""
 
 import pytest
 
@@ -29,14 +29,14 @@ def test_too_few_images_are_refused_before_any_is_decoded(tmp_path, monkeypatch)
     overrides = [f"ingest.path={root}", "partition.min_size=16"]
     settings = load_settings(None, ("photos",), overrides)
     monkeypatch.setattr("tasks.data.ingest.ingest.collect", lambda *_, **__: pytest.fail("decoding has begun"))
-    with pytest.raises(UserError, match="too few images for so many clients") as caught:
+    with pytest.raises(UserError, match="too few images for this number of clients") as caught:
         prepare_data(settings)
     assert "80 training images: 5 clients" in str(caught.value) and "30 images listed" in str(caught.value)
     assert "--set partition.min_size=4" in str(caught.value)
     assert not list(tmp_path.glob("runs/data/*/dataset"))
 
 
-def test_the_preset_for_photographs_takes_a_small_set_and_so_does_its_hint(tmp_path):
+def test_the_preset_for_photographs_and_the_hint_accept_small_sets(tmp_path):
     """109 photographs, 76 of them for training, were too few for five clients of 16."""
     root = voc(tmp_path / "in", 109)
     data = prepare_data(load_settings(None, ("photos",), [f"ingest.path={root}", "ingest.image_size=32"]))

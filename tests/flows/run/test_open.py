@@ -1,10 +1,12 @@
 """Opening a run: its id, its lock, and that a refused command touches nothing."""
 
+import json
+
 import pytest
 
 from flows.run.find import find_run
 from flows.run.inputs import DataPaths
-from flows.run.open import open_run
+from flows.run.open import open_run, read_context
 from flows.settings.files import load_settings
 from models.errors import UserError
 from models.label_aware.label_embeddings import write_label_file
@@ -26,7 +28,7 @@ def opened(tiny_data, tmp_path, monkeypatch):
     return call
 
 
-def test_what_decides_a_result_decides_the_id(opened):
+def test_the_id_depends_on_the_settings_that_can_change_a_result(opened):
     first = opened()
     assert opened().id == first.id
     for same in (
@@ -46,11 +48,11 @@ def test_what_decides_a_result_decides_the_id(opened):
         assert opened(other).id != first.id, other
 
 
-def test_settings_of_methods_that_do_not_run_do_not_matter(opened):
+def test_settings_of_other_methods_do_not_change_the_id(opened):
     assert opened("method.name=fedavg").id == opened("method.name=fedavg", "method.fmman.clusters=1").id
 
 
-def test_what_is_in_a_file_decides_not_only_its_name(opened, tiny_data, tmp_path):
+def test_the_id_depends_on_the_content_of_a_label_file(opened, tiny_data, tmp_path):
     import torch
 
     file = tmp_path / "labels.safetensors"
@@ -70,7 +72,7 @@ def test_a_refused_command_leaves_the_run_as_it_was(opened):
     before = files()
     with pytest.raises(UserError, match="other settings"):
         opened("model.labels.center=true", run_id="mine")
-    assert files() == before  # but the lock, which says who held it last, and when
+    assert files() == before
 
 
 def test_one_process_at_a_time(opened):
@@ -80,12 +82,12 @@ def test_one_process_at_a_time(opened):
 
 
 @pytest.mark.parametrize("name", ["../x", ".", "..", "a/b", "a::b", "", "data", "x" * 101, "a'b", "-rf"])
-def test_a_run_id_is_a_plain_name(opened, name):
-    with pytest.raises(UserError, match="not a name for a run"):
+def test_an_invalid_run_id_is_refused(opened, name):
+    with pytest.raises(UserError, match="not a valid run id"):
         opened(run_id=name)
 
 
-def test_more_groups_than_clients_are_refused(opened):
+def test_more_clusters_than_clients_are_refused(opened):
     with pytest.raises(UserError, match=r"clusters is 5, but only 4"):
         opened("method.fmman.clusters=5", "partition.clients=6")
 
@@ -98,3 +100,21 @@ def test_finding_a_run(opened, tmp_path):
     assert find_run(tmp_path / "runs", None) == last.root
     with pytest.raises(UserError, match="no such run"):
         find_run(tmp_path / "runs", "three")
+
+
+def test_the_context_of_a_run_is_read_from_its_folder_without_a_write_or_a_lock(opened):
+    run = opened(run_id="mine")
+    before = {path: path.stat().st_mtime_ns for path in run.root.rglob("*")}
+    with open_run(load_settings(None, ["tiny"], SETS), opened.data, "mine"):  # no second lock is taken
+        held = {path: path.stat().st_mtime_ns for path in run.root.rglob("*")}
+        assert read_context(run.root) == run.context
+        assert {path: path.stat().st_mtime_ns for path in run.root.rglob("*")} == held
+    assert before.keys() == held.keys()
+
+
+def test_the_context_of_a_run_of_other_code_is_refused(opened):
+    run = opened(run_id="mine")
+    facts = json.loads((run.root / "run.json").read_text())
+    (run.root / "run.json").write_text(json.dumps(facts | {"fingerprint": "other"}))
+    with pytest.raises(UserError, match="other settings, data or code"):
+        read_context(run.root)
