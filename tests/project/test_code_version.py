@@ -44,7 +44,7 @@ def test_an_installed_copy_inside_another_repository_has_no_commit(tmp_path):
 def test_shipped_tables_name_the_commit_that_made_them(table):
     page = (ROOT / "docs" / "results" / f"fmman-table{table}-small" / "table.md").read_text()
     assert re.search(r"^\| code \| commit [0-9a-f]{12}", page, re.MULTILINE)
-    assert "start from other weights" in page
+    assert "the initial weights" in page
 
 
 def test_the_claims_page_no_longer_shows_the_collapse_figure_measured_with_noise():
