@@ -175,7 +175,7 @@ def _ingest_into_new_folder(settings: Settings, found: _Found, progress: Progres
     """Ingest into the first folder without a data set."""
     root = next(folder for folder in _folder_names(settings) if not (folder / "dataset" / "dataset.json").exists())
     if found.note:
-        tell(f"{found.note}; preparing again, into {root}")
+        notify(f"{found.note}; preparing again, into {root}")
     check_image_count(settings)
     ingest_stage(settings, root, progress)
     return _Found(root, _clients(settings, root))
