@@ -1,4 +1,4 @@
-"""An annotation without its image beside an image without annotation: no negative, whatever the format."""
+"""An annotation without its image never makes an unannotated image a negative, in any format."""
 
 import json
 
@@ -40,7 +40,7 @@ def flair(root):
 
 
 @pytest.mark.parametrize("write", [coco, voc, yolo, table, flair])
-def test_no_negative_beside_an_orphan(tmp_path, write):
+def test_an_orphaned_annotation_makes_no_negative(tmp_path, write):
     for number, name in enumerate("ab"):
         put(tmp_path / f"{name}.png", encoded(make_image(number)))
     rows = rows_of(write.__name__, tmp_path, **(write(tmp_path) or {}))

@@ -36,7 +36,7 @@ def no_negative(rows):
     return not [path for path, row in rows.items() if row.slot is not None and row.labels == []]
 
 
-def test_label_studio_9366_a_file_name_with_the_path_inside_the_tool(tmp_path):
+def test_label_studio_9366_file_name_holds_the_path_inside_the_tool(tmp_path):
     """COCO exports name images by the tool's own storage path."""
     images = [{"id": n, "file_name": f"/data/upload/3/ab12-{n}.png"} for n in (1, 2)]
     data = coco(images, [{"id": 0, "name": "car"}, {"id": 1, "name": "truck"}], [box(1, 1, 0), box(2, 2, 1)])
@@ -72,7 +72,7 @@ def test_pylabel_46_category_ids_are_texts_in_the_annotations(tmp_path):
     assert labels(rows) == {"a.png": ["LP"]}
 
 
-def test_labelme_852_background_is_a_category_that_nothing_has(tmp_path):
+def test_labelme_852_unused_background_category_is_no_label(tmp_path):
     data = coco([{"id": 1, "file_name": "a.png"}],
                 [{"id": 0, "name": "_background_", "supercategory": None}, {"id": 1, "name": "dog"}],
                 [box(1, 1, 1)])  # fmt: skip
@@ -92,7 +92,7 @@ def test_datumaro_1160_two_categories_of_one_name(tmp_path):
     assert labels(rows) == {"a.png": ["fish"], "b.png": ["trap"]}
 
 
-def test_ultralytics_21224_labels_lie_beside_the_images_of_a_folder_called_images(tmp_path):
+def test_ultralytics_21224_labels_in_the_folder_called_images(tmp_path):
     files = {"one/1.png": make_image(1), "one/1.txt": b"0 .5 .5 .1 .1", "two/images/2.png": make_image(2),
              "two/images/2.txt": b"1 .5 .5 .1 .1", "classes.txt": b"car\ntruck\n"}  # fmt: skip
     rows = outcome("yolo", tree(tmp_path, files))

@@ -1,4 +1,4 @@
-"""The numbered cases of the document on odd inputs as small folders: files in, and the row each has to end as."""
+"""Malformed and unusual inputs as small folders: the files, and the manifest row that each must get."""
 
 import csv
 import gzip
@@ -54,7 +54,7 @@ def xmls(*cases: tuple) -> tuple[Files, Expected]:
     return files, expected
 
 
-def turned(kind: str = "JPEG") -> bytes:
+def transposed(kind: str = "JPEG") -> bytes:
     exif = Image.Exif()
     exif[0x0112] = 6
     return encoded(make_image(1), kind, exif=exif)
@@ -127,51 +127,53 @@ def coco() -> Files:
 
 
 CASES: dict[str, Callable[[], tuple]] = {
-    "case01": lambda: images(("a.jpg", turned(), (*fixed("exif"), 30, 40)), ("bb.png", turned("PNG"), fixed("exif"))),
-    "case02": lambda: images(("a.jpg", encoded(make_image(0).convert("CMYK"), "JPEG"), fixed("cmyk"))),
-    "case03": lambda: images(
+    "EXIF orientation": lambda: images(
+        ("a.jpg", transposed(), (*fixed("exif"), 30, 40)), ("bb.png", transposed("PNG"), fixed("exif"))
+    ),
+    "CMYK": lambda: images(("a.jpg", encoded(make_image(0).convert("CMYK"), "JPEG"), fixed("cmyk"))),
+    "16-bit grey and floats": lambda: images(
         ("a.png", encoded(GREY16), fixed("gray16")),
         ("bb.tif", encoded(make_image(0).convert("F"), "TIFF"), bad("bad_mode")),
         ("ccc.tif", encoded(make_image(0).convert("I"), "TIFF"), bad("bad_mode")),
     ),
-    "case04": lambda: images(("a.png", alpha("P"), fixed("alpha")), ("bb.png", alpha("LA"), fixed("alpha"))),
-    "case05": lambda: images(
+    "transparency": lambda: images(("a.png", alpha("P"), fixed("alpha")), ("bb.png", alpha("LA"), fixed("alpha"))),
+    "truncated images": lambda: images(
         ("a.jpg", JPEG[: len(JPEG) // 2], bad("truncated")), ("bb.png", PNG[: len(PNG) // 2], bad("truncated"))
     ),
-    "case06": lambda: images(
+    "no image content": lambda: images(
         ("a.jpg", b"", bad("empty")),
         ("bb.jpg", b"<!doctype html><title>404</title>", bad("not_an_image")),
         ("ccc.jpg", gzip.compress(JPEG), bad("not_an_image")),
     ),
-    "case07": lambda: images(("a.jpg", PNG, OK)),
-    "case08": lambda: images(
+    "wrong suffix": lambda: images(("a.jpg", PNG, OK)),
+    "unusual suffixes": lambda: images(
         ("a.JPG", JPEG, OK), ("bb.JPEG", encoded(make_image(5), "JPEG"), OK),
         ("ccc.Bmp", encoded(make_image(6), "BMP"), OK), ("dddd.jfif", encoded(make_image(7), "JPEG"), OK),
     ),
-    "case09": lambda: images(("变电站 一/表 盘.JPG", JPEG, OK)),
-    "case10": lambda: images(
+    "other scripts": lambda: images(("变电站 一/表 盘.JPG", JPEG, OK)),
+    "huge images": lambda: images(
         ("a.png", png_header(30_000, 30_000), bad("too_large")),
         ("bb.png", png_header(9_500, 9_500), bad("too_large")),
     ),
-    "case11": lambda: images(
+    "several frames": lambda: images(
         ("a.jpg", several("MPO"), fixed("mpo")), ("bb.gif", several("GIF"), bad("multi_frame")),
         ("ccc.tif", several("TIFF"), bad("multi_frame")), ("dddd.png", several("PNG"), bad("multi_frame")),
     ),
-    "case12": lambda: images(("a.png", encoded(make_image(0), "PNG", icc_profile=b"\0" * 128), OK)),
-    "case13": lambda: (
+    "broken colour profile": lambda: images(("a.png", encoded(make_image(0), "PNG", icc_profile=b"\0" * 128), OK)),
+    "duplicates": lambda: (
         pair("a.png", PNG) | pair("bb.png", PNG) | pair("ccc.png", JPEG) | pair("dddd.png", JPEG, voc_xml(["oil"])),
         {"JPEGImages/a.png": OK, "JPEGImages/bb.png": bad("duplicate"),
          "JPEGImages/ccc.png": bad("duplicate_conflict"), "JPEGImages/dddd.png": bad("duplicate_conflict")},
     ),
-    "case14": lambda: (
+    "system files": lambda: (
         dict.fromkeys(("JPEGImages/Thumbs.db", ".DS_Store", "JPEGImages/._x.jpg", "notes.json"), b"x"),
         {"JPEGImages/Thumbs.db": ("ignored", "hidden"), ".DS_Store": ("ignored", "hidden"),
          "JPEGImages/._x.jpg": ("ignored", "hidden"), "notes.json": ("ignored", "other")},
     ),
-    "case15": lambda: images(
+    "image sizes": lambda: images(
         ("a.png", encoded(make_image(0, 300, 17)), OK), ("bb.png", encoded(make_image(0, 300, 15)), bad("too_small"))
     ),
-    "case16": lambda: xmls(
+    "encodings": lambda: xmls(
         ("gbk", declared("GBK", "gbk"), fixed("encoding"), (*OK, ["裂纹"])),
         ("gb2312", declared("gb2312", "gbk"), fixed("encoding"), (*OK, ["裂纹"])),
         ("gb18030", declared("GB18030", "gb18030"), fixed("encoding"), (*OK, ["裂纹"])),
@@ -180,53 +182,53 @@ CASES: dict[str, Callable[[], tuple]] = {
         ("bom", _CRACK.encode("utf-8-sig"), NOTE, (*OK, ["裂纹"])),
         ("wide", declared("utf-16", "utf-16"), NOTE, (*OK, ["裂纹"])),
     ),
-    "case17": lambda: xmls(
+    "XML entities": lambda: xmls(
         ("bomb", _BOMB, bad("unsafe_xml"), bad("bad_annotation")),
         ("external", _EXTERNAL, bad("unsafe_xml"), bad("bad_annotation")),
     ),
-    "case18": lambda: xmls(
+    "truncated XML": lambda: xmls(
         ("empty", b"", bad("bad_xml"), bad("bad_annotation")),
         ("cut", voc_xml(["crack"])[:-30], bad("bad_xml"), bad("bad_annotation")),
     ),
-    "case19": lambda: xmls(
+    "unusual objects": lambda: xmls(
         ("none", xml_of(""), NOTE, NEGATIVE),
         ("one", xml_of(obj("oil", "1 1 5 5")), NOTE, (*OK, ["oil"])),
         ("root", xml_of(obj("oil", "1 1 5 5"), root="doc"), NOTE, (*OK, ["oil"])),
         ("bare", xml_of(obj("oil")), NOTE, (*OK, ["oil"])),
         ("many", xml_of(obj("oil", "1 1 5 5", "2 2 6 6")), NOTE, (*OK, ["oil"])),
     ),
-    "case20": lambda: xmls(("float", xml_of(obj("oil", "1.5 1.0 5.25 9e0")), NOTE, (*OK, ["oil"]))),
-    "case21": lambda: xmls(
+    "fractional boxes": lambda: xmls(("float", xml_of(obj("oil", "1.5 1.0 5.25 9e0")), NOTE, (*OK, ["oil"]))),
+    "invalid boxes": lambda: xmls(
         *((name, xml_of(obj("oil", box)), fixed("odd_box"), (*OK, ["oil"]))
           for name, box in {"negative": "-3 1 5 5", "outside": "1 1 41 5", "inverted": "9 1 5 5",
                             "flat": "5 1 5 9"}.items())
     ),
-    "case22": lambda: xmls(
+    "wrong declared size": lambda: xmls(
         ("zero", xml_of(obj("oil", "1 1 5 5"), size="0 0"), NOTE, (*OK, 40, 30)),
         ("false", xml_of(obj("oil", "1 1 5 5"), size="30 20"), NOTE, (*OK, 40, 30)),
     ),
-    "case23": lambda: xmls(("twice", xml_of(obj("oil") + obj("oil")), NOTE, (*OK, ["oil"]))),
-    "case23 rows": lambda: (
+    "repeated objects": lambda: xmls(("twice", xml_of(obj("oil") + obj("oil")), NOTE, (*OK, ["oil"]))),
+    "repeated rows": lambda: (
         {"labels.csv": table(("image", "labels"), ("a.png", "oil"), ("a.png", "oil"), ("b.png", "oil"),
                              ("b.png", "crack"), ("c.png", "oil;crack;oil")),
          "a.png": PNG, "b.png": JPEG, "c.png": encoded(make_image(3))},
         {"labels.csv": ("ok", "metadata"), "a.png": (*fixed("repeated"), ["oil"]), "b.png": bad("ambiguous_pair"),
          "c.png": (*OK, ["crack", "oil"])},
     ),
-    "case24": lambda: xmls(
+    "unknown labels": lambda: xmls(
         ("blank", xml_of(obj(" oil ")), NOTE, (*OK, ["oil"])),
         ("alias", xml_of(obj("oill")), NOTE, (*OK, ["oil"])),
         ("case", xml_of(obj("Oil")), NOTE, bad("unknown_label")),
         ("typo", xml_of(obj("crak") + obj("oil")), NOTE, bad("unknown_label")),
     ),
-    "case25": lambda: (
+    "unpaired files": lambda: (
         pair("a.jpg", JPEG) | pair("a.png", PNG) | pair("ok.png")
         | {"JPEGImages/alone.png": encoded(make_image(4)), "Annotations/alone2.xml": voc_xml(["oil"])},
         {"JPEGImages/a.jpg": bad("ambiguous_pair"), "JPEGImages/a.png": bad("ambiguous_pair"),
          "Annotations/a.xml": bad("annotation_unused"), "JPEGImages/ok.png": OK,
          "JPEGImages/alone.png": (*bad("no_annotation"), None), "Annotations/alone2.xml": bad("no_image")},
     ),
-    "case26": lambda: (
+    "YOLO": lambda: (
         yolo(box=b"0 .5 .5 .2 .2\n\n2 .5 .5 .1 .1\n", polygon=b"2 .1 .1 .2 .1 .2 .2\n", empty=b"",
              beyond=b"0 .5 .5 .2 .2\n3 .5 .5 .2 .2\n")
         | {"images/none.png": encoded(make_image(9))},
@@ -234,25 +236,25 @@ CASES: dict[str, Callable[[], tuple]] = {
          "labels/beyond.txt": bad("bad_text"), "images/beyond.png": bad("bad_annotation"),
          "images/none.png": (*bad("no_annotation"), None)},
     ),
-    "case27": lambda: (
+    "COCO": lambda: (
         coco(),
         {"1.png": (*OK, ["oil"]), "2.png": (*OK, ["crack"]), "3.png": bad("bad_annotation"),
          "4.png": bad("doubtful"), "set.json#image_id 999": bad("dangling")},
     ),
-    "case28": lambda: (
+    "class folders": lambda: (
         {"train/oil/a.png": PNG, "train/crack/b.png": JPEG, "train/loose.png": encoded(make_image(3))},
         {"train/oil/a.png": (*OK, ["oil"]), "train/crack/b.png": (*OK, ["crack"]),
          "train/loose.png": (*bad("no_annotation"), None)},
     ),
-    "case29": lambda: (
+    "CSV in GBK": lambda: (
         {"表.csv": table(("image", "labels"), ("甲.png", "裂纹;渗油"), ("乙.png", "裂纹"), encoding="gbk"),
          "甲.png": PNG, "乙.png": JPEG},
         {"甲.png": (*OK, ["渗油", "裂纹"]), "乙.png": (*OK, ["裂纹"])},
     ),
-    "case29 BOM": lambda: (
+    "CSV with a BOM": lambda: (
         {"t.csv": b"\xef\xbb\xbfimage;labels\na.png;oil\n", "a.png": PNG}, {"a.png": (*OK, ["oil"])},
     ),
-    "case30": lambda: (
+    "one damaged site": lambda: (
         {"a/x.png": PNG, "a/x.xml": voc_xml(["oil"]), "b/y.png": JPEG[: len(JPEG) // 2], "b/y.xml": voc_xml(["crack"])},
         {"a/x.png": (*OK, ["oil"]), "b/y.png": bad("truncated")},
     ),

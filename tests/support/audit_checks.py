@@ -1,4 +1,4 @@
-"""``fedscene data check`` as a test calls it."""
+"""A fixture that calls ``fedscene data check``."""
 
 import json
 import os

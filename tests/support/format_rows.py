@@ -1,4 +1,4 @@
-"""Reads a tree with one of the readers and gives its manifest rows; unpacks real packs where they are at hand."""
+"""Manifest rows of a tree read by one format; real data sets, if they are available."""
 
 import tarfile
 from pathlib import Path
@@ -37,10 +37,10 @@ def reasons(rows):
 
 
 def unpacked(pack, folder):
-    """The root of a real pack, unpacked into ``folder``."""
+    """The root of a real data set, unpacked into ``folder``."""
     archive = PACKS / f"{pack}.tar.xz"
     if not archive.is_file():
-        pytest.skip(f"{archive} is not here")
+        pytest.skip(f"{archive} is not available")
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
     return folder / pack

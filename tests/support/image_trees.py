@@ -10,7 +10,7 @@ from tasks.data.dataset import load_dataset
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tests.support.voc_trees import encoded, make_image, put
 
-#: EXIF orientation -> how the stored pixels become upright, as the EXIF standard words it.
+#: EXIF orientation -> how the stored pixels become upright, by the EXIF standard.
 UPRIGHT = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
@@ -41,7 +41,7 @@ def tree(root, files):
 
 
 def pairs(root, annotations, first=0):
-    """A image of 40 x 30 for each of ``{name: XML bytes}``."""
+    """An image of 40 x 30 for each of ``{name: XML bytes}``."""
     for number, (name, xml) in enumerate(annotations.items(), first):
         tree(root, {f"{name}.png": make_image(number), f"{name}.xml": xml})
     return root
@@ -64,6 +64,7 @@ def ingested(root, out, source="folder", **settings):
 
 
 OK = ("ok", "")
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
 
 
 def bad(reason):

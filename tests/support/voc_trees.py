@@ -1,4 +1,4 @@
-"""Builds small VOC trees, sound and odd ones."""
+"""Small VOC trees made for a test, sound and faulty ones."""
 
 import io
 from collections.abc import Sequence

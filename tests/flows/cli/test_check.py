@@ -9,15 +9,15 @@ from tests.support.voc_trees import add, encoded, make_image, put, sound_tree
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_case(case, check, tmp_path):  # noqa: F811
+def test_every_malformed_input_gets_the_right_row(case, check, tmp_path):  # noqa: F811
     files, expected = CASES[case]()
     root = tmp_path / "源 data"
     for name, data in files.items():
         put(root / name, data)
     options = list(LOOSE)
-    if case == "case14":
+    if case == "system files":
         sound_tree(root, images=2)
-    if case == "case24":
+    if case == "unknown labels":
         put(tmp_path / "classes.txt", b"oil\ncrack\n")
         put(tmp_path / "aliases.csv", b"found,meant\noill,oil\n")
         options += ["--classes", tmp_path / "classes.txt", "--aliases", tmp_path / "aliases.csv"]
@@ -33,18 +33,18 @@ def test_case(case, check, tmp_path):  # noqa: F811
             assert row["labels"] == more[0], path
     assert sum(found["counts"]["status"].values()) == sum(found["counts"]["reason"].values()) == len(rows)
     usable = any(row["labels"] for row in found["files"] if row["status"] in ("ok", "fixed") and row["width"])
-    assert code == (0 if usable and case != "case24" else 1)
+    assert code == (0 if usable and case != "unknown labels" else 1)
 
 
-def test_case01_says_that_boxes_are_in_the_other_frame(check, tmp_path):  # noqa: F811
-    for name, data in CASES["case01"]()[0].items():
+def test_boxes_in_the_stored_frame_are_noted(check, tmp_path):  # noqa: F811
+    for name, data in CASES["EXIF orientation"]()[0].items():
         put(tmp_path / "src" / name, data)
     check(tmp_path / "src", "--out", tmp_path / "out")
     details = {row["path"]: row["detail"] for row in pq.read_table(tmp_path / "out/manifest.parquet").to_pylist()}
     assert "before its EXIF transposition" in details["Annotations/a.xml"]
 
 
-def test_case24_names_the_nearest_label_and_counts(check, tmp_path):  # noqa: F811
+def test_unknown_labels_are_counted_with_the_nearest_label(check, tmp_path):  # noqa: F811
     for i, label in enumerate(("oil", "oill", "oill", "Oil", "xyzzy")):
         add(tmp_path / "src", str(i), [label], i)
     put(tmp_path / "classes.yaml", b"names: [oil, crack]")
@@ -55,17 +55,16 @@ def test_case24_names_the_nearest_label_and_counts(check, tmp_path):  # noqa: F8
     assert found["labels"] == {"oil": 1, "crack": 0}
 
 
-@pytest.mark.parametrize("case", ["case26", "case28", "case29"])
+@pytest.mark.parametrize("case", ["yolo", "folder", "table"])
 def test_a_source_that_cannot_be_understood_ends_with_2_and_a_hint(case, check, tmp_path):  # noqa: F811
     files = {
-        "case26": {name: data for name, data in yolo(a=b"0 .5 .5 .2 .2").items() if name != "data.yaml"},
-        "case28": {f"all/{name}/a.png": encoded(make_image(i)) for i, name in enumerate(("oil", "crack"))},
-        "case29": {"t.csv": table(("bild", "klasse"), ("a.png", "oil")), "a.png": encoded(make_image(0))},
+        "yolo": {name: data for name, data in yolo(a=b"0 .5 .5 .2 .2").items() if name != "data.yaml"},
+        "folder": {f"all/{name}/a.png": encoded(make_image(i)) for i, name in enumerate(("oil", "crack"))},
+        "table": {"t.csv": table(("bild", "klasse"), ("a.png", "oil")), "a.png": encoded(make_image(0))},
     }[case]
     for name, data in files.items():
         put(tmp_path / "src" / name, data)
-    format_ = {"case26": "yolo", "case28": "folder", "case29": "table"}[case]
-    words = {"case26": "ingest.yolo.names", "case28": "ingest.folder.level", "case29": "bild, klasse"}[case]
-    code, found = check(tmp_path / "src", "--format", format_)
+    words = {"yolo": "ingest.yolo.names", "folder": "ingest.folder.level", "table": "bild, klasse"}[case]
+    code, found = check(tmp_path / "src", "--format", case)
     assert code == 2
     assert words in str(found["error"])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LAYOUT = "train-images-idx3-ubyte.gz with train-labels-idx1-ubyte.gz, and t10k-... for testing"
 KIND = "folder"
 _IMAGES, _LABELS = "-images-idx3-ubyte", "-labels-idx1-ubyte"
-_NAMES = {
+NAMES = {
     "fashion": ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                 "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"],
     "digits": [str(digit) for digit in range(10)],
@@ -41,7 +41,7 @@ class Settings(Section):
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:
     """Return the ten labels in the order of their indices."""
-    return list(_NAMES[options.names])
+    return list(NAMES[options.names])
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
@@ -68,7 +68,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
     yield from unclassified_rows(tree, used)
     yield from (make_image_row(entry, "no_annotation", "an image file beside idx files") for entry in tree.images)
     yield from (make_file_row(used[name], "ok", "metadata") for name in sorted(used))
-    site_of, names = compile_rule(source.site, "ingest.site", ONE_SITE), _NAMES[options.names]
+    site_of, names = compile_rule(source.site, "ingest.site", ONE_SITE), NAMES[options.names]
     for file, labels in pairs:
         assert labels is not None
         pixels, numbers = _array(file, 3), _array(labels, 1)

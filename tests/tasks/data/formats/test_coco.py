@@ -1,47 +1,22 @@
-"""COCO JSON: categories by name, listed and unlisted images, several files, odd entries."""
-
-import json
+"""COCO JSON: categories by name, listed and unlisted images, several files, faulty entries."""
 
 import pytest
 
 from models.errors import UserError
 from tasks.data.formats.coco.reader import recognise
+from tests.support.coco_files import CATEGORIES, coco, dump, write_images
 from tests.support.format_rows import classes_of, raw_rows, reasons, rows_of
 from tests.support.voc_trees import encoded, make_image, put
 
-CATEGORIES = [{"id": 90, "name": "rust"}, {"id": 3, "name": "crack "}, {"id": 17, "name": "oil"}]
 
-
-def coco(images, marks=(), categories=CATEGORIES, **more):
-    """``images``: id -> file name or further entries; ``marks``: (image id, category id) or further entries."""
-    listed = [
-        {"id": key, "width": 40, "height": 30} | (value if isinstance(value, dict) else {"file_name": value})
-        for key, value in (images.items() if isinstance(images, dict) else images)
-    ]
-    annotations = [
-        mark if not isinstance(mark, tuple) else {"id": 100 + number, "image_id": mark[0], "category_id": mark[1]}
-        for number, mark in enumerate(marks)
-    ]
-    return {"info": {}, "images": listed, "annotations": annotations, "categories": categories} | more
-
-
-def dump(path, content, encoding="utf-8"):
-    put(path, json.dumps(content, ensure_ascii=False).encode(encoding))
-
-
-def draw(root, *names):
-    for number, name in enumerate(names):
-        put(root / name, encoded(make_image(number)))
-
-
-def test_labels_and_what_is_left_over(tmp_path):
+def test_labels_and_unused_files(tmp_path):
     names = [f"images/{name}.png" for name in ("two", "none", "crowd", "unlisted", "dangling", "odd")]
-    draw(tmp_path, *names)
+    write_images(tmp_path, *names)
     put(tmp_path / "images/broken.jpg", b"<html>")
     put(tmp_path / "readme.md", b"x")
     dump(tmp_path / "package.json", {"name": "x"})
     box = {"bbox": [30, 5, 20, 5]}
-    marks = [
+    annotations = [
         (1, 3), (1, 17), (1, 3), {"image_id": 3, "category_id": 90, "iscrowd": 1, "segmentation": {"counts": "x"}},
         (5, 4), (5, 3), {"image_id": 6, "category_id": 3} | box, (77, 3), (78, 3), {"id": 1, "category_id": 3}, 5,
         (7, 3), (8, 17),
@@ -55,7 +30,7 @@ def test_labels_and_what_is_left_over(tmp_path):
         7: "broken.jpg",
         8: "gone.png",
     }
-    dump(tmp_path / "labels.json", coco(images | {9: {"width": 1}}, marks))
+    dump(tmp_path / "labels.json", coco(images | {9: {"width": 1}}, annotations))
     lost = [f"labels.json#{place}" for place in ("image_id 77", "image_id 78", "annotations[9]", "annotations[10]")]
     rows = rows_of("coco", tmp_path, missing=["gone.png", "labels.json#images[7]", *lost])
     assert reasons(rows) == {
@@ -90,7 +65,7 @@ def test_labels_and_what_is_left_over(tmp_path):
 
 
 def test_original_layout_splits_and_other_tasks(tmp_path):
-    draw(tmp_path, "train2017/1.png", "val2017/1.png", "test2017/2.png")
+    write_images(tmp_path, "train2017/1.png", "val2017/1.png", "test2017/2.png")
     dump(tmp_path / "annotations/instances_train2017.json", coco({1: "1.png"}, [(1, 3)]))
     dump(tmp_path / "annotations/instances_val2017.json", coco({1: "1.png"}, [(1, 17)]))
     dump(tmp_path / "annotations/person_keypoints_val2017.json", coco({1: "1.png"}, [(1, 1)], [{"id": 1, "name": "p"}]))
@@ -115,8 +90,8 @@ def test_one_folder_for_each_split(tmp_path):
     assert (rows["valid/a.png"].labels, rows["valid/a.png"].split) == (["crack"], "val")
 
 
-def test_path_is_the_json_and_only_its_images_count(tmp_path):
-    draw(tmp_path, "val2017/1.png", "val2017/2.png", "val2017/3.png", "notes.txt")
+def test_a_json_as_path_reads_only_its_images(tmp_path):
+    write_images(tmp_path, "val2017/1.png", "val2017/2.png", "val2017/3.png", "notes.txt")
     path = tmp_path / "annotations/instances_val2017.json"
     dump(path, coco({1: "1.png", 2: "2.png"}, [(1, 3)]))
     found = {sample.path: sample.labels for sample in raw_rows("coco", path)}
@@ -124,7 +99,7 @@ def test_path_is_the_json_and_only_its_images_count(tmp_path):
 
 
 def test_paths_of_another_machine(tmp_path):
-    draw(tmp_path, "pics/a/1.png", "pics/b/1.png", "pics/b/2.png", "pics/b/3.png", "pics/b/4.png")
+    write_images(tmp_path, "pics/a/1.png", "pics/b/1.png", "pics/b/2.png", "pics/b/3.png", "pics/b/4.png")
     images = {
         1: "C:\\data\\a\\1.png",
         2: "./b/1.png",
@@ -146,11 +121,11 @@ def test_paths_of_another_machine(tmp_path):
 
 
 def test_image_listed_twice(tmp_path):
-    draw(tmp_path, "same.png", "other.png", "id.png", "id2.png", "split.png", "noid.png")
+    write_images(tmp_path, "same.png", "other.png", "id.png", "id2.png", "split.png", "noid.png")
     images = [(1, "same.png"), (2, "same.png"), (3, "other.png"), (4, "other.png"), (5, "id.png"), (5, "id2.png")]
     images += [(6, "split.png"), (None, "noid.png")]
-    marks = [(1, 3), (1, 17), (2, 17), (2, 3), (3, 3), (4, 17), (5, 3), (6, 3)]
-    dump(tmp_path / "train.json", coco(images, marks))
+    annotations = [(1, 3), (1, 17), (2, 17), (2, 3), (3, 3), (4, 17), (5, 3), (6, 3)]
+    dump(tmp_path / "train.json", coco(images, annotations))
     dump(tmp_path / "val.json", coco({1: "split.png"}, [(1, 3)]))
     rows = rows_of("coco", tmp_path)
     assert (rows["same.png"].status, rows["same.png"].reason) == ("fixed", "repeated")
@@ -162,15 +137,15 @@ def test_image_listed_twice(tmp_path):
 
 
 def test_content_decides_what_is_an_image(tmp_path):
-    draw(tmp_path, "a.dat")
+    write_images(tmp_path, "a.dat")
     put(tmp_path / "b.heic", b"\0\0\0\x18ftypheic")
     dump(tmp_path / "x.json", coco({1: "a.dat", 2: "b.heic"}, [(1, 3)]))
     rows = rows_of("coco", tmp_path)
     assert (rows["a.dat"].status, rows["b.heic"].reason) == ("ok", "not_an_image")
 
 
-def test_no_annotations_at_all_is_unlabelled(tmp_path):
-    draw(tmp_path, "a.png")
+def test_a_json_without_the_annotations_key_is_unlabelled(tmp_path):
+    write_images(tmp_path, "a.png")
     content = coco({1: "a.png"})
     del content["annotations"]
     dump(tmp_path / "image_info_test2017.json", content)
@@ -181,14 +156,14 @@ def test_no_annotations_at_all_is_unlabelled(tmp_path):
     ("encoding", "reason"), [("utf-8-sig", "metadata"), ("utf-16", "metadata"), ("gbk", "encoding")]
 )
 def test_encodings(tmp_path, encoding, reason):
-    draw(tmp_path, "一.png")
+    write_images(tmp_path, "一.png")
     dump(tmp_path / "x.json", coco({1: "一.png"}, [(1, "a")], [{"id": "a", "name": "绝缘子"}]), encoding)
     rows = rows_of("coco", tmp_path)
     assert (rows["一.png"].labels, rows["x.json"].reason) == (["绝缘子"], reason)
 
 
 def test_sites_and_fields(tmp_path):
-    draw(tmp_path, "a.png", "b.png")
+    write_images(tmp_path, "a.png", "b.png")
     images = {1: {"file_name": "a.png", "station": "north"}, 2: {"file_name": "b.png", "station": " "}}
     dump(tmp_path / "x.json", coco(images, [(1, 3), (2, 3)]))
     rows = rows_of("coco", tmp_path, site={"rule": "column", "column": "station"})
@@ -209,13 +184,13 @@ def test_sites_and_fields(tmp_path):
         ("[1, 2]", "no COCO JSON found"),
     ],
 )
-def test_json_that_cannot_be_understood(tmp_path, content, says):
+def test_unreadable_json_is_refused(tmp_path, content, says):
     put(tmp_path / "x.json", content.encode())
     with pytest.raises(UserError, match=says):
         rows_of("coco", tmp_path)
 
 
-def test_categories_that_differ(tmp_path):
+def test_different_categories_are_refused(tmp_path):
     dump(tmp_path / "a.json", coco({}))
     dump(tmp_path / "b.json", coco({}, (), CATEGORIES[:2]))
     with pytest.raises(UserError, match="different categories"):

@@ -1,4 +1,4 @@
-"""COCO annotations that belong to no listed image, marks of validity, categories that are none, files that overlap."""
+"""COCO faults: dangling and invalid annotations, unused root categories, overlapping files."""
 
 import json
 
@@ -6,14 +6,14 @@ import pytest
 
 from models.errors import UserError
 from tasks.data.ingest.ingest import ingest
+from tests.support.coco_files import CATEGORIES, coco, dump, write_images
 from tests.support.format_rows import classes_of, rows_of, settings_of
-from tests.tasks.data.formats.test_coco import CATEGORIES, coco, draw, dump
 
 
-def labels_of(root, marks, ids=(51, 7), **own):
+def labels_of(root, annotations, ids=(51, 7), **own):
     """The labels of a.png and b.png; annotations that belong to no image leave rows of their own."""
-    draw(root, "a.png", "b.png")
-    content = coco({}, marks)
+    write_images(root, "a.png", "b.png")
+    content = coco({}, annotations)
     content["images"] = [{"id": key, "file_name": f"{name}.png"} for key, name in zip(ids, "ab", strict=True)]
     (root / "x.json").write_text(json.dumps(content))
     return found(root, **own)
@@ -37,7 +37,7 @@ def test_equal_numbers_are_one_id(tmp_path, key, written):
     assert rows["b.png"][:2] == ("", ["oil"])
 
 
-def test_ids_that_are_texts_stay_apart():
+def test_ids_written_as_text_stay_different():
     from tasks.data.formats.coco.ids import Ids
 
     ids = Ids(["7", "007", "a", "9007199254740993"])
@@ -47,7 +47,7 @@ def test_ids_that_are_texts_stay_apart():
 
 
 @pytest.mark.parametrize(
-    "mark",
+    "annotation",
     [
         {"imageId": 51, "category_id": 3},
         {"image": "a.png", "category_id": 3},
@@ -59,31 +59,31 @@ def test_ids_that_are_texts_stay_apart():
         "annotation 5",
     ],
 )
-def test_what_belongs_to_no_image_makes_no_negative(tmp_path, mark):
-    rows = labels_of(tmp_path, [(7, 17), mark])
+def test_dangling_annotations_make_unannotated_images_doubtful(tmp_path, annotation):
+    rows = labels_of(tmp_path, [(7, 17), annotation])
     assert rows["a.png"][:2] == ("doubtful", None)
     assert "ingest.coco.dangling" in rows["a.png"][2]
     assert rows["b.png"][:2] == ("", ["oil"])  # an image with annotations of its own is not in doubt
     assert [reason for path, (reason, _, _) in rows.items() if path.startswith("x.json#")] == ["dangling"]
-    rows = labels_of(tmp_path, [(7, 17), mark], dangling="pass_over")
+    rows = labels_of(tmp_path, [(7, 17), annotation], dangling="pass_over")
     assert rows["a.png"][:2] == ("", [])
     assert "dangling" not in {reason for reason, _, _ in rows.values()}
 
 
-def test_it_counts_towards_the_share_of_bad_inputs(tmp_path):
+def test_dangling_annotations_count_towards_max_bad_share(tmp_path):
     labels_of(tmp_path / "in", [(7, 17), {"imageId": 51, "category_id": 3}])
     with pytest.raises(UserError, match=r"(?s)2 of 3 inputs.*imageId 51.*ingest\.coco\.dangling"):
         ingest(settings_of("coco", tmp_path / "in"), tmp_path / "out", seed=0)
 
 
-def test_many_that_name_no_image_are_few_rows(tmp_path):
+def test_many_dangling_annotations_are_summarised_in_few_rows(tmp_path):
     rows = labels_of(tmp_path, [{"category_id": 3}] * 500)
     lost = [detail for reason, _, detail in rows.values() if reason == "dangling"]
     assert len(lost) == 2 and "498 more" in lost[-1]
 
 
-def test_a_file_without_any_annotation_makes_no_negatives(tmp_path):
-    draw(tmp_path, "a.png", "b.png")
+def test_a_json_without_annotations_makes_no_negatives(tmp_path):
+    write_images(tmp_path, "a.png", "b.png")
     dump(tmp_path / "train.json", coco({1: "a.png"}, [(1, 3)]))
     dump(tmp_path / "test.json", coco({1: "b.png"}))
     row = rows_of("coco", tmp_path)["b.png"]
@@ -95,8 +95,8 @@ def test_a_file_without_any_annotation_makes_no_negatives(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["filename", "path", "id"])
-def test_an_image_without_a_file_name_counts(tmp_path, key):
-    draw(tmp_path, "a.png")
+def test_an_image_entry_without_a_file_name_gets_a_row(tmp_path, key):
+    write_images(tmp_path, "a.png")
     content = coco({1: "a.png"}, [(1, 3), (2, 3)])
     content["images"].append({"id": 2, key: "b.png"})
     (tmp_path / "x.json").write_text(json.dumps(content))
@@ -105,11 +105,11 @@ def test_an_image_without_a_file_name_counts(tmp_path, key):
     assert key == "id" or key in rows["x.json#images[1]"][2]
 
 
-def test_without_dangling_ones_an_image_without_annotation_is_a_negative(tmp_path):
+def test_an_image_without_annotations_is_a_negative_if_none_dangle(tmp_path):
     assert labels_of(tmp_path, [(7, 17)])["a.png"][:2] == ("", [])
 
 
-def test_marks_of_validity(tmp_path):
+def test_deleted_crowd_and_ignored_annotations(tmp_path):
     erased = {"image_id": 51, "category_id": 3, "deleted": True}
     rows = labels_of(tmp_path, [erased, {"image_id": 7, "category_id": 3, "deleted": 0, "iscrowd": 1}])
     assert (rows["a.png"][:2], rows["b.png"][:2]) == (("", []), ("", ["crack"]))
@@ -129,8 +129,8 @@ ROBOFLOW = [
 ]
 
 
-def test_a_category_that_only_heads_the_others_is_no_label(tmp_path):
-    draw(tmp_path, "a.png")
+def test_an_unused_root_category_is_no_label(tmp_path):
+    write_images(tmp_path, "a.png")
     dump(tmp_path / "x.json", coco({1: "a.png"}, [(1, 1)], ROBOFLOW))
     assert classes_of("coco", tmp_path) == ["RBC", "WBC"]
     detail = rows_of("coco", tmp_path)["x.json"].detail
@@ -139,7 +139,7 @@ def test_a_category_that_only_heads_the_others_is_no_label(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("marks", "categories"),
+    ("annotations", "categories"),
     [
         ([(1, 0), (1, 1)], ROBOFLOW),  # it is used
         ([(1, 1)], [ROBOFLOW[0] | {"id": 9}, *ROBOFLOW[1:]]),
@@ -147,14 +147,14 @@ def test_a_category_that_only_heads_the_others_is_no_label(tmp_path):
         ([(1, 1)], [ROBOFLOW[0] | {"supercategory": "tissue"}, *ROBOFLOW[1:]]),
     ],
 )
-def test_an_ordinary_category_without_annotations_stays_a_label(tmp_path, marks, categories):
-    draw(tmp_path, "a.png")
-    dump(tmp_path / "x.json", coco({1: "a.png"}, marks, categories))
+def test_an_ordinary_category_without_annotations_stays_a_label(tmp_path, annotations, categories):
+    write_images(tmp_path, "a.png")
+    dump(tmp_path / "x.json", coco({1: "a.png"}, annotations, categories))
     assert sorted(classes_of("coco", tmp_path)) == ["RBC", "WBC", "cells"]
 
 
-def test_what_heads_in_one_file_and_is_used_in_another_is_a_label(tmp_path):
-    draw(tmp_path, "a.png", "b.png")
+def test_a_root_category_used_in_another_file_is_a_label(tmp_path):
+    write_images(tmp_path, "a.png", "b.png")
     dump(tmp_path / "train.json", coco({1: "a.png"}, [(1, 1)], ROBOFLOW))
     dump(tmp_path / "val.json", coco({1: "b.png"}, [(1, 0)], ROBOFLOW))
     assert sorted(classes_of("coco", tmp_path)) == ["RBC", "WBC", "cells"]
@@ -162,8 +162,8 @@ def test_what_heads_in_one_file_and_is_used_in_another_is_a_label(tmp_path):
     assert sorted(classes_of("coco", tmp_path)) == ["RBC", "WBC"]
 
 
-def test_another_order_of_the_same_categories_is_no_difference(tmp_path):
-    draw(tmp_path, "a.png", "b.png")
+def test_the_order_of_categories_may_differ_between_files(tmp_path):
+    write_images(tmp_path, "a.png", "b.png")
     dump(tmp_path / "train.json", coco({1: "a.png"}, [(1, 90)]))
     other = [one | {"id": key} for key, one in zip((1, 2, 90), CATEGORIES, strict=True)]
     dump(tmp_path / "val.json", coco({1: "b.png"}, [(1, 90)], other))
@@ -172,8 +172,8 @@ def test_another_order_of_the_same_categories_is_no_difference(tmp_path):
     assert (rows["a.png"].labels, rows["b.png"].labels) == (["rust"], ["oil"])
 
 
-def test_a_file_of_all_beside_files_of_splits(tmp_path):
-    draw(tmp_path, "a.png", "b.png", "c.png")
+def test_a_json_of_all_images_next_to_one_per_split(tmp_path):
+    write_images(tmp_path, "a.png", "b.png", "c.png")
     dump(tmp_path / "train.json", coco({1: "a.png"}, [(1, 3)]))
     dump(tmp_path / "val.json", coco({1: "b.png"}, [(1, 17)]))
     dump(tmp_path / "all.json", coco({1: "a.png", 2: "b.png"}, [(1, 3), (2, 17)]))
@@ -198,15 +198,15 @@ def test_a_file_of_all_beside_files_of_splits(tmp_path):
         ({"annotations": [{"image_id": 1, "segments_info": []}]}, "panoptic"),
     ],
 )
-def test_what_is_built_as_coco_but_says_something_else(tmp_path, change, says):
-    draw(tmp_path, "a.png")
+def test_lvis_and_panoptic_json_are_refused(tmp_path, change, says):
+    write_images(tmp_path, "a.png")
     dump(tmp_path / "x.json", coco({1: "a.png"}, [(1, 3)]) | change)
     with pytest.raises(UserError, match=says):
         rows_of("coco", tmp_path)
 
 
-def test_halves_of_characters_are_written_by_number(tmp_path):
-    draw(tmp_path, "a.png")
+def test_lone_surrogates_become_character_references(tmp_path):
+    write_images(tmp_path, "a.png")
     content = coco({1: "a.png", 2: "\ud83d.png"}, [(1, 1), (2, 1)], [{"id": 1, "name": "crack\ud800"}])
     (tmp_path / "x.json").write_text(json.dumps(content))
     rows = rows_of("coco", tmp_path, missing=["&#55357;.png"])

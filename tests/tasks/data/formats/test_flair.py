@@ -56,7 +56,7 @@ def test_json_with_images(tmp_path):
     assert fine["small_images/3.jpg"].labels == ["bread", "rose"]
 
 
-def test_entries_that_are_odd_cost_their_own_image_only(tmp_path):
+def test_faulty_json_entries_affect_only_their_image(tmp_path):
     records = [
         record(1, "u", ["plant"]),  # a number
         record("2", "u", "plant"),
@@ -83,7 +83,7 @@ def test_entries_that_are_odd_cost_their_own_image_only(tmp_path):
     }
 
 
-def test_small_images_are_read_where_the_raw_ones_lie_beside_them(tmp_path):
+def test_small_images_are_preferred_to_raw_ones(tmp_path):
     listed(tmp_path, [record("1", "u", ["plant"]), record("2", "u", ["food"])], "1")
     put(tmp_path / "raw_images/1.jpg", encoded(make_image(8, 90, 80), "JPEG"))
     put(tmp_path / "raw_images/2.jpg", encoded(make_image(9, 90, 80), "JPEG"))
@@ -167,7 +167,7 @@ def test_hdf5_with_label_indices_and_by_image(tmp_path):
     ]
 
 
-def test_what_is_no_flair(tmp_path):
+def test_other_data_are_refused_as_flair(tmp_path):
     put(tmp_path / "x.txt", b"")
     with pytest.raises(UserError, match="no FLAIR data"):
         rows_of("flair", tmp_path)
@@ -188,7 +188,7 @@ def test_what_is_no_flair(tmp_path):
         rows_of("flair", tmp_path)
 
 
-def test_what_is_odd_in_hdf5_costs_its_own_images_only(tmp_path):
+def test_faulty_hdf5_groups_affect_only_their_images(tmp_path):
     elsewhere = tmp_path.parent / f"{tmp_path.name}.h5"
     with h5py.File(elsewhere, "w") as file:
         file["images"] = pixels(1)
@@ -222,7 +222,7 @@ def test_what_is_odd_in_hdf5_costs_its_own_images_only(tmp_path):
     )
 
 
-def test_hdf5_that_is_damaged_or_changed_after_it_was_read(tmp_path):
+def test_hdf5_damaged_or_changed_after_reading(tmp_path):
     path = tmp_path / "f.h5"
     write_hdf5(path, "train/u1", pixels(2), ["plant", "food"])
     samples = list(raw_rows("flair", path))

@@ -1,4 +1,4 @@
-"""A folder for each class: which folder that is, empty ones, stray ones."""
+"""One folder per class: how it is found, empty and stray folders."""
 
 from collections import Counter
 
@@ -34,7 +34,7 @@ def test_class_split_and_deeper_folders(tmp_path):
     assert {row.status for row in rows.values()} == {"ok"}
 
 
-def test_images_outside_and_other_files(tmp_path):
+def test_images_outside_class_folders_and_other_files(tmp_path):
     fill(tmp_path, "cat/1.png", "dog/2.png", "3.png", "train/4.png")
     put(tmp_path / "cat/notes.md", b"x")
     put(tmp_path / "cat/Thumbs.db", b"x")
@@ -50,7 +50,7 @@ def test_images_outside_and_other_files(tmp_path):
     }
 
 
-def test_empty_class_folders_count_and_others_do_not(tmp_path):
+def test_empty_class_folders_are_classes_and_other_folders_are_not(tmp_path):
     fill(tmp_path, "train/cat/1.png", "train/dog/2.png")
     for name in ("train/owl", "test/eel/inside", ".git/x", "__MACOSX/train"):
         (tmp_path / name).mkdir(parents=True)
@@ -59,7 +59,7 @@ def test_empty_class_folders_count_and_others_do_not(tmp_path):
     assert classes_of("folder", tmp_path) == ["ant", "cat", "dog", "eel", "owl"]
 
 
-def test_sites_stand_above_or_below_the_class(tmp_path):
+def test_sites_above_or_below_the_class(tmp_path):
     fill(tmp_path, "north/cat/1.png", "south/train/cat/2.png", "south/dog/3.png", "4.png")
     rows = rows_of("folder", tmp_path, site={"rule": "folder"})
     assert {path: (row.site, row.labels) for path, row in rows.items()} == {
@@ -86,7 +86,7 @@ def test_fixed_level_takes_any_name(tmp_path):
     assert classes_of("folder", tmp_path, level=2) == ["test", "train"]
 
 
-def test_one_folder_around_all(tmp_path):
+def test_one_folder_that_holds_all_classes_is_refused(tmp_path):
     fill(tmp_path, "photos/cat/1.png", "photos/dog/2.png")
     with pytest.raises(UserError, match=r"ingest\.folder\.level"):
         rows_of("folder", tmp_path)
@@ -107,7 +107,7 @@ def test_recognise(tmp_path):
 
 
 @pytest.mark.integration
-def test_trashnet_pack(tmp_path):
+def test_trashnet_data(tmp_path):
     root = unpacked("trashnet-150", tmp_path)
     rows = rows_of("folder", root)
     found = Counter(label for row in rows.values() for label in row.labels)
@@ -118,7 +118,7 @@ def test_trashnet_pack(tmp_path):
 
 
 @pytest.mark.integration
-def test_cifar10_pack(tmp_path):
+def test_cifar10_images_in_class_folders(tmp_path):
     rows = list(raw_rows("folder", unpacked("cifar10-jpg", tmp_path)))
     found = Counter((row.split, row.labels) for row in rows)
     assert len(found) == 20

@@ -1,4 +1,4 @@
-"""Annotation files whose names are not quite those of their images: VOC and YOLO alike."""
+"""Annotation files whose names differ slightly from those of their images, for VOC and YOLO."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def rows(root, source, images, notes, **own):
 
 
 @pytest.mark.parametrize("source", SUFFIX)
-def test_the_name_of_the_image_with_its_suffix(tmp_path, source):
+def test_an_annotation_may_be_named_like_the_image_with_its_suffix(tmp_path, source):
     found = rows(tmp_path, source, ["a.png", "a.bmp", "b.png"], {"a.png": "oil", "a.bmp": "crack", "b": "oil"})
     labels = {name: (row.reason, row.labels) for name, row in found.items() if name.endswith(("png", "bmp"))}
     assert labels == {"a.png": ("", ["oil"]), "a.bmp": ("", ["crack"]), "b.png": ("", ["oil"])}
@@ -34,7 +34,7 @@ def test_the_name_of_the_image_with_its_suffix(tmp_path, source):
 
 
 @pytest.mark.parametrize("source", SUFFIX)
-def test_only_names_with_suffixes_are_recognised_too(tmp_path, source):
+def test_annotations_named_with_the_image_suffix_are_recognised(tmp_path, source):
     rows(tmp_path, source, ["x/a.png", "x/b.png"], {"x/a.png": "oil", "x/b.png": "oil"})
     assert guess_format(tmp_path)[0] == source
 
@@ -47,7 +47,7 @@ def test_only_names_with_suffixes_are_recognised_too(tmp_path, source):
         (["a.png.bmp", "a.png"], {"a.png": "oil"}),  # two images that it may mean
     ],
 )
-def test_two_that_fit_are_asked_about(tmp_path, source, images, notes):
+def test_two_matching_annotations_are_ambiguous(tmp_path, source, images, notes):
     found = rows(tmp_path, source, images, notes)
     assert {found[name].reason for name in images} == {"ambiguous_pair"}
 
@@ -64,7 +64,7 @@ def test_two_that_fit_are_asked_about(tmp_path, source, images, notes):
         ("images/IMG_1.png", "labels/3f2a1b2c-IMG_1"),  # as Label Studio exports it
     ],
 )
-def test_one_that_is_nearly_called_so(tmp_path, source, image, note):
+def test_the_only_annotation_of_an_equivalent_name_is_paired(tmp_path, source, image, note):
     found = rows(tmp_path, source, [image, "images/z.png"], {note: "oil", "labels/z": "crack"})
     assert (found[image].status, found[image].reason, found[image].labels) == ("fixed", "near_name", ["oil"])
     assert note in found[image].detail
@@ -72,7 +72,7 @@ def test_one_that_is_nearly_called_so(tmp_path, source, image, note):
 
 
 @pytest.mark.parametrize("source", SUFFIX)
-def test_several_that_are_nearly_called_so_are_named(tmp_path, source):
+def test_several_annotations_of_equivalent_names_are_reported(tmp_path, source):
     found = rows(tmp_path, source, ["in/A.png", "in/a.png", "in/z.png"], {"in/z": "oil", "in/A.PNG": "oil"})
     assert found["in/A.png"].reason == found["in/a.png"].reason == "no_annotation"
     note = found[f"in/A.PNG{SUFFIX[source]}"]
@@ -81,7 +81,7 @@ def test_several_that_are_nearly_called_so_are_named(tmp_path, source):
     assert "nearly the same names" in found["in/a.png"].detail
 
 
-def test_split_lists_of_voc(tmp_path):
+def test_equivalent_names_in_voc_split_lists(tmp_path):
     put(tmp_path / "ImageSets/Main/train.txt", b"img_1\nJPEGImages\\img_2.png\ngone\n")
     found = rows(tmp_path, "voc", ["JPEGImages/IMG_1.png", "JPEGImages/img_2.png"],
                  {"Annotations/IMG_1": "oil", "Annotations/img_2": "oil"})  # fmt: skip

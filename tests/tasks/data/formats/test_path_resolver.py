@@ -1,4 +1,4 @@
-"""Names in lists that differ from the files' only by what systems change: found when only one file can be meant."""
+"""Listed names that differ from the files' in case, %20 and the like resolve if only one file can be meant."""
 
 import json
 import unicodedata
@@ -6,9 +6,9 @@ import unicodedata
 import pytest
 
 from tasks.data.source.rules import NameRule, compile_rule
+from tests.support.coco_files import coco, dump
 from tests.support.format_rows import rows_of
 from tests.support.voc_trees import encoded, make_image, put
-from tests.tasks.data.formats.test_coco import coco, dump
 
 READERS = ("coco", "table")
 
@@ -42,7 +42,7 @@ def rows(root, reader, files, listed, missing=()):
         ("a.png", "https://host/bucket/A.png?X-Amz-Date=1"),
     ],
 )
-def test_one_file_that_is_nearly_called_so(tmp_path, reader, file, listed):
+def test_the_only_file_of_an_equivalent_name_is_found(tmp_path, reader, file, listed):
     row = rows(tmp_path, reader, [file, "other.png"], [listed, "other.png"])[file]
     assert (row.status, row.reason, row.labels) == ("fixed", "near_name", ["crack"])
     assert listed in row.detail
@@ -58,13 +58,13 @@ def test_one_file_that_is_nearly_called_so(tmp_path, reader, file, listed):
         ("a%20b.png", "a%20b.png"),
     ],
 )
-def test_what_is_no_difference_at_all(tmp_path, reader, file, listed):
+def test_slashes_and_dots_in_a_listed_path_do_not_matter(tmp_path, reader, file, listed):
     found = rows(tmp_path, reader, [file], [listed])
     assert [row.reason for path, row in found.items() if path.endswith("png")] == [""]
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_two_files_that_differ_only_in_case_are_asked_about(tmp_path, reader):
+def test_files_that_differ_only_in_case_are_ambiguous(tmp_path, reader):
     found = rows(tmp_path, reader, ["A.png", "a.png"], ["A.PNG"], ["A.PNG"])
     assert found["A.PNG"].reason == "no_image"
     assert "several files have nearly its name" in found["A.PNG"].detail
@@ -73,31 +73,31 @@ def test_two_files_that_differ_only_in_case_are_asked_about(tmp_path, reader):
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_each_listed_by_its_own_name(tmp_path, reader):
+def test_files_that_differ_only_in_case_match_their_exact_names(tmp_path, reader):
     found = rows(tmp_path, reader, ["A.png", "a.png"], ["A.png", "a.png"])
     assert (found["A.png"].reason, found["a.png"].reason) == ("", "")
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_that_is_listed_itself_is_not_given_to_another(tmp_path, reader):
+def test_a_listed_file_is_not_matched_to_another_name(tmp_path, reader):
     found = rows(tmp_path, reader, ["a.png"], ["a.png", "A.png"], ["A.png"])
     assert (found["a.png"].reason, found["A.png"].reason) == ("", "no_image")
     assert "a.png has nearly its name, but is listed itself" in found["A.png"].detail
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_two_names_for_one_file_are_asked_about(tmp_path, reader):
+def test_two_names_for_one_file_are_ambiguous(tmp_path, reader):
     found = rows(tmp_path, reader, ["a.png"], ["x/A.png", "y/A.png"], ["x/A.png", "y/A.png"])
     assert found["a.png"].reason == "no_annotation"
     assert "a.png may be it, or another" in found["x/A.png"].detail
 
 
-def test_sharp_s_is_not_taken_for_two(tmp_path):
+def test_sharp_s_does_not_match_ss(tmp_path):
     found = rows(tmp_path, "table", ["Maße.png"], ["Masse.png"], ["Masse.png"])
     assert unicodedata.normalize("NFC", found["Masse.png"].reason) == "no_image"
 
 
-def test_split_lists_of_yolo(tmp_path):
+def test_equivalent_names_in_yolo_split_lists(tmp_path):
     put(tmp_path / "images/A.png", encoded(make_image(0)))
     put(tmp_path / "labels/A.txt", b"0 .5 .5 .2 .2")
     put(tmp_path / "data.yaml", b"names: [crack]")
@@ -105,7 +105,7 @@ def test_split_lists_of_yolo(tmp_path):
     assert rows_of("yolo", tmp_path)["images/A.png"].split == "test"
 
 
-def test_ids_of_flair(tmp_path):
+def test_equivalent_names_in_flair_ids(tmp_path):
     for number, name in enumerate(("AB12.jpg", "c.png", "C.png")):
         put(tmp_path / name, encoded(make_image(number)))
     entries = [{"image_id": name, "user_id": "u", "labels": ["oil"], "partition": "train"} for name in ("ab12", "c%2e")]
@@ -124,7 +124,7 @@ def test_ids_of_flair(tmp_path):
         ("in/a.png", "C:\\data\\IN\\a.png"),
     ],
 )
-def test_tables_of_sites(tmp_path, file, listed):
+def test_equivalent_names_in_a_table_of_sites(tmp_path, file, listed):
     put(tmp_path / "sites.csv", f"path,name\n{listed},north\nother/z.png,south\nmore/Z.png,west\n".encode())
     name_of = compile_rule(NameRule.model_validate({"rule": "table", "table": tmp_path / "sites.csv"}), "ingest.site")
     assert name_of(file, {}) == "north"

@@ -1,4 +1,4 @@
-"""The table reader: encodings, delimiters, odd rows, pairing, and labels in one cell or in many."""
+"""The table reader: encodings, delimiters, faulty rows, pairing, and labels in one cell or in many."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +24,7 @@ def images(root, *names):
         ("image\tlabels\na.png\t裂纹;锈;锈\nb.png\t\n\n", "utf-16", False),
     ],
 )
-def test_case29_encodings_and_delimiters(tmp_path, text, encoding, repaired):
+def test_csv_encodings_and_delimiters(tmp_path, text, encoding, repaired):
     images(tmp_path, "a.png", "b.png", "c.png")
     put(tmp_path / "labels.csv", text.encode(encoding))
     rows = rows_of("table", tmp_path)
@@ -38,7 +38,7 @@ def test_case29_encodings_and_delimiters(tmp_path, text, encoding, repaired):
     assert rows_of("table", tmp_path, empty="negative")["b.png"].labels == []
 
 
-def test_rows_that_are_odd(tmp_path):
+def test_faulty_rows(tmp_path):
     images(tmp_path, "in/a.png", "in/b.png", "in/c.png", "in/d.png", "x/same.png", "y/same.png", "in/e.png")
     lines = [
         "path,label,split",
@@ -107,7 +107,7 @@ def test_parquet_with_lists(tmp_path):
         (b"image,labels\na\0.png,x\n", "NUL"),
     ],
 )
-def test_tables_that_cannot_be_understood(tmp_path, data, words):
+def test_unreadable_tables_are_refused(tmp_path, data, words):
     images(tmp_path, "a.png")
     put(tmp_path / "t.csv", data)
     with pytest.raises(UserError, match=words):
@@ -128,7 +128,7 @@ def test_which_file_is_the_table(tmp_path):
 
 
 @pytest.mark.integration
-def test_real_pack_with_groups_by_column(tmp_path):
+def test_real_data_with_groups_by_column(tmp_path):
     root = unpacked("ppe-site-192", tmp_path)
     rows = rows_of("table", root, separator="|", split="split", site={"rule": "column", "column": "split"})
     machinery = [row.site for row in rows.values() if row.labels and "machinery" in row.labels]
@@ -136,7 +136,7 @@ def test_real_pack_with_groups_by_column(tmp_path):
 
 
 @pytest.mark.integration
-def test_real_pack_with_a_defect_in_several_classes(tmp_path):
+def test_real_data_with_a_defect_in_several_classes(tmp_path):
     root = unpacked("neu-det-200", tmp_path)
     rows = rows_of("table", root, separator="|", labels="labels")
     names = ("crazing", "inclusion", "patches", "pitted_surface", "rolled-in_scale", "scratches")

@@ -1,4 +1,4 @@
-"""Tables as programs write them: lists in cells, marks in columns, boxes in rows, images in cells, bare stems."""
+"""Tables as programs write them: lists in cells, one-hot columns, boxes in rows, images in cells, bare stems."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def test_a_cell_of_labels(cell, labels):
     assert read_cell(cell, ";").labels == labels
 
 
-def test_a_label_that_is_declared_is_that_label():
+def test_a_declared_label_is_never_reinterpreted():
     assert read_cell("None", ";", ["None", "rust"]).labels == ("None",)
     assert read_cell("['NA', 'rust']", ";", ["NA", "rust"]).labels == ("NA", "rust")
     assert read_cell("[x]", ";", ["[x]"]).labels == ("[x]",)
@@ -66,7 +66,7 @@ def test_a_label_that_is_declared_is_that_label():
 @pytest.mark.parametrize(
     "cell", ["['rust', 'cra", "[['rust']]", '[{"rust": 1}]', "[__import__('os')]", "[" * 9000 + "]" * 9000]
 )
-def test_a_list_that_is_none_of_labels_is_refused_and_never_run(cell):
+def test_a_list_of_other_values_is_refused_and_never_executed(cell):
     found = read_cell(cell, ";")
     assert found.labels is None
     assert "list" in found.fault
@@ -84,7 +84,7 @@ def test_written_lists_are_read_and_counted(tmp_path):
     assert rows_of("table", tmp_path, empty="negative")["c.png"].labels == []
 
 
-def test_another_separator_is_asked_for(tmp_path):
+def test_another_separator_is_refused_with_the_setting(tmp_path):
     table(tmp_path, "image,labels\na.png,rust|crack\nb.png,rust\nc.png,crack\n")
     with pytest.raises(UserError, match=r"'rust\|crack'(.|\n)*ingest\.table\.separator='\|'"):
         rows_of("table", tmp_path)
@@ -93,7 +93,7 @@ def test_another_separator_is_asked_for(tmp_path):
     assert rows_of("table", tmp_path)["a.png"].labels == ["open/shut"]
 
 
-def test_excels_first_line_names_the_delimiter(tmp_path):
+def test_excels_sep_line_sets_the_delimiter(tmp_path):
     for number, first in enumerate(("sep=;", '"sep=;"', "sep=;\r", "SEP=;")):
         text = first + "\nimage;labels\na.png;rust\nb.png;oil, old\nc.png;oil\n;\n"
         rows = rows_of("table", table(tmp_path / str(number), text.replace("SEP", "sep")))
@@ -107,7 +107,7 @@ MARKS += ["yes,no/no,no/yes,yes", "x,/,/X,x", "1,-1/-1,-1/1,1"]
 
 
 @pytest.mark.parametrize("cells", MARKS)
-def test_columns_that_are_labels_themselves(tmp_path, cells):
+def test_one_hot_columns_are_detected(tmp_path, cells):
     a, b, c = cells.split("/")
     table(tmp_path, f"filename,rust,crack,split\na.png,{a},train\nb.png,{b},train\nc.png,{c},test\n")
     assert guess_format(tmp_path)[0] == "table"
@@ -117,7 +117,7 @@ def test_columns_that_are_labels_themselves(tmp_path, cells):
     assert "rust, crack" in rows["t.csv"].detail
 
 
-def test_columns_of_marks_beside_others_are_asked_for(tmp_path):
+def test_one_hot_columns_among_others_need_the_setting(tmp_path):
     table(tmp_path, "filename,rust,crack,score\na.png,1,0,0.5\nb.png,0,0,0.7\nc.png,1,1,0.1\n")
     for call in (lambda: rows_of("table", tmp_path), lambda: classes_of("table", tmp_path)):
         with pytest.raises(UserError, match=r"score(.|\n)*ingest\.table\.one_hot=\[rust, crack\]"):
@@ -142,7 +142,7 @@ def test_columns_of_marks_beside_others_are_asked_for(tmp_path):
         ("image,labels,image\na.png,x,y\n", "image twice"),
     ],
 )
-def test_a_file_that_nearly_is_a_table_is_named_with_what_it_lacks(tmp_path, text, says):
+def test_near_misses_name_what_a_table_lacks(tmp_path, text, says):
     name, why = guess_format(table(tmp_path, text))
     assert name == "images"
     assert re.search(f"t.csv.*{says}", why), why
@@ -168,7 +168,7 @@ c.png,,,,,
 """
 
 
-def test_a_row_for_each_box_is_joined(tmp_path):
+def test_rows_of_boxes_are_joined(tmp_path):
     rows = rows_of("table", table(tmp_path, BOXES))
     assert (rows["a.png"].labels, rows["a.png"].reason) == (["crack", "rust"], "")
     assert rows["b.png"].reason == "odd_box"
@@ -185,14 +185,14 @@ def test_several_rows_without_boxes_are_refused_with_the_setting_that_joins(tmp_
     assert rows_of("table", tmp_path, several_rows="join")["a.png"].labels == ["crack", "rust"]
 
 
-def test_two_columns_of_labels_are_asked_for(tmp_path):
+def test_two_label_columns_are_ambiguous(tmp_path):
     table(tmp_path, "image,label,category\na.png,1,rust\nb.png,2,oil\nc.png,1,rust\n")
     with pytest.raises(UserError, match=r"label, category(.|\n)*ingest\.table\.labels"):
         rows_of("table", tmp_path)
     assert rows_of("table", tmp_path, labels="category")["a.png"].labels == ["rust"]
 
 
-def test_images_that_no_list_names(tmp_path):
+def test_unlisted_images(tmp_path):
     root = table(tmp_path / "in", "image,labels\na.png,rust\nb.png,oil\n", *(f"{letter}.png" for letter in "abcde"))
     settings = IngestSettings.model_validate({"source": "table", "path": root, "image_size": 32})
     with pytest.raises(UserError, match=r"3 images are in no list(.|\n)*ingest\.unlisted=ignore"):
@@ -248,7 +248,7 @@ def test_images_in_the_cells_of_a_parquet_file(tmp_path):
     assert ingest(settings, tmp_path.parent / "out", 0)["splits"] == {"train": 2, "val": 1, "test": 1}
 
 
-def test_the_terminal_never_shows_the_bytes_of_a_cell(tmp_path):
+def test_messages_never_contain_the_bytes_of_a_cell(tmp_path):
     noise = bytes(range(256)) * 300
     pq.write_table(pa.table({"blob": [noise], "label": ["x"]}), tmp_path / "t.parquet")
     result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out")])

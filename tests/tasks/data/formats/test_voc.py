@@ -1,4 +1,4 @@
-"""The VOC reader: annotations, pairing, sites and split lists; each odd input is made here."""
+"""The VOC reader: annotations, pairing, sites and split lists; every input is made here."""
 
 import os
 import sys
@@ -70,7 +70,7 @@ def test_bad_annotations(data, reason):
     assert caught.value.reason == reason
 
 
-def test_annotations_that_are_odd_but_right():
+def test_unusual_but_valid_annotations():
     assert parse_annotation(voc_xml([])).labels == ()
     assert parse_annotation(voc_xml(["b", "a", "b"], box=None)).labels == ("b", "a")
     assert parse_annotation(b"<doc><object><name>a</name></object></doc>").labels == ("a",)
@@ -80,7 +80,7 @@ def test_annotations_that_are_odd_but_right():
 @pytest.mark.parametrize(
     "box", [(-1, 0, 5, 5), (5, 5, 5, 9), (9, 1, 3, 5), (0, 0, 41, 5), ("", 0, 5, 5), ("x", 0, 5, 5)]
 )
-def test_odd_boxes_keep_the_label(tmp_path, box):
+def test_invalid_boxes_keep_the_label(tmp_path, box):
     put(tmp_path / "a.png", encoded(make_image(0)))
     put(tmp_path / "a.xml", voc_xml(["crack"], box=box))
     rows = rows_of(tmp_path)
@@ -88,7 +88,7 @@ def test_odd_boxes_keep_the_label(tmp_path, box):
     assert (rows["a.png"].status, rows["a.png"].labels) == ("ok", ["crack"])
 
 
-def test_pairs_and_what_is_left_over(tmp_path):
+def test_pairs_and_unpaired_files(tmp_path):
     add(tmp_path, "good", ["crack"], 0)
     put(tmp_path / "JPEGImages/UPPER.JPG", encoded(make_image(1), "JPEG"))
     put(tmp_path / "Annotations/UPPER.XML", voc_xml(["oil"]))
@@ -140,7 +140,7 @@ def test_several_annotations_of_one_image_are_joined_only_on_request(tmp_path):
     assert (rows["images/1.png"].reason, rows["labels/whole/1.xml"].reason) == ("bad_annotation", "annotation")
 
 
-def test_sites_are_folders_and_equal_names_stay_apart(tmp_path):
+def test_sites_are_folders_and_equal_names_stay_separate(tmp_path):
     add(tmp_path, "001", ["crack"], 0, folder="变电站 一")
     add(tmp_path, "001", ["oil"], 1, folder="b")
     put(tmp_path / "c/JPEGImages/002.png", encoded(make_image(2)))
@@ -154,7 +154,7 @@ def test_sites_are_folders_and_equal_names_stay_apart(tmp_path):
     assert rows["loose.png"].reason == "no_site"
 
 
-def test_site_folders_that_are_none(tmp_path):
+def test_role_folders_are_not_sites(tmp_path):
     add(tmp_path, "001", ["crack"], 0)
     with pytest.raises(UserError, match="does not name sites"):
         rows_of(tmp_path, site="folder")
@@ -183,7 +183,7 @@ def test_file_name_that_is_not_utf8(tmp_path):
     assert [row.path for row in read(tmp_path)] == ["\\xd6\\xd0.png"]
 
 
-def test_root_that_is_missing(tmp_path):
+def test_a_missing_root_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"ingest\.path"):
         read(tmp_path / "none")
 

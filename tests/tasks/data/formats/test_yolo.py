@@ -52,13 +52,13 @@ def test_label_files(data, labels, boxes):
         (b"\xff\x00\x81\xff", "text is in none of"),
     ],
 )
-def test_label_files_that_cannot_be_used(data, says):
+def test_faulty_label_files(data, says):
     with pytest.raises(AnnotationError, match=says) as caught:
         parse_labels(data, NAMES)
     assert caught.value.reason == "bad_text"
 
 
-def test_pairs_and_what_is_left_over(tmp_path):
+def test_pairs_and_unpaired_files(tmp_path):
     put(tmp_path / "data.yaml", DATA)
     add(tmp_path, "good", b"0" + BOX + b"2" + BOX, 0)
     add(tmp_path, "-1.rf.00", b"1" + BOX, 1)
@@ -115,7 +115,7 @@ def test_images_and_labels_in_one_folder(tmp_path):
     assert rows["obj/2.txt"].reason == "no_image"  # label files lie here, so its image is missing
 
 
-def test_equal_names_of_two_splits_are_not_mixed_up(tmp_path):
+def test_equal_names_in_two_splits_stay_separate(tmp_path):
     put(tmp_path / "data.yaml", DATA)
     add(tmp_path, "1", b"0" + BOX, 0, "images/train", "labels/train")
     add(tmp_path, "1", b"1" + BOX, 1, "images/val", "labels/val")
@@ -154,7 +154,7 @@ def test_names(tmp_path, name, data, classes):
         ({"data.yaml": b"names: [a, b]", "classes.txt": b"b\na"}, r"ingest\.yolo\.names"),
     ],
 )
-def test_names_that_cannot_be_used(tmp_path, files, says):
+def test_faulty_names_files_are_refused(tmp_path, files, says):
     for name, data in files.items():
         put(tmp_path / name, data)
     with pytest.raises(UserError, match=f"(?s){says}"):
@@ -214,7 +214,7 @@ def test_recognise(tmp_path):
 
 
 @pytest.mark.integration
-def test_ppe_pack(tmp_path):
+def test_ppe_data(tmp_path):
     root = unpacked("ppe-site-192", tmp_path)
     rows = list(raw_rows("yolo", root))
     images = [row for row in rows if row.image]
@@ -234,7 +234,7 @@ def test_ppe_pack(tmp_path):
 
 
 @pytest.mark.integration
-def test_coco256_pack(tmp_path):
+def test_coco256_data(tmp_path):
     rows = {row.path: row for row in raw_rows("yolo", unpacked("coco256-240", tmp_path))}
     assert {path[-10:-4] for path, row in rows.items() if row.reason == "no_annotation"} == {"000250", "000508"}
     assert {path[-10:-4] for path, row in rows.items() if row.reason == "no_image"} == {"000656", "000659"}

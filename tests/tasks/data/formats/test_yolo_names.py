@@ -1,4 +1,4 @@
-"""Several files that name YOLO's class indices: each counts below its own folder, or is asked about."""
+"""Several names files for YOLO: each applies to its own folder, contradictions are refused."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def found(root, **own):
     return {path: row.labels for path, row in rows_of("yolo", root, **own).items() if path.endswith(".png")}
 
 
-def test_two_folders_of_labelimg_with_two_orders(tmp_path):
+def test_labelimg_folders_with_different_class_orders_are_joined_by_name(tmp_path):
     names = {"anna/classes.txt": b"crack\noil\n", "bert/classes.txt": b"oil\ncrack\n"}
     labelled(tmp_path, names, {"anna/1": 0, "bert/2": 0, "bert/deep/3": 1})
     assert found(tmp_path) == {"anna/1.png": ["crack"], "bert/2.png": ["oil"], "bert/deep/3.png": ["crack"]}
@@ -38,7 +38,7 @@ def test_two_folders_of_labelimg_with_two_orders(tmp_path):
         ({"a/labels/train/classes.txt": b"crack\noil"}, {"b/_darknet.labels": b"oil\ncrack"}),
     ],
 )
-def test_other_kinds_of_lists(tmp_path, a, b):
+def test_other_kinds_of_names_files(tmp_path, a, b):
     files = {"a/labels/train/1": 0, "b/labels/2": 0}
     labelled(tmp_path, a | b, files)
     assert found(tmp_path) == {"a/images/train/1.png": ["crack"], "b/images/2.png": ["oil"]}
@@ -53,7 +53,7 @@ def test_other_kinds_of_lists(tmp_path, a, b):
         {"labels/classes.txt": b"crack\noil", "data.yaml": b"names: [oil, crack]", "labels/x/classes.txt": b"oil"},
     ],
 )
-def test_two_for_the_same_labels_are_asked_about(tmp_path, names):
+def test_contradicting_names_files_for_one_folder_are_refused(tmp_path, names):
     labelled(tmp_path, names, {"labels/1": 0})
     with pytest.raises(UserError, match=r"index 0 is \w+ or \w+") as caught:
         found(tmp_path)
@@ -62,14 +62,14 @@ def test_two_for_the_same_labels_are_asked_about(tmp_path, names):
     assert found(tmp_path, names=tmp_path / "mine.txt") == {"images/1.png": ["rust"]}
 
 
-def test_labels_that_no_file_is_above(tmp_path):
+def test_label_files_without_an_applicable_names_file_are_refused(tmp_path):
     names = {"anna/classes.txt": b"crack\noil\n", "bert/classes.txt": b"oil\ncrack\n"}
     labelled(tmp_path, names, {"anna/1": 0, "carl/2": 0})
     with pytest.raises(UserError, match=r"(?s)carl/2\.txt.*anna/classes\.txt, bert/classes\.txt"):
         found(tmp_path)
 
 
-def test_other_names_are_asked_about(tmp_path):
+def test_names_files_with_different_names_are_refused(tmp_path):
     names = {"anna/classes.txt": b"crack\noil\n", "bert/classes.txt": b"oil\ncrack\nrust\n"}
     labelled(tmp_path, names, {"anna/1": 0, "bert/2": 2})
     with pytest.raises(UserError, match=r"(?s)anna.*without rust.*ingest\.classes"):
@@ -87,7 +87,7 @@ def found_with_classes(root):
     return {row["path"]: row["labels"] for row in rows if row["path"].endswith(".png")}
 
 
-def test_lists_of_other_lengths_that_agree_are_one(tmp_path):
+def test_names_files_of_different_lengths_that_agree_are_merged(tmp_path):
     labelled(
         tmp_path, {"data.yaml": b"names: [crack, oil]", "labels/classes.txt": b"crack\noil\nrust"}, {"labels/1": 2}
     )
@@ -100,7 +100,7 @@ def test_only_line_breaks_end_a_name(tmp_path):
     assert found(tmp_path) == {"1.png": ["oil"], "2.png": ["rust"]}
 
 
-def test_a_list_of_what_labelimg_offers_is_named_but_not_taken(tmp_path):
+def test_labelimgs_predefined_classes_are_reported_but_not_used(tmp_path):
     labelled(tmp_path, {"predefined_classes.txt": b"dog\nperson"}, {"1": 0})
     with pytest.raises(UserError, match=r"(?s)predefined_classes\.txt, which may hold the names.*ingest\.yolo\.names"):
         found(tmp_path)

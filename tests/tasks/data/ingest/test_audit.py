@@ -1,4 +1,4 @@
-"""The audit: what it reports and writes, which format it sees, near duplicates, and kinds of files nobody expects."""
+"""The audit: its report and files, guessed formats, near-duplicates, and unexpected kinds of files."""
 
 import base64
 import os
@@ -58,7 +58,7 @@ def test_near_pairs_of_100000_hashes_take_seconds():
     assert len(pairs) == 80_000  # each five are at most 4 bits apart, and no two others are within 6
 
 
-def test_a_burst_looks_alike_and_others_do_not():
+def test_a_burst_is_a_group_of_near_duplicates():
     x, y = np.meshgrid(np.arange(96), np.arange(64))
     scene = (
         np.stack([120 + 100 * np.sin(x / 9) * np.cos(y / 7), 2.0 * x, 3.0 * y], axis=2).clip(0, 255).astype(np.uint8)
@@ -71,7 +71,7 @@ def test_a_burst_looks_alike_and_others_do_not():
     assert distance[0] <= 6 < 16 < distance[1]
 
 
-def test_what_repeats_across_sites_and_splits_is_listed(check, tmp_path):  # noqa: F811
+def test_duplicates_across_sites_and_splits_are_listed(check, tmp_path):  # noqa: F811
     for site in ("a", "b"):
         sound_tree(tmp_path / "src" / site, images=3)
     put(tmp_path / "src/a/ImageSets/Main/train.txt", b"000\n001\n002\n")
@@ -85,7 +85,7 @@ def test_what_repeats_across_sites_and_splits_is_listed(check, tmp_path):  # noq
     assert len(found["repeated"]) == 3
 
 
-def test_the_bound_ends_with_1_and_the_report_shows_it(check, tmp_path):  # noqa: F811
+def test_too_many_bad_files_end_with_1_and_the_report_shows_it(check, tmp_path):  # noqa: F811
     root = sound_tree(tmp_path / "src", images=4)
     put(root / "JPEGImages/alone|[x].png", encoded(make_image(9)))
     out = tmp_path / "out"
@@ -102,7 +102,7 @@ def test_the_bound_ends_with_1_and_the_report_shows_it(check, tmp_path):  # noqa
     assert code == 2 and "holds something else" in found["error"]["what"]
 
 
-def test_the_printed_command_goes_on(check, tmp_path):  # noqa: F811
+def test_the_printed_command_continues_with_the_settings(check, tmp_path):  # noqa: F811
     root = sound_tree(tmp_path / "a b", images=6)
     done = CliRunner().invoke(app, ["data", "check", str(root), "--near", "--set", "ingest.image_size=32"])
     assert done.exit_code == 0, done.output
@@ -201,7 +201,7 @@ ODD_KINDS = {  # thought up without a look at the readers; name -> (bytes, reaso
 }
 
 
-def test_unexpected_kinds_of_files_each_end_as_one_sensible_row(check, tmp_path):  # noqa: F811
+def test_unexpected_kinds_of_files_get_one_row_each(check, tmp_path):  # noqa: F811
     root = tmp_path / "src"
     for name, (data, _) in ODD_KINDS.items():
         put(root / name, data)

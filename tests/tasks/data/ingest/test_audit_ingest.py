@@ -1,4 +1,4 @@
-"""What an audit shares with an ingest: images without labels, files that must not be read, the report left beside."""
+"""Rules that audit and ingest share: images without labels, files that must not be read, the report."""
 
 import os
 
@@ -10,7 +10,7 @@ from tests.support.audit_checks import LOOSE, check  # noqa: F401 - check is a f
 from tests.support.voc_trees import encoded, make_image, put, sound_tree, voc_xml
 
 
-def test_images_without_labels_are_judged_as_images(check, tmp_path):  # noqa: F811
+def test_images_without_labels_are_checked_as_images(check, tmp_path):  # noqa: F811
     root = tmp_path / "src"
     for i in range(3):
         put(root / f"{i}.png", encoded(make_image(i)))
@@ -30,7 +30,7 @@ def test_images_without_labels_are_judged_as_images(check, tmp_path):  # noqa: F
         ingest(IngestSettings(source="images", path=root, image_size=32, max_bad_share=1), tmp_path / "out", seed=0)
 
 
-def test_pipes_are_not_read_and_giants_not_loaded(check, tmp_path):  # noqa: F811
+def test_pipes_are_not_read_and_huge_files_not_loaded(check, tmp_path):  # noqa: F811
     root = sound_tree(tmp_path / "src", images=3)
     for name in ("pipe.jpg", "pipe.xml"):
         os.mkfifo(root / name)
@@ -42,7 +42,7 @@ def test_pipes_are_not_read_and_giants_not_loaded(check, tmp_path):  # noqa: F81
     assert (rows["pipe.jpg"], rows["pipe.xml"], rows["JPEGImages/giant.jpg"]) == ("other", "other", "too_large")
 
 
-def test_an_ingest_leaves_its_audit_beside_the_data_set(tmp_path):
+def test_an_ingest_writes_its_audit_into_the_data_set(tmp_path):
     root = sound_tree(tmp_path / "src", images=9)
     put(root / "JPEGImages/alone.png", encoded(make_image(90)))
     ingest(IngestSettings(source="voc", path=root, image_size=32, max_bad_share=1), tmp_path / "out", seed=0)

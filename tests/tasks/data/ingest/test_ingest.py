@@ -1,4 +1,4 @@
-"""Ingest: what ends in the data set, what in the manifest, what is refused, and that nothing is lost on the way."""
+"""Ingest: the data set, the manifest, refusals, and crashes that lose nothing."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_same_settings_and_seed_give_the_same_bytes(tmp_path):
     assert content_digest(tmp_path / "d0/images.npy", samples, ["crack", "oil", "rust"]) != first["digest"]
 
 
-def test_one_tree_with_every_oddity(tmp_path):
+def test_one_tree_with_every_kind_of_fault(tmp_path):
     root = sound_tree(tmp_path / "变电站 一", images=4)
     jpeg = encoded(make_image(9, 64, 64), "JPEG")
     exif = Image.Exif()
@@ -117,7 +117,7 @@ def test_duplicates_across_sites(tmp_path):
     assert data.sites.tolist() == ["a", "a", "b"]
 
 
-def test_saved_again_with_other_bytes_stays_on_one_side(tmp_path):
+def test_equal_pixels_in_different_files_stay_in_one_split(tmp_path):
     root = sound_tree(tmp_path / "src", images=20)
     for i in range(20):
         put(root / f"again/{i:03d}b.bmp", encoded(make_image(i), "BMP"))
@@ -197,7 +197,7 @@ def test_sources_without_images_or_labels(tmp_path):
         {"split": {"val": 0.5, "test": 0.5}},
     ],
 )
-def test_settings_that_contradict_themselves(changes):
+def test_contradicting_settings_are_refused(changes):
     with pytest.raises(ValidationError):
         IngestSettings(**changes)
 
@@ -232,7 +232,7 @@ def test_damaged_data_sets_are_refused(tmp_path):
         load_dataset(out)
 
 
-def test_drawn_set_with_the_default_settings(tmp_path):
+def test_synthetic_data_with_the_default_settings(tmp_path):
     summary = ingest(IngestSettings(synthetic={"images": 30, "sites": 2}), tmp_path / "out", seed=0)
     assert (summary["images"], len(summary["sites"]), len(summary["labels"])) == (30, 2, 16)
     assert load_dataset(tmp_path / "out").images.shape == (30, 3, 64, 64)

@@ -1,4 +1,4 @@
-"""Words that are taken for something else: headings of alias files, class folders called train, YAML's yes and 007."""
+"""Words that could be misread: headings of alias files, class folders named train, YAML's yes and 007."""
 
 import pytest
 from typer.testing import CliRunner
@@ -36,7 +36,7 @@ def test_the_heading_of_an_alias_file_is_no_alias(tmp_path, text):
     assert read_aliases(tmp_path / "a.csv", "--aliases") == {"rusty": "rust"}
 
 
-def test_an_unknown_heading_is_known_by_the_classes_or_shown(tmp_path):
+def test_an_unknown_heading_is_detected_by_the_classes_or_shown(tmp_path):
     put(tmp_path / "a.csv", b"befund,schaden\nrusty,rust\noily,oil\n")
     assert read_aliases(tmp_path / "a.csv", "--aliases", classes=["rust", "oil"]) == {"rusty": "rust", "oily": "oil"}
     with pytest.raises(ValueError, match=r"befund -> schaden; if it is the heading of a file, write found,meant"):
@@ -52,7 +52,7 @@ def test_a_table_of_sites_in_excels_dialect_where_nan_is_no_site(tmp_path):
     assert (site_of("a.png", {}), site_of("b.png", {})) == ("north", "")
 
 
-def test_a_class_folder_without_images_is_mentioned(tmp_path, monkeypatch):
+def test_a_class_folder_without_images_is_reported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fill(tmp_path / "in", *(f"{label}/{n}.png" for label in ("crack", "oil") for n in range(6)))
     (tmp_path / "in/rust").mkdir()
@@ -61,7 +61,7 @@ def test_a_class_folder_without_images_is_mentioned(tmp_path, monkeypatch):
         assert "no usable image has this label: rust" in result.output, result.output
 
 
-def test_a_class_folder_called_like_a_split_is_asked_for(tmp_path):
+def test_a_class_folder_named_like_a_split_needs_the_setting(tmp_path):
     root = fill(tmp_path / "in", "car/1.png", "car/2.png", "bus/3.png", "train/4.png", "train/5.png")
     assert guess_format(root)[0] == "folder"
     settings = IngestSettings.model_validate({"source": "folder", "path": root, "max_bad_share": 0.9, "image_size": 32})
@@ -72,7 +72,7 @@ def test_a_class_folder_called_like_a_split_is_asked_for(tmp_path):
     assert guess_format(fill(tmp_path / "two", "car/1.png", "train/2.png"))[0] == "folder"
 
 
-def test_folders_taken_for_splits_are_said(tmp_path):
+def test_folders_read_as_splits_are_reported(tmp_path):
     name, why = guess_format(fill(tmp_path, "train/car/1.png", "train/bus/2.png", "test/car/3.png"))
     assert name == "folder"
     assert "taken for splits (train, test)" in why or "taken for splits (test, train)" in why
@@ -92,7 +92,7 @@ def test_folders_taken_for_splits_are_said(tmp_path):
         ("ingest.path=12", ["a path is needed", "quotes"]),
     ],
 )
-def test_words_that_yaml_takes_for_something_else(tmp_path, override, says):
+def test_unquoted_yaml_words_are_refused_as_labels(tmp_path, override, says):
     key, _, value = override.partition("=")
     section, _, field = key.removeprefix("ingest.").rpartition(".")
     inner = f"  {section}:\n    {field}: {value}\n" if section else f"  {field}: {value}\n"

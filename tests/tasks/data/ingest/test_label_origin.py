@@ -1,4 +1,4 @@
-"""A refused label is named with the file, and the line in it, that it is from."""
+"""A refused label is reported with its file and line."""
 
 import json
 
@@ -97,7 +97,7 @@ def test_a_label_without_words_is_named_with_its_file_and_line(tmp_path, make, l
     assert caught.value.where == f"label {label!r}: {place}"
 
 
-def test_of_two_labels_with_the_same_words_each_is_named_with_its_file(tmp_path):
+def test_two_labels_with_the_same_words_are_named_with_their_files(tmp_path):
     from tasks.data.ingest.label_origin import label_locations
 
     root = tmp_path / "src"
@@ -134,7 +134,7 @@ def test_a_row_of_aliases_is_refused_with_its_line(tmp_path):
     assert caught.value.where == f"--aliases: {tmp_path / 'a.csv'}, line 3"
 
 
-def test_aliases_of_an_option_that_do_not_fit_name_their_file(tmp_path, monkeypatch):
+def test_aliases_without_a_declared_label_name_their_file(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
     as_table(tmp_path / "src", "oil")
     put(tmp_path / "a.csv", b"rsut,ruts\n")

@@ -1,4 +1,4 @@
-"""Masks and second copies beside photographs: found, asked about, left out, or kept in one split."""
+"""Masks and copies next to photographs: found, refused, left out, or kept in one split."""
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -58,7 +58,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_masks_beside_photographs_are_asked_about(tmp_path, name):
+def test_masks_next_to_photographs_are_refused_with_the_setting(tmp_path, name):
     photograph, other, pattern = NAMES[name]
     root = tree(tmp_path / "src", photograph, other, kind="PNG" if photograph.endswith("png") else "JPEG")
     text = refusal(root, tmp_path / "out")
@@ -79,7 +79,7 @@ def test_masks_beside_photographs_are_asked_about(tmp_path, name):
 
 
 @pytest.mark.parametrize("scheme", [0, 1, 2])
-def test_kept_masks_are_never_parted_from_their_photographs(tmp_path, scheme):
+def test_kept_masks_stay_in_the_split_of_their_photograph(tmp_path, scheme):
     root = tree(tmp_path / "src", "{c}/{n}.jpg", "{c}/{n}_mask.png", count=20)
     summary = ingest(settings_of(root, companions="keep"), tmp_path / "out", seed=scheme)
     assert (summary["images"], summary["groups"]) == (40, 20)
@@ -97,7 +97,7 @@ def test_a_photograph_saved_again_in_another_format_stays_in_its_split(tmp_path)
     assert all(splits[name] == splits[name.replace(".jpg", ".tif")] for name in splits if "jpg" in name)
 
 
-def test_masks_of_a_few_values_of_jpeg_and_of_one_colour(tmp_path):
+def test_masks_saved_as_jpeg_and_of_one_colour(tmp_path):
     def instances(number):
         return Image.fromarray((np.arange(1200).reshape(30, 40) // 200 * (number + 1)).astype(np.uint8))
 
@@ -127,7 +127,7 @@ def test_names_alone_make_no_masks(tmp_path):
     assert ingest(settings_of(drawn), tmp_path / "out2", seed=0)["images"] == 12  # all of two colours
 
 
-def test_where_no_pattern_fits_the_masks_alone_the_setting_is_named(tmp_path):
+def test_without_a_pattern_for_the_masks_the_setting_is_named(tmp_path):
     root = tree(tmp_path / "src", "{c}/{n}.jpg", "{c}/{n}.png")
     for label in ("crack", "oil"):
         put(root / label / "photo.png", encoded(make_image(ord(label[0]))))
@@ -136,7 +136,7 @@ def test_where_no_pattern_fits_the_masks_alone_the_setting_is_named(tmp_path):
     assert ingest(settings_of(root, companions="drop"), tmp_path / "out", seed=0)["images"] == 8
 
 
-def test_masks_beside_annotated_photographs_are_no_bad_inputs(tmp_path):
+def test_unannotated_masks_are_no_bad_inputs(tmp_path):
     root = tmp_path / "voc"
     for number in range(6):
         put(root / f"JPEGImages/{number}.jpg", encoded(make_image(number), "JPEG"))
@@ -148,7 +148,7 @@ def test_masks_beside_annotated_photographs_are_no_bad_inputs(tmp_path):
     assert "no_annotation" in refusal(root, tmp_path / "out", source="voc")
 
 
-def test_the_refusal_of_ambiguous_pairs_says_how_to_leave_masks_out(tmp_path):
+def test_ambiguous_pairs_are_refused_with_a_pattern_for_the_masks(tmp_path):
     root = tmp_path / "voc"
     for number in range(4):
         put(root / f"{number}.jpg", encoded(make_image(number), "JPEG"))
@@ -165,7 +165,7 @@ def test_the_refusal_of_ambiguous_pairs_says_how_to_leave_masks_out(tmp_path):
     assert """--set 'ingest.exclude=["*.png"]' leaves them out""" in text
 
 
-def test_photographs_called_as_others_and_more_are_no_masks(tmp_path):
+def test_photographs_with_longer_names_are_no_masks(tmp_path):
     for number in range(4):
         put(tmp_path / "src" / "oil" / f"{number}.png", encoded(make_image(number)))
         put(tmp_path / "src" / "oil" / f"{number}_ir.png", encoded(make_image(50 + number).convert("L")))

@@ -1,4 +1,4 @@
-"""The decode function: each odd image as a file of a few bytes made here."""
+"""The decode function on small image files made here."""
 
 import gzip
 
@@ -15,7 +15,7 @@ def decoded(tmp_path, data, name="a.jpg", **options):
     return decode(tmp_path / name, Limits(**options))
 
 
-def test_exif_turns_the_image_upright(tmp_path):
+def test_exif_orientation_is_applied(tmp_path):
     # Stored 40 wide and 20 high, left half red; orientation 6 says: turn by 90 degrees clockwise, so red is on top.
     stored = np.zeros((20, 40, 3), dtype=np.uint8)
     stored[:, :20, 0] = stored[:, 20:, 2] = 255
@@ -60,7 +60,7 @@ def test_opaque_alpha_is_no_repair(tmp_path):
     assert decoded(tmp_path, encoded(make_image(0).convert("RGBA")), "a.png").reason == ""
 
 
-def test_phone_image_with_a_second_frame_is_taken(tmp_path):
+def test_an_mpo_image_is_read_with_its_first_frame(tmp_path):
     two = encoded(make_image(0), "MPO", save_all=True, append_images=[make_image(1)])
     assert decoded(tmp_path, two).reason == "mpo"
 
@@ -113,7 +113,7 @@ def test_damaged_images_raise_nothing_but_decode_errors(tmp_path):
     assert {"truncated", "not_an_image", ""} <= outcomes
 
 
-def test_resize_squashes():
+def test_resize_ignores_the_aspect_ratio():
     half = np.zeros((10, 80, 3), dtype=np.uint8)
     half[:, 40:] = 255
     small = resize(half, 32)

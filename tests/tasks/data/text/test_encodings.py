@@ -1,4 +1,4 @@
-"""Which encoding a text from outside is read in: the one that says something, and a question where two do."""
+"""Text is decoded in the most plausible encoding; if two are plausible, the user is asked."""
 
 import time
 
@@ -39,7 +39,7 @@ CLEAR = [
 
 
 @pytest.mark.parametrize(("encoding", "text"), CLEAR)
-def test_text_is_read_as_what_a_person_would_write(encoding, text):
+def test_text_is_decoded_to_real_words(encoding, text):
     found, repaired = decode_text(text.encode(encoding), "labels.csv")
     assert found == text
     assert repaired or encoding == "utf-32"  # with its mark
@@ -61,7 +61,7 @@ def test_utf8_stays_utf8(text):
         ("koi8_r", "ok\nтрещина", "cp1251: ФТЕЭЙОБ", "koi8_r: трещина"),
     ],
 )
-def test_two_readings_are_a_question_that_a_setting_answers(encoding, text, one, other):
+def test_two_plausible_readings_need_the_setting(encoding, text, one, other):
     with pytest.raises(UserError) as caught:
         decode_text(text.encode(encoding), "in/labels.csv")
     shown = str(caught.value)
@@ -72,7 +72,7 @@ def test_two_readings_are_a_question_that_a_setting_answers(encoding, text, one,
     assert decode_text(text.encode(encoding), "x", Encodings(configured=encoding))[0] == text
 
 
-def test_no_text_in_any_encoding():
+def test_binary_data_are_not_text():
     for data in (b"\xff\x00\x81\xff", b"a,b\n\x81\x8d\x8f\x90\x9d\xff\xfe\xf5"):
         with pytest.raises(TextError):
             decode_text(data, "x")
@@ -98,13 +98,13 @@ def test_western_xml_without_a_declaration(tmp_path):
 
 @pytest.mark.parametrize("declared", ["utf-8", "GBK", "iso-8859-1", "windows-1252"])
 @pytest.mark.parametrize(("label", "encoding"), [("Türgriff", "cp1252"), ("绝缘子", "gbk"), ("Türgriff", "utf-8")])
-def test_a_declaration_that_reads_as_nonsense_is_false(tmp_path, declared, label, encoding):
+def test_an_implausible_declaration_is_ignored(tmp_path, declared, label, encoding):
     head = f'<?xml version="1.0" encoding="{declared}"?>'.encode()
     xml_tree(tmp_path, [label], lambda label: head + undeclared(encoding)(label))
     assert rows_of("voc", tmp_path)["0.png"].labels == [label]
 
 
-def test_all_xml_files_of_a_source_are_read_alike(tmp_path):
+def test_all_xml_files_of_a_source_get_one_encoding(tmp_path):
     # Each by itself is unclear (č or è, ů or ù); together they are Czech.
     labels = ["kolečko", "kůra", "řez", "trhlina"]
     rows = rows_of("voc", xml_tree(tmp_path / "a", labels, undeclared("cp1250")))
@@ -116,7 +116,7 @@ def test_all_xml_files_of_a_source_are_read_alike(tmp_path):
     assert rows_of("voc", tmp_path / "b")["0.png"].labels == ["kolečko"]
 
 
-def test_an_unclear_set_of_xml_files_asks_once_and_the_setting_answers(tmp_path):
+def test_unclear_xml_files_are_refused_once_and_the_setting_decides(tmp_path):
     xml_tree(tmp_path, ["kolečko", "trhlina"], undeclared("cp1250"))
     with pytest.raises(UserError, match=r"0.xml(.|\n)*cp1250: kolečko(.|\n)*ingest.encoding="):
         rows_of("voc", tmp_path)
@@ -139,7 +139,7 @@ def test_files_in_two_encodings_are_refused_by_name(tmp_path):
         rows_of("voc", tmp_path)
 
 
-def test_the_same_rule_for_tables_lists_names_and_sites(tmp_path):
+def test_tables_lists_names_and_sites_use_the_same_decoding(tmp_path):
     for number in range(3):
         put(tmp_path / f"t/{number}.png", encoded(make_image(number)))
     lines = "".join(f"{number}.png\t{name}\n" for number, name in enumerate(GERMAN))
@@ -167,7 +167,7 @@ def test_the_same_rule_for_tables_lists_names_and_sites(tmp_path):
     assert reasons(rows)["data.yaml"] == ("fixed", "encoding")
 
 
-def test_one_long_word_takes_no_longer_than_many(tmp_path):
+def test_one_long_word_is_scored_quickly(tmp_path):
     begun = time.monotonic()
     text, _ = decode_text(f"{'a' * 400_000}\nÖlspur é'{'b' * 400_000}\n".encode("cp1252"), ask=False)
     assert "Ölspur" in text

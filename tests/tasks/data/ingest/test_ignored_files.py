@@ -1,4 +1,4 @@
-"""What lies beside the images: litter, formats that are not read, and what the user leaves out."""
+"""Files that are not used: litter, unsupported formats, and what the user excludes."""
 
 import json
 
@@ -13,8 +13,8 @@ from tasks.data.ingest.ingest import ingest
 from tasks.data.ingest.reading import collect, open_source
 from tasks.data.ingest.settings import IngestSettings
 from tasks.data.text.patterns import matcher
+from tests.support.image_trees import HEIC
 from tests.support.voc_trees import encoded, make_image, put, voc_xml
-from tests.tasks.data.source.test_odd_images import HEIC
 
 
 def rows_of(root, source="folder", **settings):
@@ -51,7 +51,7 @@ HIDDEN = [
 ]  # fmt: skip
 
 
-def test_litter_of_boxes_desktops_and_tools_is_listed_and_never_data(tmp_path):
+def test_files_left_by_nas_desktops_and_tools_are_litter(tmp_path):
     root = classes(tmp_path)
     for number, name in enumerate([*LITTER, *HIDDEN], 100):
         put(root / name, encoded(make_image(number), "JPEG"))
@@ -67,7 +67,7 @@ def test_litter_of_boxes_desktops_and_tools_is_listed_and_never_data(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["voc", "yolo", "coco", "table", "images"])
-def test_litter_is_none_of_any_format(tmp_path, source):
+def test_litter_is_not_recognised_as_any_format(tmp_path, source):
     files = {"images/1.jpg": encoded(make_image(1), "JPEG"), "images/@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg": b"x"}
     files |= {"@eaDir/x.xml/a.xml": b"x", "#recycle/1.jpg": encoded(make_image(2)), "#recycle/1.txt": b"0 1 1 1 1"}
     files |= {
@@ -105,7 +105,7 @@ def test_names_that_only_look_like_litter_are_data(tmp_path):
     assert {row["status"] for row in rows_of(tmp_path).values()} == {"ok"}
 
 
-def test_photographs_that_are_not_read_are_named_and_count(tmp_path):
+def test_unsupported_photographs_are_reported_and_count_as_bad(tmp_path):
     root = classes(tmp_path / "src")
     for number in range(4):
         put(root / f"crack/IMG_{number}.HEIC", HEIC)
@@ -123,7 +123,7 @@ def test_photographs_that_are_not_read_are_named_and_count(tmp_path):
         ingest(IngestSettings.model_validate({"source": "folder", "path": root}), tmp_path / "out", seed=0)
 
 
-def test_the_same_photograph_in_a_format_that_is_not_read_is_a_copy(tmp_path):
+def test_the_same_photograph_in_an_unsupported_format_is_a_copy(tmp_path):
     root = classes(tmp_path)
     put(root / "crack/0.NEF", encoded(make_image(90), "TIFF"))
     put(root / "crack/2.heic", HEIC)
@@ -139,7 +139,7 @@ def test_the_same_photograph_in_a_format_that_is_not_read_is_a_copy(tmp_path):
     assert rows_of(voc, "table")["a.dng"]["reason"] == "not_an_image"  # listed itself
 
 
-def test_backups_and_what_links_lead_to_are_no_second_images(tmp_path):
+def test_backups_and_link_targets_are_copies(tmp_path):
     root = classes(tmp_path)
     for number, name in enumerate(("0.jpg_original", "0.jpg.1", "2.jpg.old", "2.jpg - Copy")):
         put(root / "crack" / name, encoded(make_image(300 + number), "JPEG"))
@@ -155,7 +155,7 @@ def test_backups_and_what_links_lead_to_are_no_second_images(tmp_path):
     assert open_source(settings).classes == ["crack", "oil"]
 
 
-def test_only_files_of_an_unread_format(tmp_path, monkeypatch):
+def test_a_folder_of_unsupported_images_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number in range(3):
         put(tmp_path / f"a/crack/{number}.heic", HEIC)
@@ -186,7 +186,7 @@ def test_include_and_exclude(tmp_path):
     assert {path for path, row in rows.items() if row[0] == "ok"} == {"crack/0.jpg", "crack/2.jpg", "crack/4.jpg"}
 
 
-def test_what_is_left_out_leaves_no_orphans(tmp_path):
+def test_excluded_images_take_their_annotations_with_them(tmp_path):
     for name in ("a", "b"):
         put(tmp_path / f"photos/{name}.jpg", encoded(make_image(ord(name)), "JPEG"))
         put(tmp_path / f"xml/{name}.xml", voc_xml(["crack"]))
@@ -226,6 +226,6 @@ def test_one_pattern_needs_no_brackets():
 
 
 @pytest.mark.parametrize("wrong", [[""], ["/"], ["[b-a]"]])
-def test_patterns_that_cannot_be_used_are_refused(wrong):
+def test_invalid_patterns_are_refused(wrong):
     with pytest.raises(ValueError, match="pattern"):
         IngestSettings.model_validate({"exclude": wrong})

@@ -39,7 +39,7 @@ def test_idx_pixels_labels_and_splits(tmp_path):
     settings = settings.model_validate(settings.model_dump() | {"split": {"scheme": "given", "val": 0.25}})
     summary = ingest(settings, tmp_path / "out", seed=0)
     data = load_dataset(tmp_path / "out")
-    assert data.classes == classes_of("idx", tmp_path / "src") == idx._NAMES["fashion"]
+    assert data.classes == classes_of("idx", tmp_path / "src") == idx.NAMES["fashion"]
     assert (data.targets.argmax(axis=1) == np.roll(labels, 5)).all()  # t10k comes before train
     assert summary["splits"]["test"] == 5
     assert 0 < summary["splits"]["val"] < 12  # carved out of train, since the source gives none
@@ -58,7 +58,7 @@ def test_idx_pixels_labels_and_splits(tmp_path):
         ("t10k-labels-idx1-ubyte", lambda data: idx_bytes(np.zeros(4)), "5 images, 4 labels"),
     ],
 )
-def test_idx_files_that_are_damaged(tmp_path, name, change, words):
+def test_damaged_idx_files_are_refused(tmp_path, name, change, words):
     fashion(tmp_path)
     (tmp_path / name).write_bytes(change((tmp_path / name).read_bytes()))
     with pytest.raises(UserError, match=words):
@@ -87,7 +87,7 @@ class Bomb:
 
 
 @pytest.mark.integration  # imports torchvision
-def test_cifar10_batches_that_are_not_the_published_ones_are_never_unpickled(tmp_path):
+def test_other_cifar10_batches_are_never_unpickled(tmp_path):
     folder, mark = tmp_path / "cifar-10-batches-py", tmp_path / "unpickled"
     for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
         put(folder / name, pickle.dumps(Bomb(mark)))
@@ -100,7 +100,7 @@ def test_cifar10_batches_that_are_not_the_published_ones_are_never_unpickled(tmp
 
 
 @pytest.mark.integration
-def test_cifar10_as_torchvision_reads_it(tmp_path, monkeypatch):
+def test_cifar10_batches_read_by_torchvision(tmp_path, monkeypatch):
     """The published batches are not at hand: torchvision's class is replaced by one with the same attributes."""
     import torchvision
 
@@ -131,6 +131,6 @@ def test_debians_fashion_mnist():
     counts = {"train": np.zeros(10, int), "test": np.zeros(10, int)}
     for sample in idx.read(Path(DEBIAN), settings.idx, settings, 0):
         if sample.labels:
-            counts[sample.split][idx._NAMES["fashion"].index(sample.labels[0])] += 1
+            counts[sample.split][idx.NAMES["fashion"].index(sample.labels[0])] += 1
     assert counts["train"].tolist() == [6000] * 10
     assert counts["test"].tolist() == [1000] * 10

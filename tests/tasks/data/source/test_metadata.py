@@ -1,4 +1,4 @@
-"""Metadata faults do not cost sound pixels, and no exception of a decoder ends a run."""
+"""Faulty metadata does not affect intact pixels, and no exception of a decoder ends a run."""
 
 import struct
 import zlib
@@ -13,14 +13,11 @@ from tasks.data.ingest.reading import collect, open_source
 from tasks.data.ingest.settings import IngestSettings
 from tasks.data.source.decode import DecodeError, Limits, decode_bytes
 from tests.fuzz.images import plain, png_chunk, with_exif
+from tests.support.tiff_files import tag, tiff_with
 from tests.support.voc_trees import encoded, make_image, put
 
 LIMITS = Limits(min_side=1)
 TALL = (17, 24, 3)  # the image of fuzz.images, stored on its side
-
-
-def tag(order, number, kind, count, value):
-    return struct.pack(f"{order}HHI", number, kind, count) + value
 
 
 def exif(*tags, order="<", blob=b""):
@@ -49,7 +46,7 @@ SOFTWARE = {
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "MPO"])
 @pytest.mark.parametrize("wrong", SOFTWARE)
-def test_tags_of_another_type_leave_the_image_and_its_orientation(kind, wrong):
+def test_tags_of_a_wrong_type_do_not_matter(kind, wrong):
     block = turned(6, SOFTWARE[wrong], blob=struct.pack("<II", 3, 2))
     found = decode_bytes(with_exif(kind, block), "", LIMITS)
     upright = decode_bytes(plain(kind), "", LIMITS).image
@@ -58,29 +55,12 @@ def test_tags_of_another_type_leave_the_image_and_its_orientation(kind, wrong):
     assert "exif" in f"{found.reason} {found.detail}"
 
 
-def test_a_turned_tiff_has_the_size_of_the_upright_image():
+def test_a_tiff_has_the_size_after_transposition():
     block = Image.Exif()
     block[0x0112], block[0x0131] = 6, "a program"
     found = decode_bytes(encoded(make_image(1, 40, 30), "TIFF", exif=block), ".tif", LIMITS)
     assert (found.image == np.asarray(make_image(1, 40, 30)).transpose(1, 0, 2)[:, ::-1]).all()
     assert (found.width, found.height, found.sides_swapped, found.reason) == (30, 40, True, "exif")
-
-
-def tiff_with(*tags):
-    """A TIFF whose directory has these tags too."""
-    data = plain("TIFF")
-    (at,) = struct.unpack_from("<I", data, 4)
-    (count,) = struct.unpack_from("<H", data, at)
-    entries = [data[at + 2 + 12 * n : at + 14 + 12 * n] for n in range(count)]
-    entries = sorted([*entries, *tags], key=lambda entry: struct.unpack_from("<H", entry))
-    return (
-        data[:4]
-        + struct.pack("<I", len(data))
-        + data[8:]
-        + struct.pack("<H", len(entries))
-        + b"".join(entries)
-        + bytes(4)
-    )
 
 
 def damaged_chunk(kind, body):
@@ -111,20 +91,20 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damaged_metadata_is_left_aside(name):
+def test_damaged_metadata_is_ignored(name):
     found = decode_bytes(DAMAGED[name], "", LIMITS)
     assert (found.image == decode_bytes(plain(name.split(",")[0]), "", LIMITS).image).all()
     assert found.reason in ("", "mpo", "bad_metadata")
 
 
-def test_what_is_left_aside_is_counted_and_the_orientation_kept():
+def test_ignored_metadata_is_counted_and_the_orientation_kept():
     turned_too = with_chunk(png_chunk(b"eXIf", turned(3)) + png_chunk(b"zTXt", b"Comment\0\0" + HEAVY))
     found = decode_bytes(turned_too, "", LIMITS)
     assert (found.reason, found.detail) == ("bad_metadata", "also exif")
     assert (found.image == decode_bytes(plain("PNG"), "", LIMITS).image[::-1, ::-1]).all()
 
 
-def test_damaged_pixels_are_not_excused():
+def test_damaged_pixels_are_refused():
     data = with_chunk(png_chunk(b"zTXt", b"Comment\0\0" + HEAVY))
     for bad in (data[:-40], data.replace(b"IDAT", b"IDAU")):
         with pytest.raises(DecodeError, match=r"truncated|not_an_image"):
@@ -133,7 +113,7 @@ def test_damaged_pixels_are_not_excused():
 
 @pytest.mark.parametrize("fault", [AttributeError, RuntimeError, KeyError, AssertionError, zlib.error])
 @pytest.mark.parametrize("where", ["open", "load", "getexif"])
-def test_no_exception_of_a_decoder_ends_a_run(tmp_path, monkeypatch, fault, where):
+def test_decoder_exceptions_never_end_a_run(tmp_path, monkeypatch, fault, where):
     put(tmp_path / "a/1.png", encoded(make_image(1)))
     put(tmp_path / "b/2.png", encoded(make_image(2)))
 
@@ -152,7 +132,7 @@ def test_no_exception_of_a_decoder_ends_a_run(tmp_path, monkeypatch, fault, wher
     assert where != "load" or "of the decoder" in rows["a/1.png"]["detail"]
 
 
-def test_out_of_memory_is_no_fault_of_the_image(tmp_path, monkeypatch):
+def test_out_of_memory_is_an_error_of_the_run(tmp_path, monkeypatch):
     put(tmp_path / "a/1.png", encoded(make_image(1)))
 
     def fail(*_, **__):

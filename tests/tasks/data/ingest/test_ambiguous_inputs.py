@@ -1,4 +1,4 @@
-"""Inputs of the kinds that are mended elsewhere, found by trying what nobody had listed; one row for each."""
+"""Ambiguous and unusual inputs: each is refused with the setting that decides, or gets the right row."""
 
 import base64
 import json
@@ -92,7 +92,7 @@ NEARLY = {
 
 
 @pytest.mark.parametrize("case", ASKED)
-def test_what_may_mean_two_things_is_asked(case, tmp_path):
+def test_ambiguous_inputs_are_refused_with_the_setting(case, tmp_path):
     source, files, words = ASKED[case]
     with pytest.raises(UserError, match=words) as caught:
         rows_of(source, tree(tmp_path, files, images=0 if source == "folder" else 6))
@@ -100,7 +100,7 @@ def test_what_may_mean_two_things_is_asked(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", NEARLY)
-def test_a_file_of_an_unread_kind_is_named(case, tmp_path):
+def test_unsupported_annotation_files_are_reported_with_advice(case, tmp_path):
     files, words = NEARLY[case]
     images = 0 if any("/" in name for name in files) else 3
     name, why = guess_format(tree(tmp_path, files, images))
@@ -133,12 +133,12 @@ def test_names_of_several_words_stay_one_label(labels, tmp_path):
         ("oil/a", "rust/b"),
     ],
 )
-def test_folders_below_a_class_that_only_divide_it(folders, tmp_path):
+def test_numbered_folders_below_a_class_are_no_classes(folders, tmp_path):
     rows = rows_of("folder", tree(tmp_path, in_folders(*folders), images=0))
     assert {row.labels[0] for row in rows.values()} == {"oil", "rust"}
 
 
-def test_a_level_of_folders_that_is_told_is_not_asked(tmp_path):
+def test_a_configured_class_level_is_used(tmp_path):
     root = tree(tmp_path, in_folders("A/oil", "A/rust", "B/oil", "B/rust"), images=0)
     assert {row.labels[0] for row in rows_of("folder", root, level=1).values()} == {"A", "B"}
     assert {row.labels[0] for row in rows_of("folder", root, level=2).values()} == {"oil", "rust"}
@@ -146,7 +146,7 @@ def test_a_level_of_folders_that_is_told_is_not_asked(tmp_path):
     assert {(row.site, row.labels[0]) for row in sites.values()} == {(s, c) for s in "AB" for c in ("oil", "rust")}
 
 
-def test_numbers_of_classes_without_a_name_are_never_negatives(tmp_path):
+def test_class_numbers_without_a_name_are_never_negatives(tmp_path):
     features = {"image": {"_type": "Image"}, "label": {"names": ["oil", "rust"], "_type": "ClassLabel"}}
     held = pa.table({"image": PNG, "label": [0, 1, 2, -1, 0, 1]})
     held = held.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
@@ -159,7 +159,7 @@ def test_numbers_of_classes_without_a_name_are_never_negatives(tmp_path):
     assert found["train.parquet#3"] == ("quarantined", "no_annotation")
 
 
-def test_images_as_numbers_in_parquet_are_refused_in_a_screen(tmp_path):
+def test_images_as_numbers_in_parquet_are_refused_briefly(tmp_path):
     parquet(tmp_path / "t.parquet", image=[[[0] * 16] * 16] * 2, label=["a", "b"])
     with pytest.raises(UserError, match="lists of numbers") as caught:
         rows_of("table", tmp_path)
@@ -172,14 +172,14 @@ def test_one_word_of_cp1252_is_read(word, tmp_path):
     assert rows_of("table", root)["0.png"].labels == [word]
 
 
-def test_polish_of_linux_is_not_read_as_that_of_windows(tmp_path):
+def test_iso_8859_2_polish_is_not_read_as_cp1250(tmp_path):
     labels = ["łódź", "śruba", "żółty"]
     root = tree(tmp_path, {"t.csv": table(labels).encode("iso8859_2")}, images=3)
     assert [rows_of("table", root)[f"{number}.png"].labels[0] for number in range(3)] == labels
 
 
 @pytest.mark.parametrize(("yes", "no"), [("+", "-"), ("☑", "☐"), ("WAHR", "FALSCH"), ("Yes", "No"), ("x", "")])
-def test_columns_of_other_words_for_yes_and_no(yes, no, tmp_path):
+def test_one_hot_columns_with_other_words_for_yes_and_no(yes, no, tmp_path):
     lines = [f"0.png,{yes},{no}", f"1.png,{no},{yes}", f"2.png,{no},{no}"]
     root = tree(tmp_path, {"t.csv": "\n".join(["image,oil,rust", *lines])}, images=3)
     assert guess_format(root)[0] == "table"
@@ -187,7 +187,7 @@ def test_columns_of_other_words_for_yes_and_no(yes, no, tmp_path):
     assert [rows[f"{number}.png"].labels for number in range(3)] == [["oil"], ["rust"], []]
 
 
-def test_names_that_differ_in_how_they_are_written_are_told():
+def test_similar_labels_and_sites_are_reported():
     (labels, sites) = similar_names(["oil leak", "Oil-leak", "1", "01", "1.0", "rust"], ["Köln", "köln", "Bonn"])
     assert "'Oil-leak', 'oil leak'" in labels
     assert "'01', '1', '1.0'" in labels
@@ -196,7 +196,7 @@ def test_names_that_differ_in_how_they_are_written_are_told():
     assert similar_names(["a", "b", "10", "1"], ["A 1", "A 2", "A1"]) == []
 
 
-def test_thumbnails_and_conflicting_versions_beside_images_are_litter(tmp_path):
+def test_thumbnails_and_sync_conflicts_are_litter(tmp_path):
     aside = (
         "thumbs/0.png",
         "_thumb/0.png",
@@ -212,7 +212,7 @@ def test_thumbnails_and_conflicting_versions_beside_images_are_litter(tmp_path):
     assert {found[name][0] for name in ("oil/0.png", "rust/1.png", *kept)} == {"ok"}
 
 
-def test_annotations_of_another_format_are_not_passed_over_without_a_word(tmp_path):
+def test_unused_annotations_of_another_format_are_reported(tmp_path):
     files = {f"{number}.xml": voc_xml(["oil"], size=(16, 16)) for number in range(3)}
     files |= {f"{number}.txt": "0 .5 .5 .2 .2\n" for number in range(3)} | {"classes.txt": "rust\n"}
     name, why = guess_format(tree(tmp_path, files, images=3))
@@ -223,12 +223,12 @@ def test_annotations_of_another_format_are_not_passed_over_without_a_word(tmp_pa
     ("data", "words"),
     [(b"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"), (b"<!DOCTYPE html><html>", "HTML page")],
 )
-def test_what_stands_in_for_a_image_is_named(data, words, tmp_path):
+def test_lfs_pointers_and_html_pages_are_reported(data, words, tmp_path):
     rows = rows_of("images", tree(tmp_path, {"a.jpg": data}, images=1))
     assert (rows["a.jpg"].reason, words in rows["a.jpg"].detail) == ("not_an_image", True)
 
 
-def test_a_image_of_floats_says_what_to_do(tmp_path):
+def test_an_image_of_floats_is_refused_with_advice(tmp_path):
     rows = rows_of("images", tree(tmp_path, {"a.tif": encoded(make_image(0).convert("F"), "TIFF")}, images=0))
     assert (rows["a.tif"].reason, "convert it to 8 or 16 bits" in rows["a.tif"].detail) == ("bad_mode", True)
 
@@ -251,6 +251,6 @@ def tiff_of_bands(bands):
     return head + struct.pack(f"<{bands}H", *[8] * bands) + bytes(2 * bands) + bytes(range(256)) * bands
 
 
-def test_bands_beyond_colours_are_not_left_out_without_a_word(tmp_path):
+def test_tiffs_with_many_bands_are_refused(tmp_path):
     rows = rows_of("images", tree(tmp_path, {"a.tif": tiff_of_bands(5)}, images=1))
     assert (rows["a.tif"].reason, "5 bands" in rows["a.tif"].detail) == ("bad_mode", True)

@@ -1,4 +1,4 @@
-"""Annotations of other tools: marks of validity are heeded, and what is not read is refused by name with a way out."""
+"""Annotations of other tools: validity flags are respected, unsupported formats are refused by name with advice."""
 
 import json
 
@@ -31,7 +31,7 @@ def refused(data, says):
     assert caught.value.reason == "bad_xml"
 
 
-def test_what_labelme_erased_does_not_count(tmp_path):
+def test_objects_marked_deleted_do_not_count(tmp_path):
     polygon = "<pt><x>1</x><y>1</y></pt>"
     erased = item("oil", deleted=1, verified=0, occluded="no", polygon=polygon)
     assert labels(item("crack", deleted=0, verified=0), erased) == ("crack",)
@@ -44,19 +44,19 @@ def test_what_labelme_erased_does_not_count(tmp_path):
     assert "1 object(s) marked deleted" in rows["a.xml"].detail
 
 
-def test_marks_that_say_nothing_about_presence():
+def test_truncated_occluded_and_difficult_objects_count():
     assert labels(item("crack", truncated=1, occluded=1, verified=0), item("oil", difficult=1)) == ("crack", "oil")
     assert labels(item("oil", difficult="true"), difficult=False) == ()
 
 
-def test_ignored_objects_are_asked_about():
+def test_ignored_objects_need_the_setting():
     refused(xml(item("crack", ignore=1), item("oil")), r"ignore are crack.*ingest\.voc\.ignored")
     assert labels(item("crack", ignore=1), item("crack")) == ("crack",)  # the label does not hang on it
     assert labels(item("crack", ignore=1), item("oil"), ignored="count") == ("crack", "oil")
     assert labels(item("crack", ignore=1), item("oil"), ignored="leave_out") == ("oil",)
 
 
-def test_parts_are_no_objects_and_objects_inside_others_are_asked_about():
+def test_parts_are_no_objects_and_nested_objects_are_refused():
     part = "<part><name>head</name></part>"
     assert labels(f"<object><name>person</name>{part}</object>") == ("person",)
     inner = "<object><name>person</name><part><object><name>head</name></object></part></object>"
@@ -64,7 +64,7 @@ def test_parts_are_no_objects_and_objects_inside_others_are_asked_about():
     assert labels("<object><name>person</name><object><name>person</name></object></object>") == ("person",)
 
 
-def test_namespaces_and_case_make_no_negative():
+def test_namespaces_and_case_do_not_matter():
     assert parse_annotation(b'<annotation xmlns="http://x"><object><name>oil</name></object></annotation>').labels == (
         "oil",
     )
@@ -81,11 +81,11 @@ def test_namespaces_and_case_make_no_negative():
         "<a><class>3</class></a>",
     ],
 )
-def test_labels_that_are_not_read_make_no_negative(inside):
+def test_labels_in_unknown_elements_are_refused(inside):
     refused(xml(inside), "no <object>, but <")
 
 
-def test_a_sound_negative_stays_one():
+def test_an_annotation_without_objects_is_a_negative():
     heads = "<owner><name>wu</name></owner><source><annotation>x</annotation></source><segmented>0</segmented>"
     assert labels() == ()
     assert parse_annotation(xml(head=heads + "<size><width>1</width></size>")).labels == ()
@@ -104,11 +104,11 @@ def test_a_sound_negative_stays_one():
         (xml("<object><bndbox/></object>"), "1 object.s. without a name"),
     ],
 )
-def test_xml_of_another_kind(data, says):
+def test_xml_of_other_tools_is_refused_by_name(data, says):
     refused(data, says)
 
 
-def test_xml_for_many_images_beside_images_is_named(tmp_path):
+def test_one_xml_for_many_images_is_reported_by_name(tmp_path):
     for number in range(3):
         put(tmp_path / f"images/{number}.png", encoded(make_image(number)))
     put(tmp_path / "annotations.xml", b'<annotations><image name="0.png"><box label="oil"/></image></annotations>')
@@ -139,7 +139,7 @@ ALL_IMAGES = {
 
 
 @pytest.mark.parametrize("tool", PER_IMAGE)
-def test_json_for_each_image_is_refused_by_name(tmp_path, tool):
+def test_foreign_json_per_image_is_refused_by_name(tmp_path, tool):
     for number, folder in enumerate(("line a", "line b", "line b")):  # no classes, though they look so
         put(tmp_path / folder / f"{number}.png", encoded(make_image(number)))
         put(tmp_path / folder / f"{number}.json", json.dumps(PER_IMAGE[tool]).encode())
@@ -151,7 +151,7 @@ def test_json_for_each_image_is_refused_by_name(tmp_path, tool):
 
 
 @pytest.mark.parametrize("tool", ALL_IMAGES)
-def test_json_for_all_images_is_named(tmp_path, tool):
+def test_foreign_json_for_all_images_is_reported_by_name(tmp_path, tool):
     put(tmp_path / "a.png", encoded(make_image(0)))
     put(tmp_path / "export.json", json.dumps(ALL_IMAGES[tool]).encode())
     name, why = guess_format(tmp_path)
@@ -172,7 +172,7 @@ def test_json_for_all_images_is_named(tmp_path, tool):
         ("x.manifest", '{"source-ref": "s3://b/a.png"}\n', "SageMaker"),
     ],
 )
-def test_other_files_for_all_images_are_named(tmp_path, name, text, tool):
+def test_other_foreign_files_are_reported_by_name(tmp_path, name, text, tool):
     put(tmp_path / "a.png", encoded(make_image(0)))
     put(tmp_path / name, text.encode())
     assert tool in guess_format(tmp_path)[1]
@@ -186,7 +186,7 @@ def test_other_files_for_all_images_are_named(tmp_path, name, text, tool):
         ("imagesource:GoogleEarth", "DOTA"),
     ],
 )
-def test_label_text_of_another_set(tmp_path, line, tool):
+def test_foreign_label_text_is_refused_by_name(tmp_path, line, tool):
     with pytest.raises(AnnotationError, match=tool):
         parse_labels(f"{line}\n".encode(), {0: "crack"})
     put(tmp_path / "a.png", encoded(make_image(0)))
@@ -197,7 +197,7 @@ def test_label_text_of_another_set(tmp_path, line, tool):
             raise UserError(rows_of("yolo", tmp_path)["a.txt"].detail)
 
 
-def test_class_folders_with_another_json_somewhere_stay_class_folders(tmp_path):
+def test_a_foreign_json_does_not_hide_class_folders(tmp_path):
     for number, label in enumerate(("oil", "crack")):
         put(tmp_path / label / "a.png", encoded(make_image(number)))
     put(tmp_path / "package.json", b'{"name": "x"}')

@@ -1,4 +1,4 @@
-"""A folder in which something nearly names labels: which file was nearly what, and why not."""
+"""Near misses: files that are almost annotations of a format, and what they lack."""
 
 import json
 import re
@@ -23,7 +23,7 @@ LINE = b"0 .5 .5 .2 .2\n"
         ({"x.json": b'{"annotations": [], "categories": []}'}, r"x\.json .* has no images"),
     ],
 )  # fmt: skip
-def test_what_nearly_names_labels(tmp_path, files, says):
+def test_near_misses_are_reported_with_the_reason(tmp_path, files, says):
     for name, data in {
         "a.jpg": encoded(make_image(0), "JPEG"),
         "b.jpg": encoded(make_image(1), "JPEG"),
@@ -36,7 +36,7 @@ def test_what_nearly_names_labels(tmp_path, files, says):
     assert re.search(says, why), why
 
 
-def test_nothing_is_said_of_what_is_no_label(tmp_path):
+def test_files_without_labels_are_no_near_misses(tmp_path):
     files = {
         "README.txt": b"made by hand",
         "package.json": b'{"name": "x"}',

@@ -1,4 +1,4 @@
-"""Conversions that would leave nothing, byte orders, previews, and formats that are not read."""
+"""Conversions that would leave a flat image, byte orders, previews, and unsupported formats."""
 
 import io
 import struct
@@ -8,8 +8,9 @@ import pytest
 from PIL import Image, features
 
 from tasks.data.source.decode import DecodeError, Limits, decode_bytes
+from tests.support.image_trees import HEIC
+from tests.support.tiff_files import tag, tiff_with
 from tests.support.voc_trees import encoded, make_image
-from tests.tasks.data.source.test_odd_metadata import tag, tiff_with
 
 LIMITS = Limits(min_side=1)
 PIXELS = np.asarray(make_image(1))
@@ -44,7 +45,7 @@ def bmp32(alpha):
 
 @pytest.mark.parametrize("kind", ["BMP", "PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("alpha", [0, 1])
-def test_an_alpha_channel_that_hides_the_whole_image_is_not_heeded(kind, alpha):
+def test_an_alpha_channel_that_hides_the_whole_image_is_ignored(kind, alpha):
     options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
     full = np.dstack([PIXELS, np.full(PIXELS.shape[:2], alpha, np.uint8)])
     found = decoded(bmp32(alpha) if kind == "BMP" else encoded(Image.fromarray(full), kind, **options))
@@ -52,7 +53,7 @@ def test_an_alpha_channel_that_hides_the_whole_image_is_not_heeded(kind, alpha):
     assert (found.image == PIXELS).all()
 
 
-def test_few_opaque_pixels_do_not_save_an_unused_alpha_channel():
+def test_an_alpha_channel_with_few_opaque_pixels_is_ignored():
     alpha = np.zeros((1000, 40), np.uint8)
     alpha[0, 0] = 255
     colours = np.asarray(make_image(2, 40, 1000))
@@ -61,7 +62,7 @@ def test_few_opaque_pixels_do_not_save_an_unused_alpha_channel():
     assert (found.image == colours).all()
 
 
-def test_alpha_with_a_shape_is_heeded_as_before():
+def test_an_alpha_channel_with_a_shape_is_applied():
     alpha = np.zeros(PIXELS.shape[:2], np.uint8)
     alpha[5:12, 5:12] = 255
     found = decoded(with_alpha(alpha))
@@ -71,7 +72,7 @@ def test_alpha_with_a_shape_is_heeded_as_before():
     assert decoded(with_alpha(0, np.full_like(PIXELS, 200))).reason == "alpha"  # one colour: nothing to lose
 
 
-def test_white_drawn_on_nothing_is_refused_until_the_background_is_named():
+def test_white_on_transparency_is_refused_until_the_background_is_set():
     alpha = np.zeros(PIXELS.shape[:2], np.uint8)
     alpha[5:20, 5:20] = 255
     data = with_alpha(alpha, np.full_like(PIXELS, 255))
@@ -81,14 +82,14 @@ def test_white_drawn_on_nothing_is_refused_until_the_background_is_named():
     assert (found.reason, found.image[0, 0].max(), found.image[6, 6].min()) == ("alpha", 0, 255)
 
 
-def test_a_palette_whose_colours_are_all_transparent():
+def test_a_palette_of_transparent_colours():
     image = Image.fromarray(PIXELS).quantize(4)
     found = decoded(encoded(image, "PNG", transparency=bytes(4)))
     assert found.reason == "alpha_unused"
     assert (found.image == np.asarray(image.convert("RGB"))).all()
 
 
-def test_inks_that_would_all_be_black_are_refused():
+def test_cmyk_that_would_become_black_is_refused():
     full = np.dstack([PIXELS, np.full(PIXELS.shape[:2], 255, np.uint8)])
     assert refused(encoded(Image.fromarray(full, "CMYK"), "TIFF")).reason == "flat"
     assert decoded(encoded(Image.fromarray(np.zeros_like(full), "CMYK"), "TIFF")).reason == "cmyk"
@@ -98,7 +99,7 @@ def grey(values):
     return encoded(Image.fromarray(values.astype(np.uint16)))
 
 
-def test_sixteen_bits_of_which_few_are_used_are_not_guessed():
+def test_sixteen_bit_grey_of_few_values_needs_the_setting():
     eight = decoded(grey(RAMP // 257))
     assert eight.reason == "gray16_low"
     assert (eight.image == np.arange(256)[None, :, None]).all()
@@ -112,14 +113,14 @@ def test_sixteen_bits_of_which_few_are_used_are_not_guessed():
     assert (stretched.min(), stretched.max()) == (0, 255)
 
 
-def test_sound_sixteen_bits_are_divided_by_257():
+def test_sixteen_bit_grey_is_divided_by_257():
     for values in (RAMP, RAMP // 4, np.full((20, 20), 514)):  # 16 and 14 bits, one grey
         found = decoded(grey(values))
         assert found.reason == "gray16"
         assert (found.image[..., 0] == (values.astype(int) + 128) // 257).all()
 
 
-def test_sixteen_bit_colours_that_are_nearly_black():
+def test_sixteen_bit_colours_that_are_nearly_black_are_refused():
     width, height = 16, 16
     rows = b"".join(b"\0" + b"".join(struct.pack(">3H", x, y, 40) for x in range(width)) for y in range(height))
     import zlib
@@ -170,19 +171,19 @@ LARGE, SMALL = make_image(1, 120, 90), make_image(1, 120, 90).resize((40, 30))
     ("images", "mark"),
     [((LARGE, SMALL), None), ((LARGE, SMALL), 1), ((SMALL, LARGE), 0), ((LARGE, make_image(5, 60, 60)), 1)],
 )
-def test_a_scan_with_a_preview_is_its_image(images, mark):
+def test_the_full_page_of_a_tiff_with_a_preview_is_read(images, mark):
     found = decoded(pages(*images, mark=mark))
     assert (found.reason, found.width, found.height) == ("preview", 120, 90)
     assert (found.image == np.asarray(LARGE)).all()
 
 
 @pytest.mark.parametrize("second", [make_image(2, 120, 90), make_image(2, 40, 40), make_image(2, 90, 68)])
-def test_several_pages_stay_refused(second):
+def test_several_full_pages_are_refused(second):
     assert refused(pages(LARGE, second)).reason == "multi_frame"
 
 
 @pytest.mark.parametrize("kind", ["PPM", "JPEG2000", "AVIF"])
-def test_what_pillow_reads_surely_is_read(kind):
+def test_formats_that_pillow_reads_reliably_are_read(kind):
     if kind == "AVIF" and not features.check("avif"):
         pytest.skip("this Pillow has no AVIF")
     options = {"AVIF": {"quality": 100, "subsampling": "4:4:4"}, "JPEG2000": {}}.get(kind, {})
@@ -196,7 +197,6 @@ def test_what_pillow_reads_surely_is_read(kind):
         assert (decoded(data).image[..., 0] == (wide.astype(int) + 128) // 257).all()
 
 
-HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
 UNREAD = {
     "a.heic": (HEIC, "pillow-heif"),
     "a.jpg": (HEIC, "HEIC is not read"),
@@ -213,7 +213,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("name", UNREAD)
-def test_a_format_that_is_not_read_is_named_with_a_way_out(name, monkeypatch):
+def test_unsupported_formats_are_named_with_advice(name, monkeypatch):
     monkeypatch.setattr("tasks.data.source.decode.has_heif", lambda: False)
     monkeypatch.setattr("tasks.data.source.image_kinds.has_heif", lambda: False)
     data, expected = UNREAD[name]
@@ -222,12 +222,12 @@ def test_a_format_that_is_not_read_is_named_with_a_way_out(name, monkeypatch):
     assert " is not read: " in error.detail
 
 
-def test_the_preview_in_a_camera_file_is_never_taken_for_the_photograph():
+def test_the_preview_of_a_camera_raw_file_is_never_read():
     data = tiff_with(tag("<", 50706, 1, 4, b"\1\4\0\0"))
     assert "camera raw" in refused(data, ".tif").detail
 
 
-def test_heif_is_read_where_the_extra_is_installed():
+def test_heif_is_read_if_the_extra_is_installed():
     heif = pytest.importorskip("pillow_heif")
     heif.register_heif_opener()
     data = encoded(make_image(1, 64, 64), "HEIF", quality=-1)
