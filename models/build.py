@@ -1,4 +1,4 @@
-"""Start values that depend on a generator alone: the same model whatever ran before, in whichever thread."""
+"""Build and initialise networks from a generator alone: the same model whatever ran before, in any thread."""
 
 from importlib import import_module
 
@@ -17,46 +17,45 @@ NORM = (*BATCH_NORM, nn.LayerNorm, nn.GroupNorm)
 
 
 def build_model(settings: ModelSettings, spec: ModelSpec) -> nn.Module:
-    """Build the network that ``settings.name`` names, on the CPU.
+    """Build the network ``settings.name`` on the CPU.
 
-    Its weights are PyTorch's own start values from the global generator: call ``initialise``,
-    or load a state, before use.
+    Its weights come from PyTorch's global generator: call ``initialise``, or load a state, before use.
 
     Args:
         settings: The whole model section.
-        spec: What it is built for; ``label_embeddings`` may be None for networks that don't need labels.
+        spec: The task; ``label_embeddings`` may be None for networks that do not need them.
     """
     network = NETWORKS[settings.name]
-    assert spec.label_embeddings is not None or not network.needs_labels, f"{settings.name} needs a label table"
+    assert spec.label_embeddings is not None or not network.needs_labels, f"{settings.name} needs label embeddings"
     model: nn.Module = import_module(network.module).build(settings, spec)
     return model
 
 
 def initialise(model: nn.Module, generator: torch.Generator) -> None:
-    """Draw every parameter of ``model`` anew, in the order of its modules, and reset its running statistics.
+    """Initialise every parameter of ``model`` in the order of its modules, and reset its running statistics.
 
     - convolutions: normal, variance 2 / fan_out (He), as torchvision's ResNets; bias, where there is one, 0;
     - linear layers: weight and bias uniform within 1 / sqrt(fan_in) (C-Tran);
     - BatchNorm, LayerNorm and GroupNorm: weight 1, bias 0; running mean 0, variance 1, counter 0;
-    - modules with parameters of their own bring ``initialise_parameters(generator)``;
+    - other modules with parameters have ``initialise_parameters(generator)``;
     - a module with an attribute ``initializers`` (``models.initializers.Initializers``) has other rules for itself and
-      all modules within: timm's networks, attention's queries, keys and values, XueSGCN's graph convolutions.
+      its submodules: timm's networks, attention's queries, keys and values, XueSGCN's graph convolutions.
 
-    Constants outside the state dict (label table, ImageNet's mean) stay as they are. A parameter or a buffer of the
-    state dict that none of these rules covers is a programming error, and named.
+    Constants outside the state dict (label embeddings, ImageNet's mean) stay unchanged. A parameter or buffer of the
+    state dict without a rule is a programming error.
 
     Args:
         model: A network on the CPU; drawing on a GPU would give other numbers.
         generator: A CPU generator; equal seeds give equal models.
     """
-    left = set(model.state_dict()) - _initialise_within(model, "", DEFAULT, generator)
-    assert not left, f"no start values for {sorted(left)}"
+    missing = set(model.state_dict()) - _initialise_within(model, "", DEFAULT, generator)
+    assert not missing, f"no initialisation for {sorted(missing)}"
 
 
 def _initialise_within(module: nn.Module, prefix: str, rules: Initializers, generator: torch.Generator) -> set[str]:
-    """Set the module and all within it by ``rules``; the names of the tensors that got values."""
+    """Initialise a module and its submodules by ``rules``; return the names of the initialised tensors."""
     own = getattr(module, "initializers", rules)
-    assert isinstance(own, Initializers), f"initializers of {prefix or 'the model'} is no set of rules"
+    assert isinstance(own, Initializers), f"initializers of {prefix or 'the model'} must be Initializers"
     done = {prefix + name for name in _initialise_module(module, own, generator)}
     for name, child in module.named_children():
         done |= _initialise_within(child, f"{prefix}{name}.", own, generator)
@@ -64,7 +63,7 @@ def _initialise_within(module: nn.Module, prefix: str, rules: Initializers, gene
 
 
 def _initialise_module(module: nn.Module, rules: Initializers, generator: torch.Generator) -> set[str]:
-    """Set the module's own parameters and buffers; the names of those that a rule is known for."""
+    """Initialise the module's own parameters and buffers; return the names of those that have a rule."""
     own_rule = getattr(module, "initialise_parameters", None)
     if isinstance(module, nn.Conv2d):
         rules.conv(module, generator)

@@ -1,4 +1,4 @@
-"""A network as others want it: images in, probabilities out."""
+"""A network for export: images in, probabilities out."""
 
 from torch import Tensor, nn
 
@@ -15,6 +15,6 @@ class Probabilities(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images [N, 3, S, S] in 0..1 to probabilities [N, C]."""
+        """Map images [N, 3, S, S] in 0..1 to probabilities [N, C]."""
         probabilities: Tensor = self.network(images).sigmoid()
         return probabilities

@@ -1,6 +1,6 @@
-"""Rules for start values: which distribution a layer's weights are drawn from.
+"""Initialisation rules: the distributions of a layer's initial weights.
 
-Every rule draws from the generator it is given, weight first, then bias.
+Every rule draws from the given generator, weight first, then bias.
 """
 
 import math
@@ -14,7 +14,7 @@ Layer = nn.Conv2d | nn.Linear
 LayerRule = Callable[[Layer, torch.Generator], None]
 TensorRule = Callable[[Tensor, torch.Generator], None]
 
-TRUNCATED_AT_TWO = 0.87962566103423978  # deviation of a standard normal that is cut at -2 and 2
+TRUNCATED_AT_TWO = 0.87962566103423978  # standard deviation of a standard normal truncated at -2 and 2
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Initializers:
     Attributes:
         conv: For convolutions.
         linear: For linear layers.
-        tensors: For parameters that belong to no layer of PyTorch's, by their own name (``pos_embed``).
+        tensors: For parameters outside PyTorch's layers, by name (``pos_embed``).
     """
 
     conv: LayerRule
@@ -33,12 +33,12 @@ class Initializers:
 
 
 def fan_in(layer: Layer) -> int:
-    """Inputs that one output reads: input channels of its group times the kernel's area."""
+    """Return the number of inputs of one output: input channels of its group times the kernel's area."""
     return layer.weight[0].numel()
 
 
 def he_fan_out(layer: Layer, generator: torch.Generator) -> None:
-    """Normal, variance 2 / fan_out, fan_out = output channels of a group times the kernel's area (He); bias 0."""
+    """Draw from N(0, 2 / fan_out), fan_out = output channels of a group times the kernel's area (He); bias 0."""
     groups = layer.groups if isinstance(layer, nn.Conv2d) else 1
     fan_out = layer.weight.shape[0] * layer.weight[0, 0].numel() / groups
     nn.init.normal_(layer.weight, 0.0, math.sqrt(2.0) / math.sqrt(fan_out), generator=generator)
@@ -46,7 +46,7 @@ def he_fan_out(layer: Layer, generator: torch.Generator) -> None:
 
 
 def uniform_fan_in(layer: Layer, generator: torch.Generator) -> None:
-    """Weight and bias uniform within 1 / sqrt(fan_in): PyTorch's own start values, and C-Tran's."""
+    """Draw weight and bias uniformly within 1 / sqrt(fan_in), as PyTorch and C-Tran do."""
     bound = 1.0 / math.sqrt(fan_in(layer))
     nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
     if layer.bias is not None:
@@ -54,9 +54,9 @@ def uniform_fan_in(layer: Layer, generator: torch.Generator) -> None:
 
 
 def uniform_fan_out(layer: Layer, generator: torch.Generator) -> None:
-    """Weight and bias uniform within 1 / sqrt(outputs), the start of Kipf and Welling's graph convolutions.
+    """Draw weight and bias uniformly within 1 / sqrt(outputs), as Kipf and Welling's graph convolutions.
 
-    Their code keeps the weight as [in, out] and takes the root of its second dimension.
+    Their code stores the weight as [in, out] and takes the root of its second dimension.
     """
     bound = 1.0 / math.sqrt(layer.weight.shape[0])
     nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
@@ -65,31 +65,31 @@ def uniform_fan_out(layer: Layer, generator: torch.Generator) -> None:
 
 
 def truncated_normal(layer: Layer, generator: torch.Generator) -> None:
-    """Weight normal with deviation 0.02, cut at two units; bias 0. Vision transformers, PoolFormer."""
+    """Draw the weight from a normal, std 0.02, truncated at -2 and 2; bias 0 (vision transformers, PoolFormer)."""
     truncated_normal_tensor(layer.weight, generator)
     _zero_bias(layer)
 
 
 def xavier_uniform(layer: Layer, generator: torch.Generator) -> None:
-    """Weight uniform within sqrt(6 / (fan_in + fan_out)) (Glorot); bias 0. ``nn.MultiheadAttention``'s q, k, v."""
+    """Draw the weight uniformly within sqrt(6 / (fan_in + fan_out)) (Glorot); bias 0. For attention's q, k, v."""
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     _zero_bias(layer)
 
 
 def lecun_normal(layer: Layer, generator: torch.Generator) -> None:
-    """Weight normal with variance 1 / fan_in, cut at two deviations (LeCun; Flax's convolutions); bias 0."""
-    spread = 1.0 / math.sqrt(fan_in(layer)) / TRUNCATED_AT_TWO
-    nn.init.trunc_normal_(layer.weight, 0.0, spread, -2 * spread, 2 * spread, generator=generator)
+    """Draw the weight from a normal, variance 1 / fan_in, truncated at two standard deviations (LeCun); bias 0."""
+    std = 1.0 / math.sqrt(fan_in(layer)) / TRUNCATED_AT_TWO
+    nn.init.trunc_normal_(layer.weight, 0.0, std, -2 * std, 2 * std, generator=generator)
     _zero_bias(layer)
 
 
 def truncated_normal_tensor(tensor: Tensor, generator: torch.Generator) -> None:
-    """Normal with deviation 0.02, cut at two units: class token and positions of vision transformers."""
+    """Draw from a normal, std 0.02, truncated at -2 and 2: class token and positions of vision transformers."""
     nn.init.trunc_normal_(tensor, std=0.02, generator=generator)
 
 
 def constant(value: float) -> TensorRule:
-    """The rule that sets every element to ``value``."""
+    """Return the rule that sets every element to ``value``."""
 
     def rule(tensor: Tensor, generator: torch.Generator) -> None:
         nn.init.constant_(tensor, value)

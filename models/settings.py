@@ -1,4 +1,4 @@
-"""What can be set about a network. Light on purpose: the command line imports it for ``--help``."""
+"""Settings of the networks. Light: the command line imports it for ``--help``."""
 
 from pathlib import Path
 from typing import Literal
@@ -35,36 +35,36 @@ class BackboneSettings(Section):
 
     @property
     def channels(self) -> tuple[int, int, int, int]:
-        """Channels of the stem and the four stages, multiples of 8 and at least 8."""
+        """Return the channels of the stem and the four stages, multiples of 8 and at least 8."""
         first, second, third, fourth = (max(8, 8 * round(base * self.width / 8)) for base in (64, 128, 256, 512))
         return first, second, third, fourth
 
     @property
     def dim(self) -> int:
-        """Channels D of the last map: the token width d of networks that put tokens on top."""
+        """Return the channels D of the last map: the token width d of networks that put tokens on top."""
         return self.channels[-1]
 
 
 class LabelSettings(Section):
-    """Where the frozen label embeddings come from."""
+    """The source of the frozen label embeddings."""
 
     source: Literal["hash", "clip", "file"] = Field(
         default="hash",
-        description="hash: from the letters of the label names, no download, no meaning beyond the spelling; "
+        description="hash: hashed character n-grams of the label names, no download, no meaning beyond the spelling; "
         "clip: CLIP's text encoder, as the papers do (needs clip_checkpoint); file: your own vectors.",
     )
     prompt: str = Field(
         default="The photo contains {label}.",
-        description="Sentence given to CLIP, {label} stands for the label's words. Used by source clip.",
+        description="Sentence for CLIP; {label} is replaced by the label's words. Used by source clip.",
     )
     prompt_names: dict[str, str] = Field(
         default_factory=dict,
-        description="Label -> the words to embed instead of it, for labels that are codes (jyz_pl: cracked insulator).",
+        description="Label -> the words to embed instead of its name, if it is a code (jyz_pl: cracked insulator).",
     )
     center: bool = Field(
         default=False,
         description="Subtract the mean over the labels before the rows are normalised; "
-        "prompts that share a sentence are close to each other, this spreads them.",
+        "this separates prompts that share a sentence.",
     )
     file: Path | None = Field(
         default=None,
@@ -92,9 +92,9 @@ class LabelSettings(Section):
 
 
 class FmmanSettings(Section):
-    """The label graph and transformer of FMMAN; the defaults are the paper's readings (docs: decisions D3, D7).
+    """The label graph and transformer of FMMAN; docs/fmman.md explains the interpretations.
 
-    FedLGT and C-Tran are built from the same parts: they take ``layers`` to ``z``, and have their own of the rest.
+    FedLGT and C-Tran are built from the same parts: they use ``layers`` to ``z`` and fix the rest.
     """
 
     use_graph: bool = Field(
@@ -104,8 +104,8 @@ class FmmanSettings(Section):
     )
     use_state: bool = Field(
         default=True,
-        description="Label states at all. False: label embeddings enter as they are, whatever the states, the graph is "
-        "the same for all images, and the loss fmman is taken over all labels in one pass (FMMAN_without_mask).",
+        description="Label states at all. False: label embeddings are used unchanged, the graph is the same for all "
+        "images, and objective fmman takes the loss over all labels in one pass (FMMAN_without_mask).",
     )
     state_combine: Literal["mul_scalar", "mul_embed", "add_embed"] = Field(
         default="mul_scalar",
@@ -115,11 +115,11 @@ class FmmanSettings(Section):
     state_embeddings: Literal["learned", "frozen"] = Field(
         default="learned",
         description="The vectors of add_embed: learned and exchanged (C-Tran), or the frozen embeddings of the words "
-        "negative and positive (FedLGT). In both unknown adds nothing.",
+        "negative and positive (FedLGT). Unknown adds nothing in both.",
     )
     edge_act: Literal["abs", "clamp", "shift", "raw"] = Field(
         default="abs",
-        description="From cosine to edge strength: magnitude; negative ones cut; (cos + 1) / 2; as it is.",
+        description="From cosine to edge strength: magnitude; clamped at 0; (cos + 1) / 2; unchanged.",
     )
     adj_norm: Literal["sym", "row", "softmax", "none"] = Field(
         default="sym",
@@ -128,7 +128,7 @@ class FmmanSettings(Section):
     gae_residual: bool = Field(default=False, description="Add the masked label embeddings to the encoder's output F.")
     gae_scale: float = Field(
         default=1.0,
-        description="Start value of the weight a in eq 5; larger values make the attention follow the cosines more.",
+        description="Initial value of the weight a in eq 5; larger values make the attention follow the cosines more.",
     )
     layers: int = Field(default=3, ge=1, le=24, description="Transformer encoder layers.")
     heads: int = Field(default=4, ge=1, description="Attention heads, in the transformer and in the graph decoder.")
@@ -140,7 +140,7 @@ class FmmanSettings(Section):
     )
     z: Literal["image", "all", "labels", "concat"] = Field(
         default="image",
-        description="Positions averaged into the contrastive feature z: the image's, all, the labels', "
+        description="Positions averaged into the embedding z of eq 11: the image's, all, the labels', "
         "or the means of image and labels side by side (twice as wide).",
     )
 
@@ -154,9 +154,14 @@ class FmmanSettings(Section):
 
 
 class XuesgcnSettings(Section):
-    """The scenes and the label graphs of XueSGCN; the defaults are the published code's."""
+    """The scenes and label graphs of XueSGCN; the defaults are the published code's."""
 
-    scenes: int = Field(default=6, ge=1, le=64, description="Scenes that images are sorted into, each with its graph.")
+    scenes: int = Field(
+        default=6,
+        ge=1,
+        le=64,
+        description="Number of scenes that images are sorted into, each with its own label graph.",
+    )
     attention_width: int = Field(
         default=1024, ge=1, le=8192, description="Inner width of the attention of labels over the image."
     )
@@ -171,12 +176,12 @@ class ClassifierSettings(Section):
         ge=0,
         le=8192,
         description="Width of MOON's projection head, two linear layers between backbone and classifier "
-        "(256 in its code); 0: none, the classifier reads the backbone.",
+        "(256 in its code); 0: no head.",
     )
 
 
 class ModelSettings(Section):
-    """Which network is trained, and how it is built."""
+    """The network and its parts."""
 
     name: str = Field(default="fmman", description=f"Network: {', '.join(NETWORKS)}.")
     backbone: BackboneSettings = Field(
@@ -199,20 +204,20 @@ class ModelSettings(Section):
 
     @property
     def weight_files(self) -> list[Path]:
-        """Files of weights that the network's backbone starts from: none or one."""
+        """Return the weight files that the network's backbone starts from: none or one."""
         path = (self.timm if self.name in FAMILIES else self.backbone).weights
         return [] if path is None else [path]
 
     @property
     def wants_state_embeddings(self) -> bool:
-        """Whether the network is built around the embeddings of the words for absent and present."""
+        """Return whether the network needs frozen embeddings of the states absent and present."""
         return self.name == "fedlgt" or (self.name == "fmman" and self.fmman.state_embeddings == "frozen")
 
     @field_validator("name")
     @classmethod
     def _name_is_registered(cls, name: str) -> str:
         if name not in NETWORKS:
-            raise ValueError(f"no network is called {name!r}; there are {', '.join(NETWORKS)}")
+            raise ValueError(f"no network is called {name!r}; choose one of {', '.join(NETWORKS)}")
         return name
 
     @model_validator(mode="after")

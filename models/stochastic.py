@@ -1,6 +1,6 @@
-"""Randomness inside networks: from a generator that is handed in, never from PyTorch's global one.
+"""Stochastic modules: they draw from a given generator, never from PyTorch's global one.
 
-Clients train in threads beside each other; with the global generator their numbers would depend on who runs when.
+Clients train in concurrent threads; with the global generator their numbers would depend on the schedule.
 """
 
 from typing import Any
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 
 class StochasticModule(nn.Module):
-    """Base of the modules that draw while they train.
+    """Base of the modules that draw random numbers in training.
 
     Attributes:
-        generator: Where the numbers come from, on the device of the inputs; set it with ``use_generator``.
+        generator: Source of the numbers, on the device of the inputs; set it with ``use_generator``.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class StochasticModule(nn.Module):
         self.generator: torch.Generator | None = None
 
     def source(self, x: Tensor) -> torch.Generator:
-        """The generator, checked to be there and on the device of ``x``."""
+        """Return the generator, checked to be set and on the device of ``x``."""
         generator = self.generator
         assert generator is not None, "training mode without a generator: call models.stochastic.use_generator first"
         assert generator.device.type == x.device.type, f"generator on {generator.device}, input on {x.device}"
@@ -32,7 +32,7 @@ class StochasticModule(nn.Module):
         return {**super().__getstate__(), "generator": None}
 
 
-class Dropout(StochasticModule):
+class SeededDropout(StochasticModule):
     """Inverted dropout: zero with probability p and divide the rest by 1 - p; the identity in eval mode or at p = 0."""
 
     def __init__(self, p: float) -> None:
@@ -41,7 +41,7 @@ class Dropout(StochasticModule):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape in, the same out."""
+        """Return a tensor of the same shape."""
         if not self.training or self.p == 0.0:
             return x
         keep = torch.rand(x.shape, generator=self.source(x), device=x.device) >= self.p
@@ -49,7 +49,7 @@ class Dropout(StochasticModule):
 
 
 def use_generator(model: nn.Module, generator: torch.Generator | None) -> None:
-    """Let every module of ``model`` that draws use ``generator``; it must live on the model's device."""
+    """Let every stochastic module of ``model`` draw from ``generator``, which must be on the model's device."""
     for module in model.modules():
         if isinstance(module, StochasticModule):
             module.generator = generator

@@ -1,4 +1,4 @@
-"""What can be set about the networks built of timm's classes. Light: the command line imports it for ``--help``."""
+"""Settings of the networks built of timm's classes. Light: the command line imports it for ``--help``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +11,14 @@ from models.errors import UserError
 
 @dataclass(frozen=True)
 class Variant:
-    """One published size of a family (spec 4.8, 4.9).
+    """One published size of a family.
 
     Attributes:
         dims: Channels; one number for networks of one width, else one for each stage.
         blocks: Blocks, likewise.
-        step: Channels are rounded to multiples of it: what attention heads and vector units allow.
-        patch: Side in pixels of a square patch; 0 where the stem is fixed.
-        any_size: Whether images may have a side that is no multiple of the patch.
+        step: Channels are rounded to multiples of it, for attention heads and vector units.
+        patch: Side in pixels of a square patch; 0 if the stem is fixed.
+        any_size: Whether the images' side may be any number, not only a multiple of the patch.
     """
 
     dims: tuple[int, ...]
@@ -53,7 +53,7 @@ ALL_VARIANTS = [name for variants in FAMILIES.values() for name in variants]
 
 
 class TimmSettings(Section):
-    """Size and start of resnet50, vit_tiny, mlp_mixer, convmixer and poolformer."""
+    """Size and initial weights of resnet50, vit_tiny, mlp_mixer, convmixer and poolformer."""
 
     variant: str | None = Field(
         default=None,
@@ -81,8 +81,8 @@ class TimmSettings(Section):
     weights: Path | None = Field(
         default=None,
         description="Local file (.safetensors, .pth, .pt) to start from: timm's weights of the variant, without its "
-        "classifier, at width 1.0, depth 1.0 and the variant's own patch; in any size a backbone of that very size, or "
-        "the model of a run that has one. The images are normalised with the mean and deviation of timm's default "
+        "classifier, at width 1.0, depth 1.0 and the variant's own patch; at any size a backbone of the same size, or "
+        "the model of a run that has one. The images are normalised with the mean and std of timm's default "
         "weights. Empty: random weights.",
     )
 
@@ -94,7 +94,7 @@ class TimmSettings(Section):
         return variant
 
     def check(self, network: str) -> None:
-        """Refuse what does not fit ``network``, one of ``FAMILIES``; a ValueError names the key."""
+        """Refuse values that do not fit ``network``, one of ``FAMILIES``; a ValueError names the key."""
         variants = FAMILIES[network]
         if self.variant is not None and self.variant not in variants:
             raise ValueError(
@@ -106,12 +106,12 @@ class TimmSettings(Section):
             raise ValueError(f"timm.patch is {self.patch}, but {network} has no patches; leave it empty")
 
     def chosen(self, network: str) -> tuple[str, Variant]:
-        """Name of the variant in timm, and its numbers as published."""
+        """Return the variant's name in timm, and its published numbers."""
         name = self.variant or next(iter(FAMILIES[network]))
         return name, FAMILIES[network][name]
 
     def scaled(self, network: str) -> Variant:
-        """The variant's numbers after ``width``, ``depth`` and ``patch``: at least one step wide and one block deep."""
+        """Return the variant's numbers after ``width``, ``depth`` and ``patch``: at least one step and one block."""
         _, own = self.chosen(network)
         return Variant(
             dims=tuple(max(own.step, own.step * round(dim * self.width / own.step)) for dim in own.dims),
@@ -142,7 +142,7 @@ def check_image_size(network: str, settings: TimmSettings, size: int) -> None:
     divisors = [side for side in range(4, size + 1) if size % side == 0 and side <= 64]
     fitting = f", or model.timm.patch to one of {', '.join(map(str, divisors))}" if divisors else ""
     raise UserError(
-        f"The images' side does not fit the patches of {network}.",
+        f"the images' side does not fit the patches of {network}",
         where="model.timm.patch",
         expected=expected,
         found=f"{size} pixels",

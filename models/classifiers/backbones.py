@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from models.errors import UserError
 from models.settings import BackboneSettings
 
-# Mean and deviation of ImageNet's training images, per channel, for inputs in [0, 1].
+# Mean and standard deviation of ImageNet's training images, per channel, for inputs in [0, 1].
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-# What reading somebody's weight file raises: its readers take for granted what a damaged or foreign one lacks
+# Errors of reading a weight file that is damaged or of another program
 NO_STATE_DICT = (LookupError, AttributeError, TypeError, StopIteration)
 UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, AssertionError, pickle.UnpicklingError, *NO_STATE_DICT)
 PUBLISHED_SIZE = "width 1.0, stem imagenet (model.timm: width 1.0, depth 1.0, the variant's own patch)"
@@ -24,7 +24,7 @@ Triple = tuple[float, float, float]
 
 
 class Backbone(nn.Module):
-    """From images to one vector, what a plain classifier is built on. Images are normalised here and nowhere else.
+    """Map images to one vector: the base of a plain classifier. Images are normalised here and nowhere else.
 
     Args:
         mean: Subtracted from each colour channel of inputs in [0, 1].
@@ -32,16 +32,16 @@ class Backbone(nn.Module):
 
     Attributes:
         width: D, length of the vector.
-        title: The published network whose weight files fit, where the size is its own.
-        made: The size that the network was made in, for messages.
+        published_name: The published network whose weight files fit at its published size.
+        size_text: The network's size, for messages.
         classifier: Prefix of the tensors in such a file that are not the backbone's.
     """
 
     mean: Tensor
     std: Tensor
     width: int
-    title: str
-    made: str
+    published_name: str
+    size_text: str
     classifier: str
 
     def __init__(self, mean: Triple = IMAGENET_MEAN, std: Triple = IMAGENET_STD) -> None:
@@ -51,28 +51,28 @@ class Backbone(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
 
     def normalise(self, x: Tensor) -> Tensor:
-        """Images [B, 3, H, W], float in [0, 1], to mean 0 and deviation 1 of the images the network was made for."""
+        """Normalise images [B, 3, H, W], float in [0, 1], to mean 0 and standard deviation 1."""
         return (x - self.mean) / self.std
 
     def pooled(self, x: Tensor) -> Tensor:
-        """Images [B, 3, H, W], float in [0, 1], to vectors [B, D]."""
+        """Map images [B, 3, H, W], float in [0, 1], to vectors [B, D]."""
         raise NotImplementedError
 
     @property
     def published(self) -> nn.Module:
-        """The module whose tensors carry the names of the published weight files."""
+        """Return the module whose tensors have the names of the published weight files."""
         return self
 
     def adapt(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A published state, fitted to this network's image size where the network knows how."""
+        """Return a published state, adapted to this network's image size where possible."""
         return state
 
 
 class ResNetTokens(Backbone):
-    """ResNet-18 from its stem to its last stage, without pooling and classifier (spec 1.2); also ResNet-50.
+    """ResNet-18 from its stem to its last stage, without pooling and classifier ; also ResNet-50.
 
-    Made of timm's blocks under torchvision's parameter names. timm's own ResNet keeps 64 stem channels
-    at every width, so the stem is made here.
+    Built of timm's blocks under torchvision's parameter names. timm's own ResNet has 64 stem channels at every width,
+    so the stem is built here.
 
     Args:
         settings: Width and stem of the network.
@@ -91,8 +91,8 @@ class ResNetTokens(Backbone):
         block: type[BasicBlock] | type[Bottleneck] = Bottleneck if bottleneck else BasicBlock
         channels = settings.channels
         self.width = channels[-1] * block.expansion
-        self.title = "ResNet-50" if bottleneck else "ResNet-18"
-        self.made = f"width {settings.width:g}, stem {settings.stem}, {'-'.join(map(str, blocks))} blocks"
+        self.published_name = "ResNet-50" if bottleneck else "ResNet-18"
+        self.size_text = f"width {settings.width:g}, stem {settings.stem}, {'-'.join(map(str, blocks))} blocks"
         self.small = settings.stem == "small"
         kernel = 3 if self.small else 7
         self.conv1 = nn.Conv2d(3, channels[0], kernel_size=kernel, stride=2, padding=kernel // 2, bias=False)
@@ -103,7 +103,7 @@ class ResNetTokens(Backbone):
             self.add_module(name, stage)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images [B, 3, H, W], float in [0, 1], to the last map [B, D, h, w].
+        """Map images [B, 3, H, W], float in [0, 1], to the last map [B, D, h, w].
 
         h = ceil(H / 32), w = ceil(W / 32); with the small stem 16 instead of 32.
         """
@@ -115,7 +115,7 @@ class ResNetTokens(Backbone):
         return x
 
     def pooled(self, x: Tensor) -> Tensor:
-        """Images [B, 3, H, W], float in [0, 1], to the mean [B, D] over the last map's positions."""
+        """Map images [B, 3, H, W], float in [0, 1], to the mean [B, D] over the last map's positions."""
         mean: Tensor = self(x).mean((2, 3))
         return mean
 
@@ -123,15 +123,15 @@ class ResNetTokens(Backbone):
 def load_backbone_weights(backbone: Backbone, path: Path) -> None:
     """Load the tensors of a file into a backbone: a published network, or a backbone of the same size.
 
-    A published network's classifier is left out; of a whole model of this program, such as a finished round's, the
-    tensors under ``backbone.`` are taken.
+    A published network's classifier is left out; of a model of this program, such as a finished round's, only the
+    tensors under ``backbone.`` are loaded.
 
     Raises:
         UserError: The file is missing, damaged, of another network or size (the message names the first tensors that
             don't fit, with both shapes), or a tensor in it is not a plain one of finite real numbers.
     """
     target = backbone.published
-    tensors = _read_tensors(path, backbone.title)
+    tensors = _read_tensors(path, backbone.published_name)
     within = next(name for name, module in backbone.named_modules() if module is target)
     whole = f"backbone.{within}." if within else "backbone."
     if any(name.startswith(whole) for name in tensors):
@@ -148,11 +148,11 @@ def load_backbone_weights(backbone: Backbone, path: Path) -> None:
         if name in state and state[name].shape != own[name].shape
     ]
     if missing or unknown or shapes:
-        parts = [("missing", missing), (f"not in a {backbone.title}", unknown), ("other shape", shapes)]
+        parts = [("missing", missing), (f"not in a {backbone.published_name}", unknown), ("other shape", shapes)]
         raise UserError(
-            "These weights do not fit the backbone.",
+            "these weights do not fit the backbone",
             where=path,
-            expected=f"the tensors of a {backbone.title} made with {backbone.made}",
+            expected=f"the tensors of a {backbone.published_name} with {backbone.size_text}",
             found="; ".join(f"{kind}: {_first(names)} ({len(names)})" for kind, names in parts if names),
             hint=f"published files fit {PUBLISHED_SIZE}; another size can start from a file of that very size, such as "
             "the model of a finished run (rounds/NNNN/model.safetensors), or without weights",
@@ -162,7 +162,7 @@ def load_backbone_weights(backbone: Backbone, path: Path) -> None:
 
 
 def _first(names: Sequence[str]) -> str:
-    """The first three, each cut to a length that a message can hold: a foreign file's names are any text."""
+    """Return the first three names, each shortened: a foreign file's names may be any text."""
     return ", ".join(name if len(name) <= 120 else f"{name[:117]}..." for name in names[:3])
 
 
@@ -177,13 +177,13 @@ def _check_values(state: dict[str, Tensor], path: Path) -> None:
             found = f"{name} holds NaN or infinity"
         if found:
             expected = "tensors of finite real numbers"
-            raise UserError("The backbone's weights cannot be used.", where=path, expected=expected, found=found)
+            raise UserError("the backbone's weights cannot be used", where=path, expected=expected, found=found)
 
 
 def unread(error: Exception) -> str:
-    """What a weight file that was not read has wrong with it, in a line.
+    """Return in one line why a weight file could not be read.
 
-    PyTorch advises to load what it refuses with ``weights_only=False``, which would execute it; that is not passed on.
+    PyTorch suggests ``weights_only=False``, which would execute code from the file; the suggestion is not passed on.
     """
     line = f"{type(error).__name__}: {error}".split("\n")[0]
     if isinstance(error, NO_STATE_DICT):
@@ -194,14 +194,16 @@ def unread(error: Exception) -> str:
     return "it holds Python objects, which are not executed" if objects else "it is damaged, or holds no tensors"
 
 
-def _read_tensors(path: Path, title: str) -> dict[str, Tensor]:
-    """The tensors of a .safetensors or a PyTorch file; nothing in the file is executed."""
+def _read_tensors(path: Path, published_name: str) -> dict[str, Tensor]:
+    """Return the tensors of a .safetensors or a PyTorch file; nothing in the file is executed."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    expected = f"a .safetensors, .pth or .pt file with the tensors of a {title}"
+    expected = f"a .safetensors, .pth or .pt file with the tensors of a {published_name}"
     if not path.is_file():
-        raise UserError("The backbone's weights are not there.", where=path, expected=expected, found="no such file")
+        raise UserError(
+            "the backbone's weight file does not exist", where=path, expected=expected, found="no such file"
+        )
     try:
         if path.suffix == ".safetensors":
             state = load_file(path)
@@ -209,9 +211,9 @@ def _read_tensors(path: Path, title: str) -> dict[str, Tensor]:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except (*UNREADABLE, SafetensorError) as error:
         raise UserError(
-            "The backbone's weights cannot be read.", where=path, expected=expected, found=unread(error)
+            "the backbone's weights cannot be read", where=path, expected=expected, found=unread(error)
         ) from error
     named = isinstance(state, dict) and all(isinstance(name, str) for name in state)
     if not named or not all(isinstance(value, Tensor) for value in state.values()):
-        raise UserError("The backbone's weights are not a state dict.", where=path, expected="name -> tensor")
+        raise UserError("the backbone's weights are not a state dict", where=path, expected="name -> tensor")
     return state

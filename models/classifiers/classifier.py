@@ -1,7 +1,7 @@
-"""The plain classifier: a backbone's vector, one linear layer.
+"""The plain classifier: a backbone's vector and one linear layer.
 
-Letters: B batch, C labels, D backbone width, F features. ResNet-18 and ResNet-50 are built here, the networks of
-timm's classes in ``models.classifiers.timm_classifiers``.
+Letters: B batch, C labels, D backbone width, F width of the embedding. ResNet-18 and ResNet-50 are built
+here, the networks of timm's classes in ``models.classifiers.timm_classifiers``.
 """
 
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from models.settings import BackboneSettings, ModelSettings
 
 
 class Classifier(nn.Module):
-    """An independent logit for each label, read by one linear layer.
+    """An independent logit for each label from one linear layer.
 
     Args:
         backbone: Images to vectors [B, D].
@@ -31,18 +31,18 @@ class Classifier(nn.Module):
         self.readout = nn.Linear(projection or width, classes)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Images [B, 3, H, W], float in [0, 1], to features [B, F]: what ``readout`` takes and MOON contrasts."""
+        """Map images [B, 3, H, W], float in [0, 1], to embeddings [B, F], the input of ``readout``."""
         vectors: Tensor = self.projection(self.backbone.pooled(x))
         return vectors
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images [B, 3, H, W], float in [0, 1], to logits [B, C]."""
+        """Map images [B, 3, H, W], float in [0, 1], to logits [B, C]."""
         logits: Tensor = self.readout(self.embed(x))
         return logits
 
 
 def build(settings: ModelSettings, spec: ModelSpec) -> Classifier:
-    """ResNet-18 (size from ``settings.backbone``) or ResNet-50 (from ``settings.timm``) for the spec's classes."""
+    """Return ResNet-18 (size from ``settings.backbone``) or ResNet-50 (from ``settings.timm``) ."""
     if settings.name == "resnet50":
         blocks = settings.timm.scaled("resnet50").blocks
         backbone = ResNetTokens(BackboneSettings(width=settings.timm.width), blocks, bottleneck=True)

@@ -1,7 +1,7 @@
-"""Plain classifiers on timm's ViT, MLP-Mixer, ConvMixer and PoolFormer (spec 4.8, 4.9). Letters: B batch, D width.
+"""Plain classifiers on timm's ViT, MLP-Mixer, ConvMixer and PoolFormer. Letters: B batch, D width.
 
 timm's constructors of the published variants accept no other width or depth, so its classes are called here with the
-variants' numbers. Start values are those that each network's authors or timm use.
+variants' numbers. Initial weights are those of each network's authors or of timm.
 """
 
 from collections.abc import Callable
@@ -18,19 +18,19 @@ from models.registry import ModelSpec
 from models.settings import ModelSettings
 from models.timm_settings import VIT_HEADS, Variant, check_image_size
 
-LAYER_SCALE = 1e-5  # PoolFormer-S12 and -S24 start their layer scales here
+LAYER_SCALE = 1e-5  # initial layer scale of PoolFormer-S12 and -S24
 HALVES = (0.5, 0.5, 0.5)
 
 TRUNCATED = initializers.truncated_normal
 INITIALIZERS = {
-    # timm leaves the patch convolution at PyTorch's values. Class token as positions, as DeiT does.
+    # timm keeps PyTorch's initialisation of the patch convolution. The class token is drawn as positions are (DeiT).
     "vit_tiny": Initializers(
         conv=initializers.uniform_fan_in,
         linear=TRUNCATED,
         tensors=dict.fromkeys(("cls_token", "pos_embed"), initializers.truncated_normal_tensor),
     ),
     "mlp_mixer": Initializers(conv=initializers.lecun_normal, linear=initializers.xavier_uniform),
-    # Its convolutions are followed by an activation before BatchNorm: their scale matters, also the depthwise ones'.
+    # An activation comes before BatchNorm, so the scale of all convolutions matters.
     "convmixer": Initializers(conv=initializers.uniform_fan_in, linear=initializers.uniform_fan_in),
     "poolformer": Initializers(conv=TRUNCATED, linear=TRUNCATED, tensors={"scale": initializers.constant(LAYER_SCALE)}),
 }
@@ -110,8 +110,8 @@ class TimmBackbone(Backbone):
 
     Args:
         settings: The model section; ``name`` is the family.
-        image_size: Side of the square images, pixels. For ViT and Mixer a part of the network: they have one position
-            or one token-mixing weight per patch, and refuse other sizes.
+        image_size: Side of the square images, pixels. ViT and Mixer have one position or token-mixing weight per
+            patch and accept no other size.
 
     Raises:
         UserError: The patches do not cover the images.
@@ -125,53 +125,53 @@ class TimmBackbone(Backbone):
         super().__init__(*((HALVES, HALVES) if halves else (IMAGENET_MEAN, IMAGENET_STD)))
         check_image_size(family, options, image_size)
         self.family, size = family, options.scaled(family)
-        self.title, _ = options.chosen(family)
-        self.made = f"width {options.width:g}, depth {options.depth:g}, patches of {size.patch or 'no'} pixels"
+        self.published_name, _ = options.chosen(family)
+        self.size_text = f"width {options.width:g}, depth {options.depth:g}, patches of {size.patch or 'no'} pixels"
         self.width = size.dims[-1]
         if family == "poolformer":
-            self.classifier = "head.fc."  # its head also holds the last norm
-        self.net = BUILDERS[family](self.title, size, image_size)
-        assert not draws_globally(self.net), "dropout here would draw from PyTorch's global generator"
+            self.classifier = "head.fc."  # its head contains the last norm too
+        self.net = BUILDERS[family](self.published_name, size, image_size)
+        assert not uses_global_generator(self.net), "dropout here would draw from PyTorch's global generator"
 
     @property
     def initializers(self) -> Initializers:
-        """Rules for ``models.build``."""
+        """Return the initialisation rules for ``models.build``."""
         return INITIALIZERS[self.family]
 
     def pooled(self, x: Tensor) -> Tensor:
-        """Images [B, 3, S, S], float in [0, 1], to vectors [B, D]: ViT's class token, else the mean over positions."""
+        """Map images [B, 3, S, S], float in [0, 1], to vectors [B, D]: ViT's class token, else the mean."""
         vectors: Tensor = self.net(self.normalise(x))
         return vectors
 
     @property
     def published(self) -> nn.Module:
-        """The module of timm."""
+        """Return timm's module."""
         return self.net
 
     def adapt(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A published state; ViT's positions of another image size are resampled to this one's (bicubic, as timm does).
+        """Return a published state; ViT's positions of another image size are resampled (bicubic, as in timm).
 
-        What cannot be resampled stays as it is, and is refused for its shape or values.
+        Positions that cannot be resampled stay unchanged, and are refused later for their shape or values.
         """
         from timm.layers import resample_abs_pos_embed
 
         found, own = state.get("pos_embed"), getattr(self.net, "pos_embed", None)
-        if found is None or own is None or found.shape == own.shape or not resampled(found, own):
+        if found is None or own is None or found.shape == own.shape or not can_resample(found, own):
             return state
         side = round((own.shape[1] - 1) ** 0.5)
         return {**state, "pos_embed": resample_abs_pos_embed(found, new_size=[side, side], num_prefix_tokens=1)}
 
 
-def resampled(found: Tensor, own: Tensor) -> bool:
-    """Whether positions ``found`` [1, 1 + n, D] are a square grid of ordinary numbers behind a class token."""
+def can_resample(found: Tensor, own: Tensor) -> bool:
+    """Return whether positions ``found`` [1, 1 + n, D] are a square grid of ordinary numbers behind a class token."""
     plain = found.layout == torch.strided and found.is_floating_point() and not found.is_meta
     if not plain or found.dim() != 3 or found.shape[0] != 1 or found.shape[2] != own.shape[2] or found.shape[1] < 2:
         return False
     return round((found.shape[1] - 1) ** 0.5) ** 2 == found.shape[1] - 1
 
 
-def draws_globally(net: nn.Module) -> bool:
-    """Whether a module of ``net`` would drop values or paths by PyTorch's global generator while training."""
+def uses_global_generator(net: nn.Module) -> bool:
+    """Return whether a module of ``net`` would use PyTorch's global generator in training."""
     from timm.layers import DropPath, PatchDropout
 
     def rate(module: Any) -> float:
@@ -183,7 +183,7 @@ def draws_globally(net: nn.Module) -> bool:
 
 
 def build(settings: ModelSettings, spec: ModelSpec) -> Classifier:
-    """The network that ``settings.name`` names, for the spec's classes and image size.
+    """Return the network ``settings.name`` for the spec's classes and image size.
 
     Raises:
         UserError: The patches do not cover the images.

@@ -1,4 +1,4 @@
-"""C-Tran (Lanchantin et al., CVPR 2021; spec 4.2) on a ResNet-18: embeddings of labels and states are learnt."""
+"""C-Tran (Lanchantin et al., CVPR 2021) on ResNet-18: learned label and state embeddings; docs/algorithms/ctran.md."""
 
 from models.label_aware.fmman import FmmanNetwork
 from models.label_aware.label_graph import LearnedRows, StateTable
@@ -9,9 +9,9 @@ OPTIONS = {"use_graph": False, "use_state": True, "state_combine": "add_embed", 
 
 
 def build(settings: ModelSettings, spec: ModelSpec) -> FmmanNetwork:
-    """The network for the spec's classes; of ``model.fmman`` it takes the transformer's settings and ``z``.
+    """Return the network for the spec's classes; of ``model.fmman`` it uses the transformer's settings and ``z``.
 
-    The embeddings are exchanged and averaged as all weights are. Unknown has none: C-Tran means its row to stay zero.
+    The embeddings are exchanged and averaged as all weights. Unknown has none: C-Tran intends its row to stay zero.
     """
     dim = settings.backbone.dim
     options = settings.fmman.model_copy(update=OPTIONS)

@@ -1,4 +1,4 @@
-"""FMMAN's client network; ``fedlgt`` and ``ctran`` beside it build theirs from its parts.
+"""FMMAN's network (docs/algorithms/fmman.md); ``fedlgt`` and ``ctran`` build theirs from its parts.
 
 Letters: B batch, S image tokens, C labels, d token width = the backbone's last width.
 """
@@ -27,15 +27,15 @@ UNKNOWN = -1
 
 
 class HeadOutput(NamedTuple):
-    """What the head computes for one batch under one set of states; from ``features`` on None without the graph.
+    """The head's output for one batch under one set of states; without the graph None from ``features`` on.
 
     Attributes:
         logits: [B, C], before the sigmoid.
-        z: Contrastive feature [B, d], or [B, 2d] with ``z: concat``.
+        z: Embedding of eq 11 [B, d], or [B, 2d] with ``z: concat``.
         masked_labels: Lt [B, C, d] (eq 3), the autoencoder's target.
         features: F [B, C, d] (eq 7).
         reconstruction: R [B, C, d].
-        mean, deviation: Of the Gaussian that F is drawn from [B, C, d]; the deviation may be negative.
+        mean, deviation: Of F's Gaussian [B, C, d]; the deviation may be negative.
         strength: Er [B, C, C], edge strengths with unit diagonal.
         adjacency: A [B, C, C], Er normalised.
     """
@@ -52,7 +52,7 @@ class HeadOutput(NamedTuple):
 
 
 class LabelClassifier(nn.Module):
-    """logit_c = w_c . h_c + b_c: each label token is read by its own row (spec 1.7)."""
+    """Per-label classifier: logit_c = w_c . h_c + b_c, each label token has its own row."""
 
     def __init__(self, classes: int, dim: int) -> None:
         super().__init__()
@@ -60,12 +60,12 @@ class LabelClassifier(nn.Module):
         self.bias = nn.Parameter(torch.zeros(classes))
 
     def initialise_parameters(self, generator: torch.Generator) -> None:
-        """Uniform within 1 / sqrt(d), as the linear layer that it stands for."""
+        """Draw uniformly within 1 / sqrt(d), as for a linear layer."""
         uniform_fan_in_(self.weight, self.weight.shape[1], generator)
         uniform_fan_in_(self.bias, self.weight.shape[1], generator)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Label tokens [B, C, d] to logits [B, C]."""
+        """Map label tokens [B, C, d] to logits [B, C]."""
         return (tokens * self.weight).sum(-1) + self.bias
 
 
@@ -75,8 +75,8 @@ class FmmanNetwork(nn.Module):
     Args:
         backbone: The image encoder.
         options: Graph, states and transformer.
-        labels: A module that returns the label table L [C, d].
-        states: A module that returns the state table e [3, d]; None where states are numbers or play no part.
+        labels: A module that returns the label embeddings L [C, d].
+        states: A module that returns the state embeddings e [3, d]; None if states are numbers or unused.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class FmmanNetwork(nn.Module):
         self.backbone = ResNetTokens(backbone)
         self.labels, self.state_table = labels, states
         classes, dim = self.label_embeddings.shape
-        assert dim == self.backbone.width, f"label table {dim} wide, backbone {self.backbone.width}"
+        assert dim == self.backbone.width, f"label embeddings {dim} wide, backbone {self.backbone.width}"
         self.graph = (
             GaussianGraphAutoencoder(dim, options.heads, options.gae_scale, options.gae_residual)
             if options.use_graph
@@ -99,29 +99,29 @@ class FmmanNetwork(nn.Module):
 
     @property
     def label_embeddings(self) -> Tensor:
-        """L [C, d]: frozen unit rows, or C-Tran's learnt ones."""
+        """Return L [C, d]: frozen unit rows, or C-Tran's learned ones."""
         table: Tensor = self.labels()
         return table
 
     def unknown(self, batch: int) -> Tensor:
-        """States of images nothing is known about: -1 everywhere, int64 [batch, C]."""
+        """Return states with every label unknown: -1, int64 [batch, C]."""
         table = self.label_embeddings
         return torch.full((batch, table.shape[0]), UNKNOWN, dtype=torch.int64, device=table.device)
 
     def encode_image(self, x: Tensor) -> Tensor:
-        """Images [B, 3, H, W], float in [0, 1], to image tokens F_scene [B, S, d]; states play no part here."""
+        """Map images [B, 3, H, W], float in [0, 1], to image tokens F_scene [B, S, d], independent of the states."""
         tokens: Tensor = self.backbone(x).flatten(2).transpose(1, 2)
         return tokens
 
     def _masked_labels(self, states: Tensor) -> Tensor:
-        """Lt [B, C, d] for states [B, C] (eq 3)."""
+        """Return Lt [B, C, d] for states [B, C] (eq 3)."""
         if not self.options.use_state:
             return self.label_embeddings.expand(len(states), -1, -1)
         table = None if self.state_table is None else self.state_table()
         return combine_states(self.label_embeddings, states, self.options.state_combine, table)
 
     def _label_tokens(self, states: Tensor) -> dict[str, Tensor]:
-        """What the labels give under states [B, C] (eqs 3-8): ``HeadOutput``'s fields from ``masked_labels`` on."""
+        """Return ``HeadOutput``'s fields from ``masked_labels`` on for states [B, C] (eqs 3-8)."""
         masked = self._masked_labels(states)
         if self.graph is None:
             return {"masked_labels": masked}
@@ -139,12 +139,12 @@ class FmmanNetwork(nn.Module):
         }
 
     def head(self, tokens: Tensor, states: Tensor) -> HeadOutput:
-        """Label states in, logits out (eqs 3-9).
+        """Map image tokens and label states to logits (eqs 3-9).
 
         Args:
             tokens: Image tokens [B, S, d] of ``encode_image``.
-            states: int64 [B, C], -1 unknown, 0 known absent, 1 known present. In eval mode [1, C] stands for the
-                same states for all images: without noise the labels' part is then computed once.
+            states: int64 [B, C], -1 unknown, 0 known absent, 1 known present. In eval mode [1, C] are the
+                states of all images: without noise the labels' part is then computed once.
         """
         batch, positions = tokens.shape[:2]
         rows, classes = states.shape
@@ -157,24 +157,24 @@ class FmmanNetwork(nn.Module):
         }
         labels = parts.get("features", parts["masked_labels"])
         hidden = self.transformer(torch.cat([tokens, labels], dim=1))  # H [B, S + C, d]
-        z = _contrastive_feature(hidden, positions, self.options.z)
+        z = _embedding(hidden, positions, self.options.z)
         return HeadOutput(self.readout(hidden[:, positions:]), z, **parts)
 
     def all_unknown(self, x: Tensor) -> HeadOutput:
-        """The head with every label of images x [B, 3, H, W] unknown: the use after training (D14)."""
+        """Return the head's output for images x [B, 3, H, W] with every label unknown, as at evaluation."""
         return self.head(self.encode_image(x), self.unknown(len(x) if self.training else 1))
 
     def embed(self, x: Tensor) -> Tensor:
-        """What MOON contrasts: z [B, d] or [B, 2d] of images [B, 3, H, W] in [0, 1] with every label unknown."""
+        """Return the embedding z [B, d] or [B, 2d] of images [B, 3, H, W] in [0, 1] with every label unknown."""
         return self.all_unknown(x).z
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits [B, C] of images [B, 3, H, W] in [0, 1] with every label unknown."""
+        """Return logits [B, C] of images [B, 3, H, W] in [0, 1] with every label unknown."""
         return self.all_unknown(x).logits
 
 
-def _contrastive_feature(hidden: Tensor, positions: int, choice: str) -> Tensor:
-    """The feature z, [B, d] or [B, 2d] from H [B, S + C, d], S = ``positions`` image tokens in front."""
+def _embedding(hidden: Tensor, positions: int, choice: str) -> Tensor:
+    """Return the embedding z, [B, d] or [B, 2d] from H [B, S + C, d], S = ``positions`` image tokens in front."""
     if choice == "all":
         return hidden.mean(1)
     image, labels = hidden[:, :positions].mean(1), hidden[:, positions:].mean(1)
@@ -182,12 +182,12 @@ def _contrastive_feature(hidden: Tensor, positions: int, choice: str) -> Tensor:
 
 
 def build(settings: ModelSettings, spec: ModelSpec) -> FmmanNetwork:
-    """The network for the spec's classes with their embeddings, and with the state words' where they are frozen."""
+    """Return the network with the spec's label embeddings, and its state embeddings if they are frozen."""
     options, table = settings.fmman, spec.label_embeddings
     assert table is not None and table.shape[0] == len(spec.classes), "one label embedding for each class"
     states: nn.Module | None = None
     if options.use_state and options.state_embeddings == "frozen":
-        assert spec.state_embeddings is not None, "frozen states need the embeddings of their words"
+        assert spec.state_embeddings is not None, "frozen states need state embeddings"
         states = frozen_states(spec.state_embeddings)
     elif options.use_state and options.state_combine != "mul_scalar":
         states = StateTable(table.shape[1], options.state_combine)

@@ -1,4 +1,4 @@
-"""The masked label correlation graph and its Gaussian autoencoder (FMMAN eqs 3-8; spec 1.4.1, 1.5, 1.6).
+"""The masked label correlation graph and its Gaussian autoencoder (FMMAN eqs 3-8).
 
 Letters: B batch, C labels, d token width. States are -1 unknown, 0 known absent, 1 known present.
 """
@@ -14,7 +14,7 @@ LEAK = 0.2  # negative slope of the LeakyReLU in eq 5
 
 
 def combine_states(labels: Tensor, states: Tensor, mode: str, table: Tensor | None = None) -> Tensor:
-    """Masked label embeddings Lt (eq 3).
+    """Return masked label embeddings Lt (eq 3).
 
     Args:
         labels: L [C, d], unit rows.
@@ -27,7 +27,7 @@ def combine_states(labels: Tensor, states: Tensor, mode: str, table: Tensor | No
     """
     if mode == "mul_scalar":
         return states.unsqueeze(-1).to(labels.dtype) * labels  # [B, C, 1] * [C, d]
-    assert table is not None, f"{mode} needs a state table"
+    assert table is not None, f"{mode} needs state embeddings"
     embedded = table[states.long() + 1]  # [B, C, d]
     if mode == "mul_embed":
         return labels * embedded
@@ -36,7 +36,10 @@ def combine_states(labels: Tensor, states: Tensor, mode: str, table: Tensor | No
 
 
 def cosine_similarity_matrix(vectors: Tensor) -> Tensor:
-    """Cosine of every pair of rows (eq 4): [..., C, d] -> [..., C, C]; 0, with zero gradient, where a row is zero."""
+    """Return the cosine of every pair of rows (eq 4): [..., C, d] -> [..., C, C].
+
+    It is 0, with zero gradient, for a row of zeros.
+    """
     squared = vectors.square().sum(-1, keepdim=True)  # [..., C, 1]
     present = squared > 1e-24
     # The inner `where` keeps the root away from 0, where its gradient is infinite and 0 * inf would be NaN.
@@ -45,7 +48,7 @@ def cosine_similarity_matrix(vectors: Tensor) -> Tensor:
 
 
 def edge_weights(cosines: Tensor, act: str) -> Tensor:
-    """Er [..., C, C]: cosines made strengths ("abs", "clamp", "shift", "raw"), with a self loop of 1 on every label."""
+    """Return Er [..., C, C]: edge weights from cosines ("abs", "clamp", "shift", "raw"), with self loops of 1."""
     if act == "abs":
         strength = cosines.abs()
     elif act == "clamp":
@@ -60,7 +63,7 @@ def edge_weights(cosines: Tensor, act: str) -> Tensor:
 
 
 def adjacency(strength: Tensor, norm: str) -> Tensor:
-    """A [..., C, C] from Er: "sym" D^-1/2 Er D^-1/2, "row" D^-1 Er, "softmax" over each row, "none" Er itself.
+    """Return A [..., C, C] from Er: "sym" D^-1/2 Er D^-1/2, "row" D^-1 Er, "softmax" over each row, "none" Er itself.
 
     D is the row sum of magnitudes, which is the row sum wherever strengths are not negative. The self loops
     make it at least 1, so that no label, not even a zero row, divides by zero.
@@ -83,7 +86,7 @@ class GaussianGraphAutoencoder(StochasticModule):
     Args:
         dim: Token width d.
         heads: Attention heads of the decoder.
-        scale: Start value of a in eq 5.
+        scale: Initial value of a in eq 5.
         residual: Add Lt to F.
 
     Attributes:
@@ -92,7 +95,7 @@ class GaussianGraphAutoencoder(StochasticModule):
 
     def __init__(self, dim: int, heads: int, scale: float = 1.0, residual: bool = False) -> None:
         super().__init__()
-        self.start_scale, self.residual = scale, residual
+        self.initial_scale, self.residual = scale, residual
         self.W = nn.Linear(dim, dim, bias=False)
         self.V = nn.Linear(dim, dim, bias=False)
         self.U = nn.Linear(dim, dim, bias=False)
@@ -103,12 +106,12 @@ class GaussianGraphAutoencoder(StochasticModule):
         self.decoder_last = SelfAttention(dim, heads)
 
     def initialise_parameters(self, generator: torch.Generator) -> None:
-        """Start a at its setting and b at 0; the linear layers are drawn by ``models.build``."""
-        nn.init.constant_(self.scale, self.start_scale)
+        """Set a to its setting and b to 0; ``models.build`` initialises the linear layers."""
+        nn.init.constant_(self.scale, self.initial_scale)
         nn.init.zeros_(self.shift)
 
     def encode(self, labels: Tensor, graph: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(F, mean, deviation), each [B, C, d], from Lt [B, C, d] and A [B, C, C] (eqs 5-7).
+        """Return (F, mean, deviation), each [B, C, d], from Lt [B, C, d] and A [B, C, C] (eqs 5-7).
 
         F is drawn around the mean in training and is the mean in eval mode; with ``residual`` Lt is added to F alone.
         """
@@ -118,13 +121,13 @@ class GaussianGraphAutoencoder(StochasticModule):
         mean, deviation = attention @ self.V(labels), attention @ self.U(labels)  # mean_i, dev_i [B, C, d]
         features = mean
         if self.training:
-            # Independent per entry (diagonal covariance); a negative deviation is as good: the noise is symmetric.
+            # Independent per entry (diagonal covariance); negative deviations are fine: the noise is symmetric.
             noise = torch.randn(mean.shape, generator=self.source(mean), device=mean.device)
             features = mean + noise * deviation
         return (features + labels if self.residual else features), mean, deviation
 
     def decode(self, features: Tensor) -> Tensor:
-        """R [B, C, d] from F [B, C, d]: two attention layers over the labels.
+        """Return R [B, C, d] from F [B, C, d]: two attention layers over the labels.
 
         The last has neither residual nor LayerNorm: its targets are unit vectors with entries near 1 / sqrt(d), and
         normalised tokens of variance 1 would be far from them.
@@ -134,13 +137,13 @@ class GaussianGraphAutoencoder(StochasticModule):
         return reconstruction
 
     def forward(self, labels: Tensor, graph: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(F, R, mean, deviation), each [B, C, d], from Lt [B, C, d] and A [B, C, C]."""
+        """Return (F, R, mean, deviation), each [B, C, d], from Lt [B, C, d] and A [B, C, C]."""
         features, mean, deviation = self.encode(labels, graph)
         return features, self.decode(features), mean, deviation
 
 
 class FrozenRows(nn.Module):
-    """A table that is equal at all clients and never trained, so never sent or averaged: a buffer outside the state.
+    """Frozen embeddings, equal at all clients and never trained, sent or averaged: a buffer outside the state.
 
     Args:
         rows: [n, d]; copied.
@@ -153,12 +156,12 @@ class FrozenRows(nn.Module):
         self.register_buffer("rows", rows.detach().to(torch.float32, copy=True), persistent=False)
 
     def forward(self) -> Tensor:
-        """The table [n, d]."""
+        """Return the embeddings [n, d]."""
         return self.rows
 
 
 class LearnedRows(nn.Module):
-    """A label table that is trained and exchanged (C-Tran).
+    """Label embeddings that are trained and exchanged (C-Tran).
 
     Args:
         count: Rows n, one per label.
@@ -170,24 +173,24 @@ class LearnedRows(nn.Module):
         self.rows = nn.Parameter(torch.zeros(count, dim))
 
     def initialise_parameters(self, generator: torch.Generator) -> None:
-        """Uniform within 1 / sqrt(d), as C-Tran starts its embeddings."""
+        """Draw uniformly within 1 / sqrt(d), as C-Tran does."""
         uniform_fan_in_(self.rows, self.rows.shape[1], generator)
 
     def forward(self) -> Tensor:
-        """The table [n, d]."""
+        """Return the embeddings [n, d]."""
         return self.rows
 
 
-def frozen_states(words: Tensor) -> FrozenRows:
-    """The table e(s) [3, d] of "add_embed" from the state words' rows [2, d] (absent, present); unknown is zero."""
-    assert words.shape[0] == 2, f"two state words, found {words.shape[0]}"
-    return FrozenRows(torch.cat([torch.zeros_like(words[:1]), words]))
+def frozen_states(states: Tensor) -> FrozenRows:
+    """Return e(s) [3, d] of "add_embed" from the rows [2, d] of absent and present; unknown is zero."""
+    assert states.shape[0] == 2, f"two state embeddings, found {states.shape[0]}"
+    return FrozenRows(torch.cat([torch.zeros_like(states[:1]), states]))
 
 
 class StateTable(nn.Module):
     """The vectors e(s) of ``combine_states``: rows for -1, 0, 1.
 
-    For "mul_embed" all three are learned and start at -1, 0, 1 everywhere, which is "mul_scalar". For "add_embed"
+    For "mul_embed" all three are learned and initialised to -1, 0, 1 everywhere, which is "mul_scalar". For "add_embed"
     unknown is fixed at zero, absent and present are learned (C-Tran).
     """
 
@@ -198,7 +201,7 @@ class StateTable(nn.Module):
         self.initialise_parameters(torch.Generator())
 
     def initialise_parameters(self, generator: torch.Generator) -> None:
-        """Set the start values: constants for "mul_embed", uniform within 1 / sqrt(d) for "add_embed"."""
+        """Initialise: constants for "mul_embed", uniform within 1 / sqrt(d) for "add_embed"."""
         if self.mode == "mul_embed":
             with torch.no_grad():
                 self.rows.copy_(torch.tensor([-1.0, 0.0, 1.0]).unsqueeze(-1).expand_as(self.rows))
@@ -206,7 +209,7 @@ class StateTable(nn.Module):
             uniform_fan_in_(self.rows, self.rows.shape[1], generator)
 
     def forward(self) -> Tensor:
-        """The table [3, d]."""
+        """Return the embeddings [3, d]."""
         if self.mode == "mul_embed":
             return self.rows
         return torch.cat([torch.zeros_like(self.rows[:1]), self.rows])

@@ -1,4 +1,4 @@
-"""A post-norm transformer encoder whose dropout draws from a given generator (spec 1.7).
+"""A post-norm transformer encoder whose dropout draws from a given generator.
 
 Letters: B batch, T tokens, d token width, n heads, e = d / n width of a head.
 """
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.initializers import Initializers, he_fan_out, xavier_uniform
-from models.stochastic import Dropout
+from models.stochastic import SeededDropout
 
 
 def uniform_fan_in_(tensor: Tensor, fan_in: int, generator: torch.Generator) -> None:
-    """Fill ``tensor`` with numbers uniform within 1 / sqrt(fan_in), as C-Tran starts embeddings and linear layers."""
+    """Fill ``tensor`` uniformly within 1 / sqrt(fan_in), as C-Tran does for embeddings and linear layers."""
     bound = 1.0 / math.sqrt(fan_in)
     nn.init.uniform_(tensor, -bound, bound, generator=generator)
 
@@ -22,7 +22,7 @@ def uniform_fan_in_(tensor: Tensor, fan_in: int, generator: torch.Generator) -> 
 class StackedProjection(nn.Linear):
     """The three projections of attention, queries, keys, values in this order, stacked in one weight [3d, d].
 
-    It starts as ``nn.MultiheadAttention`` does: uniform within sqrt(6 / (d + 3d)), biases 0. C-Tran and FedLGT draw
+    Initialised as ``nn.MultiheadAttention``: uniform within sqrt(6 / (d + 3d)), biases 0. C-Tran and FedLGT initialise
     their linear layers again, but not this weight, which in PyTorch belongs to no linear layer.
     """
 
@@ -32,8 +32,8 @@ class StackedProjection(nn.Linear):
 class SelfAttention(nn.Module):
     """Multi-head self-attention, as ``nn.MultiheadAttention`` but with its own dropout on the attention weights.
 
-    The output projection starts as every linear layer (``models.build``), bias and all: it is one in PyTorch too,
-    so C-Tran and FedLGT draw it again.
+    The output projection is initialised as every linear layer (``models.build``), bias included: it is one in PyTorch
+    too, so C-Tran and FedLGT initialise it again.
 
     Args:
         dim: Token width d.
@@ -47,10 +47,10 @@ class SelfAttention(nn.Module):
         self.heads = heads
         self.in_proj = StackedProjection(dim, 3 * dim)
         self.out_proj = nn.Linear(dim, dim)
-        self.dropout = Dropout(dropout)
+        self.dropout = SeededDropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens [B, T, d] to tokens [B, T, d]."""
+        """Map tokens [B, T, d] to tokens [B, T, d]."""
         batch, tokens, dim = x.shape
         width = dim // self.heads
         # [B, T, 3d] -> [3, B, n, T, e]
@@ -78,10 +78,10 @@ class EncoderLayer(nn.Module):
         self.linear1 = nn.Linear(dim, ff)
         self.linear2 = nn.Linear(ff, dim)
         self.norm2 = nn.LayerNorm(dim)
-        self.dropout = Dropout(dropout)
+        self.dropout = SeededDropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens [B, T, d] to tokens [B, T, d]."""
+        """Map tokens [B, T, d] to tokens [B, T, d]."""
         x = self.norm1(x + self.dropout(self.attention(x)))
         hidden = self.dropout(F.relu(self.linear1(x)))
         out: Tensor = self.norm2(x + self.dropout(self.linear2(hidden)))
@@ -91,7 +91,7 @@ class EncoderLayer(nn.Module):
 class LabelTransformer(nn.Module):
     """A LayerNorm on all tokens, then encoder layers, without positions.
 
-    The norm in front matters: image tokens are of order 1, unit-length label tokens of order 1 / sqrt(d).
+    The first norm matters: image tokens are of order 1, unit-length label tokens of order 1 / sqrt(d).
     FMMAN's server clusters clients on the parameters under ``layers.0.``.
     """
 
@@ -101,7 +101,7 @@ class LabelTransformer(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(dim, heads, ff, dropout) for _ in range(layers))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens [B, T, d] to H [B, T, d]."""
+        """Map tokens [B, T, d] to H [B, T, d]."""
         hidden: Tensor = self.norm(tokens)
         for layer in self.layers:
             hidden = layer(hidden)

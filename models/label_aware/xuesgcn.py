@@ -1,7 +1,7 @@
-"""XueSGCN's network: one label graph for each scene (MiLab-HITSZ/2023XueSGCN, IJCNN 2024; spec 4.7).
+"""XueSGCN's network: one label graph per scene (MiLab-HITSZ/2023XueSGCN, IJCNN 2024; docs/algorithms/xuesgcn.md).
 
 The network sorts each image into one of K scenes, counts which labels occur together in a scene, and refines the
-labels' features over the graph of the image's scene. The paper's text could not be had; this follows the published
+labels' features over the graph of the image's scene. The paper's text was not available; this follows the published
 code, with ResNet-18 and the run's label embeddings in place of ResNet-101 and GloVe vectors.
 
 Letters: B batch, S image tokens, C labels, D token width, K scenes, n inner width of the attention.
@@ -20,16 +20,16 @@ from models.registry import ModelSpec
 from models.settings import ModelSettings
 
 LEAK = 0.2  # negative slope of the LeakyReLU between the two graph convolutions
-TINY = 1e-8  # keeps the quotient of a label that a scene has not seen at 0
+EPS = 1e-8  # keeps the quotient at 0 for labels that a scene has not seen
 
 
 class SceneOutput(NamedTuple):
-    """What the network computes for one batch.
+    """The network's output for one batch.
 
     Attributes:
         logits: [B, C], before the sigmoid.
         scenes: [B, K], before the softmax.
-        context: [B, D], the mean over the image tokens; what MOON contrasts.
+        context: [B, D], the mean over the image tokens: the embedding.
     """
 
     logits: Tensor
@@ -38,7 +38,7 @@ class SceneOutput(NamedTuple):
 
 
 def co_occurrence_counts(targets: Tensor, scenes: Tensor, number: int) -> Tensor:
-    """How often two labels are in an image of a scene: the sum of y y^T over each scene's images.
+    """Return how often two labels occur together in a scene: the sum of y y^T over each scene's images.
 
     Args:
         targets: y [B, C], 0/1.
@@ -54,7 +54,7 @@ def co_occurrence_counts(targets: Tensor, scenes: Tensor, number: int) -> Tensor
 
 
 def label_probabilities(counts: Tensor) -> Tensor:
-    """P[i, j] = Co[i, j] / (Co[i, i] + 1e-8), the probability of label j where label i is; 1 on the diagonal.
+    """Return P[i, j] = Co[i, j] / (Co[i, i] + 1e-8), the probability of label j where label i is; 1 on the diagonal.
 
     Args:
         counts: Co [..., C, C].
@@ -64,23 +64,23 @@ def label_probabilities(counts: Tensor) -> Tensor:
     """
     seen = counts.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)  # [..., C, 1]
     identity = torch.eye(counts.shape[-1], dtype=counts.dtype, device=counts.device)
-    return torch.where(identity.bool(), identity, counts / (seen + TINY))
+    return torch.where(identity.bool(), identity, counts / (seen + EPS))
 
 
 def normalized_adjacency(probabilities: Tensor) -> Tensor:
-    """The adjacency D P^T D with D = diag(row sums of P)^(-1/2): [..., C, C] -> [..., C, C]."""
+    """Return the adjacency D P^T D with D = diag(row sums of P)^(-1/2): [..., C, C] -> [..., C, C]."""
     scale = probabilities.sum(-1).rsqrt()  # [..., C]; the diagonal of 1 keeps the sums from 0
     return scale.unsqueeze(-1) * probabilities.transpose(-1, -2) * scale.unsqueeze(-2)
 
 
 def bilinear_attention(tokens: Tensor, images: Tensor, labels: Tensor, direction: Tensor) -> Tensor:
-    """Low-rank bilinear attention: for each label the mean of the tokens weighted by softmax_s of v . tanh(x_s * q_c).
+    """Return for each label the mean of the tokens weighted by softmax_s of v . tanh(x_s * q_c).
 
     The published w(Wh tanh(...)) is linear in the tanh, so v = Wh^T w is taken once instead of Wh for every pair of
     token and label; its two biases cancel in the softmax and are left out.
 
     Args:
-        tokens: [B, S, D], what is averaged.
+        tokens: [B, S, D], averaged.
         images: x = U tokens [B, S, n].
         labels: q = Q label vectors [C, n].
         direction: v [n].
@@ -109,13 +109,13 @@ class BilinearAttention(nn.Module):
         self.target = nn.Linear(width, 1, bias=False)  # w
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
-        """Tokens [B, S, D] and label vectors [C, d] to label features [B, C, D]."""
+        """Map tokens [B, S, D] and label vectors [C, d] to label features [B, C, D]."""
         direction = (self.target.weight @ self.hidden.weight).squeeze(0)  # [n]
         return bilinear_attention(tokens, self.image_proj(tokens), self.label_proj(labels), direction)
 
 
 class GraphConvolution(nn.Linear):
-    """The linear part of a graph convolution, without bias; it starts uniform within 1 / sqrt(outputs)."""
+    """The linear part of a graph convolution, without bias, initialised uniformly within 1 / sqrt(outputs)."""
 
     initializers = Initializers(conv=he_fan_out, linear=uniform_fan_out)
 
@@ -132,9 +132,9 @@ class SceneGraphNetwork(nn.Module):
 
     Attributes:
         co_occurrence: Co [K, C, C] float32, how often two labels were in one training image of a scene. Part of
-            the state dict, so that checkpoints hold it; the server has its own rule for it (``tasks.server.xuesgcn``).
-        scene_counts: Training images seen in each scene, int64 [K].
-        label_embeddings: Outside the state dict: equal on all clients, so never sent or averaged.
+            the state dict, so checkpoints contain it; the server has its own rule for it (``tasks.server.xuesgcn``).
+        scene_counts: Number of training images in each scene, int64 [K].
+        label_embeddings: Outside the state dict: equal at all clients, so never sent or averaged.
     """
 
     co_occurrence: Tensor
@@ -159,28 +159,28 @@ class SceneGraphNetwork(nn.Module):
         self.readout = LabelClassifier(classes, dim)
 
     def initialise_parameters(self, generator: torch.Generator) -> None:
-        """Nothing is counted yet; the parameters belong to the parts, so nothing is drawn."""
+        """Set the counts to zero; the parameters belong to the parts."""
         del generator
         self.co_occurrence.zero_()
         self.scene_counts.zero_()
 
     def encode_image(self, x: Tensor) -> Tensor:
-        """Images [B, 3, H, W], float in [0, 1], to tokens [B, S, D]."""
+        """Map images [B, 3, H, W], float in [0, 1], to tokens [B, S, D]."""
         tokens: Tensor = self.backbone(x).flatten(2).transpose(1, 2)
         return tokens
 
     def embed(self, x: Tensor) -> Tensor:
-        """Images [B, 3, H, W] to their context [B, D], the mean over the tokens."""
+        """Map images [B, 3, H, W] to their context [B, D], the mean over the tokens."""
         return self.encode_image(x).mean(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images [B, 3, H, W], float in [0, 1], to logits [B, C]; nothing is counted."""
+        """Map images [B, 3, H, W], float in [0, 1], to logits [B, C] without counting."""
         return self._output(self.encode_image(x), None).logits
 
     def scene_forward(self, x: Tensor, targets: Tensor) -> SceneOutput:
-        """A training batch: its labels are counted in the scenes of its images before the graphs are made of them.
+        """Count a training batch's labels in the scenes of its images, then compute the output with the new graphs.
 
-        In eval mode the targets are not looked at: labels of test images must never enter the graphs.
+        In eval mode the targets are ignored: labels of test images must never enter the graphs.
 
         Args:
             x: Images [B, 3, H, W], float in [0, 1].
@@ -209,7 +209,7 @@ class SceneGraphNetwork(nn.Module):
 
 
 def build(settings: ModelSettings, spec: ModelSpec) -> SceneGraphNetwork:
-    """The network for the spec's classes with their embeddings."""
+    """Return the network with the spec's label embeddings."""
     table = spec.label_embeddings
     assert table is not None and table.shape[0] == len(spec.classes), "one label embedding for each class"
     return SceneGraphNetwork(settings, table)

@@ -72,7 +72,7 @@ def test_every_network_builds_and_keeps_its_registered_facts(name):
 
 
 def test_a_network_with_label_tokens_insists_on_its_table():
-    with pytest.raises(AssertionError, match="label table"):
+    with pytest.raises(AssertionError, match="label embeddings"):
         build_model(ModelSettings(), ModelSpec(("a", "b"), 64))
 
 

@@ -162,7 +162,7 @@ def test_published_weights_at_another_size_say_what_fits(full, tmp_path, size, f
     with pytest.raises(UserError, match=found) as refused:
         check_weights(settings, 64)
     text = str(refused.value)
-    assert f"made with width {size['width']:g}, stem {size.get('stem', 'imagenet')}" in text
+    assert f"with width {size['width']:g}, stem {size.get('stem', 'imagenet')}" in text
     assert "width 1.0, stem imagenet" in text and "rounds/NNNN/model.safetensors" in text
 
 

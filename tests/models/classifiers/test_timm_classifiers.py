@@ -9,7 +9,7 @@ from timm.models import get_pretrained_cfg
 
 from models.build import build_model, check_weights, new_model
 from models.classifiers.backbones import load_backbone_weights
-from models.classifiers.timm_classifiers import draws_globally, resampled
+from models.classifiers.timm_classifiers import can_resample, uses_global_generator
 from models.errors import UserError
 from models.registry import ModelSpec
 from models.settings import ModelSettings
@@ -118,7 +118,7 @@ def test_positions_of_another_image_size_are_resampled_and_only_those(tmp_path):
     assert torch.allclose(inner[0, 2:4], torch.tensor([-1 + 9 / 11, -1 + 13 / 11]), atol=1e-5)
     assert (inner[0].diff() > 0.2).all()
     for wrong in (grid[:, :100], grid[:, :, :20], grid[0], grid.to(torch.int8), grid.to_sparse()):
-        assert not resampled(wrong, found)
+        assert not can_resample(wrong, found)
 
 
 def test_token_weights_of_another_image_size_are_refused(tmp_path):
@@ -159,7 +159,7 @@ def test_weights_of_the_very_size_fit_at_any_size_and_others_say_which_would(nam
     again = new_model(settings, problem(48), generator(2)).backbone.state_dict()
     assert all(torch.equal(tensor, again[key]) for key, tensor in model.backbone.state_dict().items())
     other = settings.model_copy(update={"timm": settings.timm.model_copy(update={"width": 0.25})})
-    with pytest.raises(UserError, match=r"made with width 0\.25[\s\S]* instead of [\s\S]*of that very size"):
+    with pytest.raises(UserError, match=r"with width 0\.25[\s\S]* instead of [\s\S]*of that very size"):
         check_weights(other, 48)
 
 
@@ -229,5 +229,5 @@ def test_training_lowers_the_loss_and_draws_nothing(name):
 )
 def test_dropout_of_timms_own_is_noticed(option):
     plain = {"img_size": 32, "embed_dim": 24, "depth": 2}
-    assert draws_globally(timm.create_model("vit_tiny_patch16_224", **plain, **{option: 0.1}))
-    assert not draws_globally(timm.create_model("vit_tiny_patch16_224", **plain, **{option: 0.0}))
+    assert uses_global_generator(timm.create_model("vit_tiny_patch16_224", **plain, **{option: 0.1}))
+    assert not uses_global_generator(timm.create_model("vit_tiny_patch16_224", **plain, **{option: 0.0}))

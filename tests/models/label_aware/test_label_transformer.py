@@ -8,7 +8,7 @@ from torch import nn
 
 from models.build import initialise
 from models.label_aware.label_transformer import EncoderLayer, LabelTransformer, SelfAttention
-from models.stochastic import Dropout, use_generator
+from models.stochastic import SeededDropout, use_generator
 
 
 def generator(seed=0):
@@ -55,7 +55,7 @@ def test_sizes_at_the_papers_width():
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean():
-    layer = Dropout(0.25).train()
+    layer = SeededDropout(0.25).train()
     use_generator(layer, generator())
     out = layer(torch.ones(100_000))
     assert out.unique().tolist() == pytest.approx([0.0, 4 / 3])
@@ -84,14 +84,14 @@ def test_dropout_reaches_the_attention_weights():
 
 
 def test_training_without_a_generator_is_refused_and_eval_needs_none():
-    layer, x = Dropout(0.5), torch.ones(4)
+    layer, x = SeededDropout(0.5), torch.ones(4)
     with pytest.raises(AssertionError, match="use_generator"):
         layer.train()(x)
     assert torch.equal(layer.eval()(x), x)
-    assert torch.equal(Dropout(0.0).train()(x), x)
+    assert torch.equal(SeededDropout(0.0).train()(x), x)
 
 
 def test_a_copy_starts_without_the_generator():
-    layer = Dropout(0.5)
+    layer = SeededDropout(0.5)
     use_generator(layer, generator())
     assert copy.deepcopy(layer).generator is None and layer.generator is not None
