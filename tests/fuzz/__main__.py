@@ -1,4 +1,4 @@
-"""``python tests/fuzz``: many damaged inputs; ends with 1 when an exception escaped."""
+"""``python tests/fuzz``: many damaged inputs; the exit code is 1 if an exception escaped."""
 
 import argparse
 import sys

@@ -1,10 +1,10 @@
-"""COCO JSON: values of other types, keys removed, numbers huge and none, nesting, broken text, other encodings."""
+"""COCO JSON: values of other types, removed keys, huge and invalid numbers, nesting, broken text, encodings."""
 
 import json
 from collections.abc import Iterator
 
 from .damage import damaged, damaged_json, encoded
-from .frame import Case, drawn
+from .frame import Case, case_rng
 from .trees import make_image, read_all, tree
 
 SHORT = 60
@@ -27,14 +27,14 @@ _SOUND = {
         {"id": 7, "name": "oil", "supercategory": "all"},
     ],
 }
-_BESIDE = {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [], "categories": _SOUND["categories"]}
+_SECOND_JSON = {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [], "categories": _SOUND["categories"]}
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Without end: a damaged JSON each."""
+    """Yield damaged JSON files without end."""
     number = 0
     while True:
-        rng = drawn(seed, number)
+        rng = case_rng(seed, number)
         done: list[str] = []
         if rng.random() < 0.7:
             text = json.dumps(damaged_json(_SOUND, rng), ensure_ascii=rng.random() < 0.5)
@@ -49,11 +49,13 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def try_one(case: Case) -> str:
-    """Read it beside its images, and now and then beside another JSON of one of them."""
-    rng = drawn(len(case.data), case.name)
+    """Read it next to its images, sometimes together with another JSON of one of them."""
+    rng = case_rng(len(case.data), case.name)
     files = {"a.png": make_image(1), "sub/b.png": make_image(2), "Ölspur.png": make_image(3), "x.json": case.data}
     two = rng.random() < 0.2
-    root = tree("coco two" if two else "coco", files | ({"train.json": json.dumps(_BESIDE).encode()} if two else {}))
+    root = tree(
+        "coco two" if two else "coco", files | ({"train.json": json.dumps(_SECOND_JSON).encode()} if two else {})
+    )
     own = {
         "ignored": rng.choice(("ask", "count", "leave_out")),
         "dangling": rng.choice(("distrust", "distrust", "pass_over")),

@@ -1,4 +1,4 @@
-"""Ways to damage texts: their bytes, their tokens, their encoding; and the values inside a JSON."""
+"""Ways to damage texts (bytes, tokens, encoding) and the values inside a JSON."""
 
 import json
 import random
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
-ODD_WORDS = (
+UNUSUAL_WORDS = (
     "", "0", "-1", "1e309", "NaN", "Infinity", "-Infinity", "9" * 30, "9" * 5000, "0.5.5", "1_0", "\u0663", "\uff11",
     "null", "true", "a" * 3000, "\0", "\ufeff", "\u202e", "\u2028", "\x0b", "é", "e\u0301", "绝缘子", "😀", "..", "/",
     "\\", "C:\\x", "../../x", "%00", "%2e%2e%2f", "<", "&", "<!--", "{", "}", "[", "]", '"', "'", ",", ":",
@@ -17,7 +17,7 @@ _ENCODINGS = ("utf-8-sig", "utf-16", "utf-16-le", "utf-32", "gb18030", "cp1252",
 
 
 def damaged(text: str, rng: random.Random) -> tuple[bytes, str]:
-    """The text after one to three kinds of damage, as bytes, and what was done."""
+    """Return the text after one to three kinds of damage, as bytes, and what was done."""
     done = []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         name = rng.choice(sorted(_TEXTS))
@@ -32,7 +32,7 @@ def damaged(text: str, rng: random.Random) -> tuple[bytes, str]:
 
 
 def encoded(text: str, rng: random.Random, done: list[str]) -> bytes:
-    """The text in UTF-8, now and then in another encoding."""
+    """Return the text in UTF-8, sometimes in another encoding."""
     if rng.random() < 0.15:
         done.append(rng.choice(_ENCODINGS))
         return text.encode(done[-1], "replace")
@@ -49,7 +49,7 @@ def _tokens(text: str, rng: random.Random, change: Callable[[list[str], int], No
 
 
 def _replace(text: str, rng: random.Random) -> str:
-    return _tokens(text, rng, lambda tokens, at: tokens.__setitem__(at, rng.choice(ODD_WORDS)))
+    return _tokens(text, rng, lambda tokens, at: tokens.__setitem__(at, rng.choice(UNUSUAL_WORDS)))
 
 
 def _drop(text: str, rng: random.Random) -> str:
@@ -57,7 +57,7 @@ def _drop(text: str, rng: random.Random) -> str:
 
 
 def _insert(text: str, rng: random.Random) -> str:
-    return _tokens(text, rng, lambda tokens, at: tokens.insert(at, rng.choice(ODD_WORDS)))
+    return _tokens(text, rng, lambda tokens, at: tokens.insert(at, rng.choice(UNUSUAL_WORDS)))
 
 
 def _move(text: str, rng: random.Random) -> str:
@@ -99,8 +99,8 @@ def _lose(data: bytes, rng: random.Random) -> bytes:
 _BYTES = {"bytes flipped": _flip, "bytes added": _noise, "bytes lost": _lose}
 
 
-def odd_value(rng: random.Random) -> Any:
-    """A JSON value that is seldom expected."""
+def unusual_value(rng: random.Random) -> Any:
+    """Return an unusual JSON value."""
     choice = rng.randrange(14)
     if choice == 0:
         nested: Any = []
@@ -111,21 +111,21 @@ def odd_value(rng: random.Random) -> Any:
     if choice < 7:
         return rng.choice(plain)
     if choice < 10:
-        return rng.choice(ODD_WORDS)
+        return rng.choice(UNUSUAL_WORDS)
     return rng.choice(([1, 2, 3, 4], [[1]], {"id": 1}, {"name": "x"}, "1", "1.0", 1.0, " ", ["crack"]))
 
 
 def damaged_json(value: Any, rng: random.Random) -> Any:
-    """A copy with one to three of its values replaced, removed, renamed, repeated or exchanged."""
+    """Return a copy with one to three of its values replaced, removed, renamed, repeated or exchanged."""
     value = json.loads(json.dumps(value))
     for _ in range(rng.choice((1, 1, 2, 3))):
         places = list(_places(value))
         if not places:
-            return odd_value(rng)
+            return unusual_value(rng)
         holder, key = rng.choice(places)
         action = rng.randrange(7)
         if action <= 2:
-            holder[key] = odd_value(rng)
+            holder[key] = unusual_value(rng)
         elif action == 3:
             del holder[key]
         elif action == 4:
@@ -133,7 +133,7 @@ def damaged_json(value: Any, rng: random.Random) -> Any:
             if its in other if isinstance(other, dict) else its < len(other):
                 holder[key], other[its] = json.loads(json.dumps([other[its], holder[key]]))
         elif action == 5 and isinstance(holder, dict):
-            holder[rng.choice((key.upper(), f"{key}s", "id", "name", rng.choice(ODD_WORDS)))] = holder.pop(key)
+            holder[rng.choice((key.upper(), f"{key}s", "id", "name", rng.choice(UNUSUAL_WORDS)))] = holder.pop(key)
         elif isinstance(holder, list):
             holder.insert(key, holder[key])
         else:
@@ -142,7 +142,7 @@ def damaged_json(value: Any, rng: random.Random) -> Any:
 
 
 def _places(value: Any) -> Any:
-    """(holder, key) of every value inside, not deeper than a few levels."""
+    """Yield (holder, key) of every value inside, down to a few levels."""
     stack = [(value, 0)]
     while stack:
         holder, depth = stack.pop()

@@ -1,4 +1,4 @@
-"""Tries the cases of one kind and gathers what comes of them."""
+"""Runs the cases of one kind and collects the outcomes."""
 
 import importlib
 import pkgutil
@@ -20,7 +20,7 @@ _KEPT = 20  # findings that are kept with their case
 
 @dataclass(frozen=True)
 class Case:
-    """A damaged file: what was done to what, and its bytes."""
+    """A damaged file: a description, and its bytes."""
 
     name: str
     data: bytes = field(repr=False)
@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass
 class Summary:
-    """What came of the cases of one kind."""
+    """The outcomes of the cases of one kind."""
 
     kind: str
     seed: int
@@ -57,7 +57,7 @@ class Summary:
     seconds: float = 0.0
 
     def lines(self) -> list[str]:
-        """For the terminal."""
+        """Return the lines for the terminal."""
         lines = [f"{self.kind}: {self.tried} cases of seed {self.seed} in {self.seconds:.0f} s"]
         lines += [f"  {count:7d} {outcome}" for outcome, count in self.outcomes.most_common()]
         lines += [f"  {count:7d} ESCAPED: {place}" for place, count in self.places.most_common()]
@@ -72,7 +72,7 @@ class Summary:
 
 
 def kinds() -> dict[str, ModuleType]:
-    """The modules of this package that offer cases, by name."""
+    """Return the modules of this package that offer cases, by name."""
     package = __name__.rpartition(".")[0]
     names = [found.name for found in pkgutil.iter_modules([str(Path(__file__).parent)])]
     modules = {
@@ -81,15 +81,15 @@ def kinds() -> dict[str, ModuleType]:
     return {name: module for name, module in modules.items() if hasattr(module, "try_one")}
 
 
-def drawn(seed: int, number: int) -> random.Random:
-    """The draws of one case."""
+def case_rng(seed: int, number: int) -> random.Random:
+    """Return the random generator of one case."""
     return random.Random(f"{seed}/{number}")  # noqa: S311
 
 
 def run(
     kind: str, count: int, seed: int = 0, first: int = 0, progress: Callable[[Summary], None] | None = None
 ) -> Summary:
-    """Try ``count`` cases from the ``first`` on."""
+    """Run ``count`` cases, beginning with number ``first``."""
     module, summary, start = kinds()[kind], Summary(kind, seed), time.monotonic()
     cases: Iterator[Any] = islice(module.cases(seed), first, first + count)
     for number, case in enumerate(cases, first):
@@ -112,7 +112,7 @@ def run(
 
 
 class _limited:
-    """Raises TimeoutError in a case that takes too long."""
+    """Raise TimeoutError in a case that takes too long."""
 
     def __enter__(self) -> None:
         self._before = signal.signal(signal.SIGALRM, self._late)

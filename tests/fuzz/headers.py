@@ -1,4 +1,4 @@
-"""Ways to make the header of a safetensors file untrue, and to damage its bytes."""
+"""Ways to falsify the header of a safetensors file, and to damage its bytes."""
 
 import json
 import random
@@ -53,7 +53,7 @@ def _shape(header: dict[str, Any], rng: random.Random) -> None:
 
 
 def _turned(header: dict[str, Any], rng: random.Random) -> None:
-    """The same number of values in another shape."""
+    """Return another shape with the same number of values."""
     entry = _entry(header, rng)
     if isinstance(entry.get("shape"), list):
         rng.shuffle(entry["shape"])
@@ -90,8 +90,17 @@ def _extra(header: dict[str, Any], rng: random.Random) -> None:
 
 
 def _metadata(header: dict[str, Any], rng: random.Random) -> None:
-    odd = ({"labels": "[" * 5000}, {"labels": '["rust", "rust"]'}, {"labels": "[1, 2]"}, {"a": 1}, [], "text", None, 5)
-    header["__metadata__"] = rng.choice((*odd, {"labels": '["crack", "rust"]'}, {"labels": '{"rust": 0}'}))
+    unusual = (
+        {"labels": "[" * 5000},
+        {"labels": '["rust", "rust"]'},
+        {"labels": "[1, 2]"},
+        {"a": 1},
+        [],
+        "text",
+        None,
+        5,
+    )
+    header["__metadata__"] = rng.choice((*unusual, {"labels": '["crack", "rust"]'}, {"labels": '{"rust": 0}'}))
 
 
 def _length(data: bytes, rng: random.Random) -> bytes:

@@ -1,4 +1,4 @@
-"""Image files and their metadata: random bytes changed, blocks cut, lengths changed, EXIF types and counts changed.
+"""Image files and their metadata: changed bytes, cut blocks, changed lengths, EXIF types and counts.
 
 Damage in metadata alone must cost no pixel; damage elsewhere may cost the image, but never raises.
 """
@@ -16,7 +16,7 @@ from PIL import Image, PngImagePlugin, features
 from tasks.data.source.decode import Decoded, DecodeError, Limits, decode_bytes, resize
 from tasks.data.source.pixels import few_colours
 
-from .frame import Case, drawn
+from .frame import Case, case_rng
 
 SHORT = 500
 _LIMITS = Limits(max_pixels=2_000_000, min_side=1, enough=96)
@@ -25,10 +25,10 @@ _SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Without end: a damaged file each, two of three with an EXIF block that alone is damaged."""
+    """Yield damaged files without end, two of three with only their EXIF block damaged."""
     number = 0
     while True:
-        rng = drawn(seed, number)
+        rng = case_rng(seed, number)
         lot = rng.random()
         if lot < 0.2:
             kind = rng.choice(("JPEG", "PNG", "WEBP", "MPO"))
@@ -50,7 +50,7 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def try_one(case: Case) -> str:
-    """Decode as an ingest does; a damaged EXIF block must not cost the image."""
+    """Decode as an ingest does; a damaged EXIF block must not affect the image."""
     try:
         found = decode_bytes(case.data, ".jpg", _LIMITS)
     except DecodeError as error:
@@ -72,13 +72,13 @@ def _check(found: Decoded) -> None:
 
 
 def same_image(image: np.ndarray, upright: np.ndarray) -> bool:
-    """Whether the image is the other in one of the eight positions."""
+    """Check whether the image is the other one in one of the eight orientations."""
     turned = [np.rot90(upright, quarter) for quarter in range(4)]
     return any(image.shape == each.shape and (image == each).all() for turn in turned for each in (turn, turn[:, ::-1]))
 
 
 def exif_block(rng: random.Random) -> bytes:
-    """A block with an orientation and a few further tags of random types and counts, often untrue."""
+    """Return a block with an orientation and a few further tags of random types and counts, often false."""
     order = rng.choice("<>")
     tags = sorted({0x0112, *rng.sample((0x010E, 0x010F, 0x0110, 0x011A, 0x0128, 0x0131, 0x0132, 0x8769, 0x8825), 3)})
     entries, blob, start = b"", b"", 8 + 2 + 12 * len(tags) + 4
@@ -97,7 +97,7 @@ def exif_block(rng: random.Random) -> bytes:
 
 
 def with_exif(kind: str, block: bytes) -> bytes:
-    """The sound image of this format with the block as its EXIF, whatever it holds."""
+    """Return the sound image of this format with the block as its EXIF, whatever it holds."""
     data = plain(kind)
     if kind in ("JPEG", "MPO"):
         body = b"Exif\0\0" + block
@@ -123,7 +123,7 @@ def with_exif(kind: str, block: bytes) -> bytes:
 
 
 def with_metadata(kind: str, rng: random.Random) -> bytes:
-    """The sound image of this format with one or more blocks of metadata that hold whatever they like."""
+    """Return the sound image of this format with one or more blocks of random metadata."""
     data = plain(kind)
     for _ in range(rng.choice((1, 1, 2, 3))):
         body = rng.choice(_BODIES)(rng)[:60_000]
@@ -160,7 +160,7 @@ _EXTRA_BYTES = {struct.pack("<H", tag) for tag in _EXTRA}
 
 
 def png_chunk(kind: bytes, body: bytes) -> bytes:
-    """A chunk with its length and checksum."""
+    """Return a chunk with its length and checksum."""
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
@@ -175,7 +175,7 @@ def _image() -> Image.Image:
 
 @cache
 def plain(kind: str) -> bytes:
-    """A sound image of the format without metadata."""
+    """Return a sound image of the format without metadata."""
     buffer = io.BytesIO()
     more = {"save_all": True, "append_images": [_image()]} if kind == "MPO" else {}
     _image().save(buffer, kind, **more)
@@ -184,13 +184,13 @@ def plain(kind: str) -> bytes:
 
 @cache
 def sound(kind: str) -> np.ndarray:
-    """Its pixels."""
+    """Return its pixels."""
     return decode_bytes(plain(kind), "", _LIMITS).image
 
 
 @cache
 def sources() -> dict[str, bytes]:
-    """Sound files of many kinds, by name, with all the metadata that Pillow writes."""
+    """Return sound files of many kinds, by name, with all the metadata that Pillow writes."""
     image, exif = _image(), Image.Exif()
     exif[0x0112], exif[0x0131] = 6, "a program"
     text = PngImagePlugin.PngInfo()
@@ -275,7 +275,7 @@ def _length_changed(data: bytes, rng: random.Random) -> bytes:
 
 
 def _place(rng: random.Random, length: int) -> int:
-    """Mostly near the begin, where headers and metadata are."""
+    """Return a position, mostly near the beginning, where headers and metadata are."""
     return rng.randrange(max(1, min(length, 200) if rng.random() < 0.7 else length))
 
 

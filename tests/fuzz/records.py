@@ -1,4 +1,4 @@
-"""``round.json``: text changed or cut, values of other types, keys gone, doubled or new, numbers too large."""
+"""``round.json``: text changed or cut, values of other types, missing, repeated or new keys, huge numbers."""
 
 import copy
 import json
@@ -21,7 +21,7 @@ from tasks.core.store import Store
 from tasks.report import report
 from tests.support.fabricated import CLASSES, fabricated_record
 
-from .frame import Case, drawn
+from .frame import Case, case_rng
 
 SHORT = 120
 _MODEL = "rounds/0001/model.safetensors"
@@ -33,10 +33,10 @@ _ODD: tuple[Any, ...] = (
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Without end: the text of a damaged record each."""
+    """Yield texts of damaged records without end."""
     number = 0
     while True:
-        rng, value, done = drawn(seed, number), _sound(), []
+        rng, value, done = case_rng(seed, number), _sound(), []
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
             done.append(rng.choice(sorted(_CHANGES)))
             _CHANGES[done[-1]](value, rng)
@@ -49,7 +49,7 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def try_one(case: Case) -> str:
-    """Read it as a resume and a report do; what is taken must do for metrics, report and clearing up."""
+    """Read it as resume and report do; an accepted record must work for metrics, report and clean-up."""
     root = _run()
     file = root / "rounds" / "0001" / "round.json"
     file.write_bytes(case.data)
@@ -79,7 +79,7 @@ def try_one(case: Case) -> str:
 
 @cache
 def _run() -> Path:
-    """A run with one round."""
+    """Create a run with one round."""
     folder = Path(tempfile.mkdtemp(prefix="fedscene-fuzz-"))
     (folder / "beside").write_text("not the run's")
     root = folder / "run"
@@ -91,7 +91,7 @@ def _run() -> Path:
 
 @cache
 def _text() -> str:
-    """The text of a sound record whose model is there."""
+    """Return the text of a sound record whose model exists."""
     with tempfile.TemporaryDirectory() as folder:
         model = Store(folder).put_state(_MODEL, _STATE)
     return json.dumps(replace(fabricated_record(1), model=model, cluster_models=[], client_states={}).as_dict())
@@ -102,13 +102,13 @@ def _sound() -> dict[str, Any]:
 
 
 def _places(value: Any, at: tuple = ()) -> list[tuple]:
-    """Every place in nested values, as a path of keys."""
+    """Return every place in nested values, as a path of keys."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [at] * bool(at) + [place for key, part in inner for place in _places(part, (*at, key))]
 
 
 def _parent(value: Any, rng: random.Random) -> tuple[Any, Any]:
-    """The container and key of a place, shallow ones as likely as the many deep ones."""
+    """Return the container and key of a place, shallow ones as likely as the many deep ones."""
     places = _places(value)
     if not places:
         return {}, None

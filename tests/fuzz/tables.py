@@ -1,4 +1,4 @@
-"""CSV in all its places: tables of labels, tables of sites, alias files, lists of classes; Parquet tables with them."""
+"""CSV as tables of labels, tables of sites, alias files and lists of classes; Parquet tables with them."""
 
 import csv as writer
 import io
@@ -20,7 +20,7 @@ from tasks.data.ingest.settings import IngestSettings
 from tasks.data.source.decode import Limits
 from tasks.data.source.rules import NameRule, compile_rule
 
-from .frame import Case, drawn
+from .frame import Case, case_rng
 from .images import plain
 
 SHORT = 60
@@ -48,10 +48,10 @@ _ENCODINGS = ("utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252", "g
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Without end: a table by the rules, in some encoding and dialect, most of them damaged."""
+    """Yield valid tables in some encoding and dialect, most of them then damaged, without end."""
     number = 0
     while True:
-        rng = drawn(seed, number)
+        rng = case_rng(seed, number)
         use = rng.choice(("table", "table", "table", "sites", "aliases", "classes"))
         data = _table(rng)
         for _ in range(rng.choice((0, 1, 1, 2, 4))):
@@ -61,7 +61,7 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def try_one(case: Case) -> str:
-    """Through the product as it would be used; every row of a manifest has a reason of the list."""
+    """Read it with the product; every row of a manifest has a reason of the list."""
     root = _root()
     path = root / ("t.csv" if case.name == "table" else "u.csv")
     path.write_bytes(case.data)

@@ -1,4 +1,4 @@
-"""A small folder with one damaged file in it, read to the end: as rows of a manifest, or refused as a whole."""
+"""A small folder with one damaged file, read to the end: as rows of a manifest, or refused as a whole."""
 
 import io
 import tempfile
@@ -22,7 +22,7 @@ _SIDES = (40, 30)
 
 @cache
 def scratch() -> Path:
-    """A folder that is removed at the end of the process."""
+    """Return a folder that is removed at the end of the process."""
     folder = tempfile.TemporaryDirectory(prefix="fuzz-")
     _KEPT.append(folder)
     return Path(folder.name)
@@ -33,7 +33,7 @@ _KEPT: list[tempfile.TemporaryDirectory] = []
 
 @cache
 def make_image(seed: int) -> bytes:
-    """A sound PNG."""
+    """Return a sound PNG."""
     width, height = _SIDES
     buffer = io.BytesIO()
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
@@ -42,7 +42,7 @@ def make_image(seed: int) -> bytes:
 
 
 def tree(kind: str, files: dict[str, bytes]) -> Path:
-    """The kind's folder with these files; those that hold the same already are left."""
+    """Write the kind's folder with these files; files with this content are kept."""
     root = scratch() / kind
     for name, data in files.items():
         path = root / name
@@ -53,7 +53,7 @@ def tree(kind: str, files: dict[str, bytes]) -> Path:
 
 
 def read_all(source: str, root: Path, own: dict[str, Any], damaged: str) -> str:
-    """Read the folder and judge it; a word for what came of the damaged file."""
+    """Read the folder and evaluate it; return a word for the outcome of the damaged file."""
     try:
         guess_format(root)
     except UserError as error:
@@ -88,5 +88,5 @@ def _sensible(error: UserError) -> str:
 def _decoded(number: int) -> DecodeResult:
     width, height = _SIDES
     return DecodeResult(
-        "ok", width=width, height=height, sha256=f"{number:064x}", pixels=f"{number}", part="x", row=number
+        "ok", width=width, height=height, sha256=f"{number:064x}", pixels=f"{number}", chunk="x", row=number
     )

@@ -1,12 +1,12 @@
-"""VOC annotations: elements renamed, moved, removed and nested, odd texts, entities, broken XML, other encodings."""
+"""VOC annotations: elements renamed, moved, removed and nested, unusual texts, entities, broken XML, encodings."""
 
 import random
 from collections.abc import Iterator
 from copy import deepcopy
 from xml.etree import ElementTree
 
-from .damage import ODD_WORDS, damaged, encoded
-from .frame import Case, drawn
+from .damage import UNUSUAL_WORDS, damaged, encoded
+from .frame import Case, case_rng
 from .trees import make_image, read_all, tree
 
 SHORT = 60
@@ -32,10 +32,10 @@ _DECLARED = ("utf-8", "UTF-16", "gb2312", "utf-7", "latin-1", "cp1252", "idna", 
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Without end: a damaged annotation each."""
+    """Yield damaged annotations without end."""
     number = 0
     while True:
-        rng = drawn(seed, number)
+        rng = case_rng(seed, number)
         done: list[str] = []
         if rng.random() < 0.5:
             root = ElementTree.fromstring(_SOUND.encode())  # noqa: S314
@@ -73,7 +73,7 @@ def _change(root: ElementTree.Element, rng: random.Random) -> str:
     elif action == "repeated":
         parent.append(deepcopy(child))  # not itself: moved into itself it would have no end
     elif action == "text":
-        child.text = "".join(letter for letter in rng.choice(ODD_WORDS) if letter.isprintable() or letter in "\t\n")
+        child.text = "".join(letter for letter in rng.choice(UNUSUAL_WORDS) if letter.isprintable() or letter in "\t\n")
     elif action == "attribute":
         child.set("name", rng.choice(("x", "", "绝")))
     else:
@@ -84,8 +84,8 @@ def _change(root: ElementTree.Element, rng: random.Random) -> str:
 
 
 def try_one(case: Case) -> str:
-    """Read it beside its image and a sound pair."""
-    rng = drawn(len(case.data), case.name)
+    """Read it next to its image and a sound pair."""
+    rng = case_rng(len(case.data), case.name)
     own = {
         "ignored": rng.choice(("ask", "count", "leave_out")),
         "difficult": rng.choice(("count", "ignore")),

@@ -1,4 +1,4 @@
-"""Safetensors files: header lengths, names, dtypes, shapes and offsets that are untrue, and damaged bytes.
+"""Safetensors files: false header lengths, names, dtypes, shapes and offsets, and damaged bytes.
 
 They come as a client's update, as a state of the run, as a backbone's weights, a file of label embeddings, and the
 images of a report.
@@ -20,19 +20,19 @@ from models.settings import BackboneSettings, LabelSettings
 from tasks.core.records import ModelRef, Update
 from tasks.core.store import Store, state_digest
 from tasks.report.sample_predictions import FILE, load_predictions
-from tasks.server.validate_updates import update_faults
+from tasks.server.validate_updates import update_errors
 
-from .frame import Case, drawn
+from .frame import Case, case_rng
 from .headers import BYTES, HEADER, joined, parts
 
 SHORT = 120
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Without end: a damaged file each; the name begins with what it is read as."""
+    """Yield damaged files without end; the name begins with what the file is read as."""
     number = 0
     while True:
-        rng = drawn(seed, number)
+        rng = case_rng(seed, number)
         use = sorted(_USES)[number % len(_USES)]
         header, body = parts(_USES[use][0]())
         done = [rng.choice(sorted(HEADER)) for _ in range(rng.choice((0, 1, 1, 1, 2, 3)))]
@@ -58,7 +58,7 @@ def _refusal(error: UserError, file: str) -> str:
 
 
 def _as_update(data: bytes) -> str:
-    """A client's: with the digest of the sound tensors, and with that of what it really sends."""
+    """Read it as a client's update: with the digest of the sound tensors, and with that of what it sends."""
     store, sound = _store(), _state()
     (Path(store.root) / "updates").mkdir(exist_ok=True)
     (Path(store.root) / "updates" / "u.safetensors").write_bytes(data)
@@ -69,7 +69,7 @@ def _as_update(data: bytes) -> str:
         sent = honest
     for digest in {honest, sent}:
         ref = ModelRef("updates/u.safetensors", digest, 1)
-        found = update_faults(store, Update("site-1", ref, 5, 1, {"classification": (1.0, 5.0)}, 1.0), sound, 5)
+        found = update_errors(store, Update("site-1", ref, 5, 1, {"classification": (1.0, 5.0)}, 1.0), sound, 5)
         assert all(isinstance(line, str) and 0 < len(line) < 500 for line in found)
         outcomes.add("refused" if found else "sound")
         if not found:
@@ -137,7 +137,7 @@ def _store() -> Store:
 
 @cache
 def _state() -> dict[str, torch.Tensor]:
-    """A small model: weights, a running variance, a counter."""
+    """Return a small model: weights, a running variance, a counter."""
     return {
         "conv.weight": torch.linspace(-1, 1, 24).view(2, 3, 2, 2),
         "bn.running_var": torch.ones(2),

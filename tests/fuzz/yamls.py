@@ -1,4 +1,4 @@
-"""YAML in all its places: params.yaml, presets, --set, YOLO's data.yaml, lists of classes and aliases."""
+"""YAML as params.yaml, presets, --set, YOLO's data.yaml, lists of classes and aliases."""
 
 import random
 import tempfile
@@ -16,7 +16,7 @@ from tasks.data.formats.files.tree import Entry
 from tasks.data.formats.yolo.names import find_names
 from tasks.data.ingest.label_files import read_aliases, read_classes
 
-from .frame import Case, drawn
+from .frame import Case, case_rng
 
 SHORT = 60
 _VALUES = (
@@ -108,10 +108,10 @@ _KEYS = (
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Without end: a sound file of one of the uses, lines and values of which are changed."""
+    """Yield sound files of one of the uses with changed lines and values, without end."""
     number = 0
     while True:
-        rng = drawn(seed, number)
+        rng = case_rng(seed, number)
         use = rng.choice(sorted(_USES))
         data = rng.choice(_sound(use)).encode(
             rng.choice(("utf-8",) * 6 + ("utf-8-sig", "utf-16", "gb18030", "cp1252")), "replace"
@@ -123,7 +123,7 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def try_one(case: Case) -> str:
-    """Through the product; a damaged file is read or refused, and never changes what it is not asked to."""
+    """Read it with the product: a damaged file is read or refused, and never changes other settings."""
     path = Path(_folder().name) / ("data.yaml" if case.name != "set" else "set.txt")
     path.write_bytes(case.data)
     try:

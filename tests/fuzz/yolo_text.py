@@ -1,13 +1,13 @@
-"""YOLO text: label lines, lists of names, the YAML and split lists, each damaged in turn."""
+"""YOLO text: label lines, names files, the YAML and split lists, each damaged in turn."""
 
 from collections.abc import Iterator
 
 from .damage import damaged
-from .frame import Case, drawn
+from .frame import Case, case_rng
 from .trees import make_image, read_all, tree
 
 SHORT = 60
-_BESIDE = {"images/a.png": make_image(1), "images/b.png": make_image(2), "labels/b.txt": b"1 .5 .5 .2 .2\n"}
+_SECOND_JSON = {"images/a.png": make_image(1), "images/b.png": make_image(2), "labels/b.txt": b"1 .5 .5 .2 .2\n"}
 #: file -> its sound text
 _SOUND = {
     "labels/a.txt": "0 0.5 0.5 0.2 0.2\n\n2 0.1 0.1 0.1 0.1 0.93\n1 .1 .1 .5 .1 .5 .5\n",
@@ -19,10 +19,10 @@ _SOUND = {
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Without end: one damaged file each; the name begins with which."""
+    """Yield damaged files without end; the name begins with which file it is."""
     number = 0
     while True:
-        rng = drawn(seed, number)
+        rng = case_rng(seed, number)
         name = rng.choice(("labels/a.txt", "labels/a.txt", *_SOUND))
         data, done = damaged(_SOUND[name], rng)
         yield Case(f"{name}: {done}", data)
@@ -30,10 +30,10 @@ def cases(seed: int) -> Iterator[Case]:
 
 
 def try_one(case: Case) -> str:
-    """Read it beside the sound rest."""
+    """Read it together with the other, sound files."""
     damaged_file = case.name.partition(":")[0]
     files = {"labels/a.txt": _SOUND["labels/a.txt"].encode(), "data.yaml": _SOUND["data.yaml"].encode()}
     if damaged_file == "classes.txt":
         del files["data.yaml"]
-    root = tree(f"yolo {damaged_file.replace('/', ' ')}", _BESIDE | files | {damaged_file: case.data})
+    root = tree(f"yolo {damaged_file.replace('/', ' ')}", _SECOND_JSON | files | {damaged_file: case.data})
     return f"{damaged_file.rpartition('/')[2]}: {read_all('yolo', root, {}, damaged_file)}"

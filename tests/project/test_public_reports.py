@@ -1,7 +1,6 @@
-"""What people reported of labelling tools, converters and image libraries, made small; each names its thread.
+"""Public bug reports about labelling tools, converters and image libraries, reproduced small, named by issue.
 
-What counts is what becomes of the image: never a wrong label, never a negative that is none, never a file lost
-without a word.
+The image must never get a wrong label, never become a false negative, and no file may be lost silently.
 """
 
 import json
@@ -49,7 +48,7 @@ def test_label_studio_9366_file_name_holds_the_path_inside_the_tool(tmp_path):
 
 
 def outcome(source, root, **own):
-    """The rows, or the refusal; anything else is a fault."""
+    """Return the rows, or the refusal; any other exception is a fault."""
     try:
         return rows_of(source, root, **own)
     except UserError as error:
@@ -204,7 +203,7 @@ UPRIGHT_CASES = ("exif after the pixels", "xmp before exif", "xmp alone", "tiff"
 
 
 def arrow(width=40, height=30):
-    """A image without any symmetry: a different colour in each corner."""
+    """An image without any symmetry: a different colour in each corner."""
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[: height // 2, : width // 2] = (250, 10, 10)
     pixels[: height // 2, width // 2 :] = (10, 250, 10)
@@ -228,8 +227,8 @@ XMP = (
 )
 
 
-def turned_file(case, orientation):
-    """A file of ``arrow`` that says how it is to be turned: suffix and bytes."""
+def oriented_file(case, orientation):
+    """Return suffix and bytes of a file of ``arrow`` with this orientation."""
     image = Image.fromarray(arrow())
     if case == "exif after the pixels":  # Pillow#4529
         data = encoded(image, "PNG")
@@ -252,7 +251,7 @@ def turned_file(case, orientation):
 @pytest.mark.parametrize("orientation", [3, 6, 8])
 @pytest.mark.parametrize("case", UPRIGHT_CASES)
 def test_pillow_orientation_is_found_wherever_it_is_written_and_applied_once(tmp_path, case, orientation):
-    suffix, data = turned_file(case, orientation)
+    suffix, data = oriented_file(case, orientation)
     root = tree(tmp_path / "in", {f"x/a.{suffix}": data, "y/b.png": make_image(3)})
     found = ingested(root, tmp_path / "out")
     expected = UPRIGHT[orientation](arrow())

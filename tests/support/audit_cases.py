@@ -28,7 +28,7 @@ def fixed(reason: str) -> tuple[str, str]:
 
 
 def pair(name: str, data: bytes | None = None, xml: bytes | None = None, seed: int = 0) -> Files:
-    """An image and its VOC annotation."""
+    """Return an image and its VOC annotation."""
     stem = name.rsplit(".", 1)[0]
     return {
         f"JPEGImages/{name}": encoded(make_image(seed + len(name))) if data is None else data,
@@ -37,7 +37,7 @@ def pair(name: str, data: bytes | None = None, xml: bytes | None = None, seed: i
 
 
 def images(*cases: tuple) -> tuple[Files, Expected]:
-    """VOC pairs out of (name, data, what the image ends as)."""
+    """Return VOC pairs for (name, data, the image's expected row)."""
     files: Files = {}
     for name, data, _ in cases:
         files |= pair(name, data)
@@ -45,7 +45,7 @@ def images(*cases: tuple) -> tuple[Files, Expected]:
 
 
 def xmls(*cases: tuple) -> tuple[Files, Expected]:
-    """VOC pairs out of (stem, XML, what the XML ends as, what the image ends as)."""
+    """Return VOC pairs for (stem, XML, the XML's expected row, the image's expected row)."""
     files: Files = {}
     expected: Expected = {}
     for number, (stem, xml, row, image) in enumerate(cases):
@@ -61,7 +61,7 @@ def transposed(kind: str = "JPEG") -> bytes:
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG that promises so many pixels and holds next to none."""
+    """Return a PNG that declares this size and holds almost no pixels."""
     chunks = [b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT" + zlib.compress(b"\0" * 100)]
     parts = [struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
@@ -72,7 +72,7 @@ def several(kind: str) -> bytes:
 
 
 def obj(label: str, *boxes: str) -> str:
-    """An object of a VOC file; a box is its four sides in one text."""
+    """Return an object of a VOC file; a box is its four sides in one text."""
     inside = ""
     for box in boxes:
         sides = zip(("xmin", "ymin", "xmax", "ymax"), box.split(), strict=True)
@@ -118,7 +118,7 @@ def yolo(**labels: bytes) -> Files:
 
 
 def coco() -> Files:
-    """Ids with gaps, an unused category, dangling ids on both sides, and an image that is listed twice."""
+    """Return a COCO JSON with gaps in its ids, an unused category, dangling ids, and an image listed twice."""
     listed = [{"id": n, "file_name": f"{n}.png"} for n in (1, 2, 3, 4)] + [{"id": 4, "file_name": "4.png"}]
     notes = [{"image_id": image, "category_id": category} for image, category in ((1, 7), (2, 90), (3, 55), (999, 7))]
     categories = [{"id": 7, "name": "oil"}, {"id": 90, "name": "crack"}, {"id": 30, "name": "never"}]

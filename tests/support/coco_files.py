@@ -8,7 +8,9 @@ CATEGORIES = [{"id": 90, "name": "rust"}, {"id": 3, "name": "crack "}, {"id": 17
 
 
 def coco(images, annotations=(), categories=CATEGORIES, **more):
-    """``images``: id -> file name or further entries; ``annotations``: (image id, category id) or further entries."""
+    """Return a COCO JSON. ``images``: id -> file name or entries; ``annotations``: (image id, category id) or
+    entries.
+    """
     listed = [
         {"id": key, "width": 40, "height": 30} | (value if isinstance(value, dict) else {"file_name": value})
         for key, value in (images.items() if isinstance(images, dict) else images)

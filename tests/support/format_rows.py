@@ -22,7 +22,7 @@ def classes_of(source, path, site=None, **own):
 
 
 def rows_of(source, path, site=None, root=None, missing=(), **own):
-    """Path -> row, with a check that every file below ``root`` and every name of ``missing`` has exactly one."""
+    """Return path -> row; check that every file below ``root`` and every name of ``missing`` has exactly one."""
     settings = settings_of(source, path, site, **own)
     collector = collect(open_source(settings), settings, 0, Decoding(32, settings.limits))
     collector.select_images()
@@ -37,7 +37,7 @@ def reasons(rows):
 
 
 def unpacked(pack, folder):
-    """The root of a real data set, unpacked into ``folder``."""
+    """Unpack a real data set into ``folder``; return its root."""
     archive = PACKS / f"{pack}.tar.xz"
     if not archive.is_file():
         pytest.skip(f"{archive} is not available")
@@ -47,7 +47,7 @@ def unpacked(pack, folder):
 
 
 def raw_rows(source, root):
-    """What the reader yields, images undecoded, annotations included."""
+    """Yield the reader's samples, images undecoded, annotations included."""
     settings = settings_of(source, root)
     for sample in open_source(settings).read(settings, 0):
         yield from (sample, *sample.sidecars)

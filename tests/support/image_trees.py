@@ -41,14 +41,14 @@ def tree(root, files):
 
 
 def pairs(root, annotations, first=0):
-    """An image of 40 x 30 for each of ``{name: XML bytes}``."""
+    """Write an image of 40 x 30 for each of ``{name: XML bytes}``."""
     for number, (name, xml) in enumerate(annotations.items(), first):
         tree(root, {f"{name}.png": make_image(number), f"{name}.xml": xml})
     return root
 
 
 def ingested(root, out, source="folder", **settings):
-    """The data set of a tree: manifest rows by path, stored pixels [S, S, 3] and splits by path, the summary."""
+    """Ingest a tree; return manifest rows, stored pixels [S, S, 3], splits, labels and sites by path, the summary."""
     chosen = {"image_size": 32, "max_bad_share": 1.0} | settings
     summary = ingest(IngestSettings.model_validate({"source": source, "path": root} | chosen), out, seed=0)
     samples = pq.read_table(out / "samples.parquet").to_pylist()

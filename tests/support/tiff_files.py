@@ -10,7 +10,7 @@ def tag(order, number, kind, count, value):
 
 
 def tiff_with(*tags):
-    """A TIFF whose directory has these tags too."""
+    """Return a TIFF whose directory also has these tags."""
     data = plain("TIFF")
     (at,) = struct.unpack_from("<I", data, 4)
     (count,) = struct.unpack_from("<H", data, at)

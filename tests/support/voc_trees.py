@@ -42,13 +42,13 @@ def put(path: Path, data: bytes) -> None:
 
 
 def add(root: Path, name: str, labels: Sequence[str], seed: int, folder: str = "") -> None:
-    """A sound pair: ``JPEGImages/NAME.png`` and ``Annotations/NAME.xml`` below ``folder``."""
+    """Write a sound pair: ``JPEGImages/NAME.png`` and ``Annotations/NAME.xml`` below ``folder``."""
     put(root / folder / "JPEGImages" / f"{name}.png", encoded(make_image(seed)))
     put(root / folder / "Annotations" / f"{name}.xml", voc_xml(labels))
 
 
 def sound_tree(root: Path, images: int = 30, classes: Sequence[str] = ("crack", "oil", "rust")) -> Path:
-    """Image i has label i mod C, every third one also the next label."""
+    """Write images of which image i has label i mod C, every third one also the next label."""
     for i in range(images):
         labels = [classes[i % len(classes)]] + ([classes[(i + 1) % len(classes)]] if i % 3 == 0 else [])
         add(root, f"{i:03d}", labels, seed=i)

@@ -58,7 +58,7 @@ def test_the_only_file_of_an_equivalent_name_is_found(tmp_path, reader, file, li
         ("a%20b.png", "a%20b.png"),
     ],
 )
-def test_slashes_and_dots_in_a_listed_path_do_not_matter(tmp_path, reader, file, listed):
+def test_paths_equal_up_to_normalisation_need_no_repair(tmp_path, reader, file, listed):
     found = rows(tmp_path, reader, [file], [listed])
     assert [row.reason for path, row in found.items() if path.endswith("png")] == [""]
 

@@ -42,8 +42,8 @@ def parquet(path, **columns):
 
 BASE64 = base64.b64encode(encoded(make_image(1, 40, 40))).decode()
 
-#: What is asked: reader, files, words of the question.
-ASKED = {
+#: Ambiguous inputs: reader, files, words of the message.
+AMBIGUOUS = {
     "only combinations, comma": ("table", {"t.csv": table(['"a,b"', '"b,c"', '"c,a"'])}, "separator=','"),
     "only combinations, bar": ("table", {"t.csv": table(["a|b", "a|c", "a|d"])}, r"separator='\|'"),
     "only combinations, blank": ("table", {"t.csv": table(["a b", "b c", "c a"])}, "separator=' '"),
@@ -74,8 +74,8 @@ ASKED = {
     "one inner folder again": ("folder", in_folders("oil/small", "oil/big", "rust/small"), "ingest.folder.level"),
 }
 
-#: What nearly names labels: a file, words of the remark.
-NEARLY = {
+#: Near misses: files, words of the reason.
+NEAR_MISSES = {
     "spreadsheet": ({"t.xlsx": b"PK\x03\x04"}, "t.xlsx is a spreadsheet(.*)CSV"),
     "packed": ({"t.csv.gz": b"\x1f\x8b"}, "t.csv.gz is an archive"),
     "list of images": ({"t.txt": "0.png oil\n1.png rust\n"}, "t.txt lists images(.*)csv"),
@@ -91,17 +91,17 @@ NEARLY = {
 }
 
 
-@pytest.mark.parametrize("case", ASKED)
+@pytest.mark.parametrize("case", AMBIGUOUS)
 def test_ambiguous_inputs_are_refused_with_the_setting(case, tmp_path):
-    source, files, words = ASKED[case]
+    source, files, words = AMBIGUOUS[case]
     with pytest.raises(UserError, match=words) as caught:
         rows_of(source, tree(tmp_path, files, images=0 if source == "folder" else 6))
     assert len(str(caught.value)) < 1500
 
 
-@pytest.mark.parametrize("case", NEARLY)
+@pytest.mark.parametrize("case", NEAR_MISSES)
 def test_unsupported_annotation_files_are_reported_with_advice(case, tmp_path):
-    files, words = NEARLY[case]
+    files, words = NEAR_MISSES[case]
     images = 0 if any("/" in name for name in files) else 3
     name, why = guess_format(tree(tmp_path, files, images))
     assert name == "images"
@@ -133,7 +133,7 @@ def test_names_of_several_words_stay_one_label(labels, tmp_path):
         ("oil/a", "rust/b"),
     ],
 )
-def test_numbered_folders_below_a_class_are_no_classes(folders, tmp_path):
+def test_folders_below_a_class_do_not_matter(folders, tmp_path):
     rows = rows_of("folder", tree(tmp_path, in_folders(*folders), images=0))
     assert {row.labels[0] for row in rows.values()} == {"oil", "rust"}
 

@@ -173,7 +173,7 @@ def _rle_bmp() -> bytes:
 
 
 JPEG = encoded(make_image(0), "JPEG")
-ODD_KINDS = {  # thought up without a look at the readers; name -> (bytes, reason)
+UNUSUAL_KINDS = {  # written without knowledge of the readers; name -> (bytes, reason)
     "svg.jpg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not_an_image"),
     "pdf.jpg": (b"%PDF-1.4\n" * 30, "not_an_image"),
     "heic.jpg": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 99, "not_an_image"),
@@ -203,7 +203,7 @@ ODD_KINDS = {  # thought up without a look at the readers; name -> (bytes, reaso
 
 def test_unexpected_kinds_of_files_get_one_row_each(check, tmp_path):  # noqa: F811
     root = tmp_path / "src"
-    for name, (data, _) in ODD_KINDS.items():
+    for name, (data, _) in UNUSUAL_KINDS.items():
         put(root / name, data)
         put(root / "xml" / f"{name.rsplit('.', 1)[0]}.xml", voc_xml(["oil"]))
     put(root / "folder.jpg/in.png", encoded(make_image(14)))
@@ -212,7 +212,7 @@ def test_unexpected_kinds_of_files_get_one_row_each(check, tmp_path):  # noqa: F
     (root / os.fsdecode("表.png".encode("gbk"))).write_bytes(encoded(make_image(15)))
     code, found = check(root, *LOOSE)
     rows = {row["path"]: row for row in found["files"]}
-    assert {name: rows[name]["reason"] for name in ODD_KINDS} == {name: r for name, (_, r) in ODD_KINDS.items()}
+    assert {name: rows[name]["reason"] for name in UNUSUAL_KINDS} == {name: r for name, (_, r) in UNUSUAL_KINDS.items()}
     assert rows["dangling.jpg"]["reason"] == "unreadable"
     assert "\\xb1\\xed.png" in rows and "folder.jpg/in.png" in rows
     assert code == 0 and len(rows) == len(files_below(root))
