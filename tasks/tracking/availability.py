@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote
 
 from models.errors import UserError
-from tasks.tracking.errors import OTHERWISE
+from tasks.tracking.errors import CORRECT_URI_HINT
 from tasks.tracking.settings import TrackingSettings
 from tasks.tracking.uri import resolve_uri, split_uri, without_password
 
@@ -20,7 +20,7 @@ PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}  # of a database whos
 
 
 def check_available(settings: TrackingSettings, runs_root: Path) -> None:
-    """Fails within ``timeout`` seconds when the store cannot be used; MLflow itself would retry for minutes.
+    """Check within ``timeout`` seconds that the store can be used.
 
     Raises:
         UserError: If a server does not answer, or the SQLite file is something else, locked or cannot be written.
@@ -36,20 +36,20 @@ def check_available(settings: TrackingSettings, runs_root: Path) -> None:
         elif parts.hostname and "," not in parts.hostname and (port := parts.port or PORTS.get(database)):
             socket.create_connection((parts.hostname, port), settings.timeout).close()
     except (OSError, ValueError, http.client.HTTPException, sqlite3.Error) as error:
-        # A proxy or a log-in page in front of the server is an answer; MLflow says what it lacks
+        # A proxy or a login page in front of the server is an answer; MLflow reports what it lacks
         if isinstance(error, urllib.error.HTTPError) and error.code < 500:
             return
         is_file = parts.scheme == "sqlite"
         raise UserError(
-            "MLflow's database is no use" if is_file else "The MLflow tracking server does not answer",
+            "MLflow's database cannot be used" if is_file else "the MLflow tracking server is unreachable",
             where=f"tracking.uri: {without_password(uri)}",
             found=without_password(error),
-            hint=f"{'end what uses it' if is_file else 'start it'}, {OTHERWISE}",
+            hint=f"{'stop what uses it' if is_file else 'start it'}, {CORRECT_URI_HINT}",
         ) from error
 
 
 def _health(parts: SplitResult) -> urllib.request.Request:
-    """The question to a server; urllib takes a name and password as a header only, not in the address."""
+    """Return the request for a server's health; urllib takes a login as a header only, not in the address."""
     login, _, host = parts.netloc.rpartition("@")
     request = urllib.request.Request(f"{parts.scheme}://{host}{parts.path.rstrip('/')}/health")  # noqa: S310 - http(s)
     if login:

@@ -1,4 +1,4 @@
-"""MLflow's client and its errors, for the other modules of tracking."""
+"""MLflow's client and its errors, for the other modules of ``tasks/tracking``."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tasks.tracking.database import reconnect
-from tasks.tracking.errors import LATER, quiet_mlflow, store_error
+from tasks.tracking.errors import LATER_HINT, quiet_mlflow, store_error
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -20,11 +20,11 @@ CLIENT_DEFAULTS = {
 }
 
 
-def client_of(uri: str) -> "MlflowClient":
-    """A client of an address.
+def make_client(uri: str) -> "MlflowClient":
+    """Return a client for a tracking URI.
 
     Raises:
-        FileNotFoundError: If it names an SQLite file that is not there.
+        FileNotFoundError: If the URI names an SQLite file that does not exist.
     """
     for name, value in CLIENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -36,8 +36,8 @@ def client_of(uri: str) -> "MlflowClient":
 
 
 @contextlib.contextmanager
-def user_errors(uri: str, hint: str | None = LATER) -> Iterator[None]:
-    """Turns what MLflow and the database under it refuse into a ``UserError``."""
+def user_errors(uri: str, hint: str | None = LATER_HINT) -> Iterator[None]:
+    """Turn errors of MLflow and the database under it into a ``UserError``."""
     from alembic.util.exc import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError

@@ -1,7 +1,7 @@
-"""MLflow's SQLite file: made whole or not at all, by one process at a time; a half-made one is set aside.
+"""MLflow's SQLite file: created completely or not at all, by one process at a time; an incomplete one is set aside.
 
-MLflow makes its tables in some three hundred steps that no transaction holds together. A kill or a full disk between
-two of them leaves a file that it can neither use nor mend. So the file is made beside its place and renamed into it.
+MLflow creates its tables in some three hundred steps without a common transaction. A kill or a full disk between two
+of them leaves a file that MLflow can neither use nor repair. So the file is created under another name and renamed.
 """
 
 import contextlib
@@ -20,19 +20,19 @@ from tasks.tracking.uri import SQLITE
 
 log = logging.getLogger(__name__)
 
-MIGRATION_TIMEOUT_S = 180.0  # making the tables of a new database takes 3-6 s; other processes wait for it
-_MAKING = ".making-"  # part of the name of the folder in which a database is made
-_opened: dict[str, tuple[int, int]] = {}  # address -> (device, inode) of the file that MLflow's connections are to
+MIGRATION_TIMEOUT_S = 180.0  # creating the tables takes 3-6 s; other processes wait for it
+_CREATING = ".making-"  # part of the name of the folder in which a database is created
+_opened: dict[str, tuple[int, int]] = {}  # URI -> (device, inode) of the file that MLflow is connected to
 
 
 @contextlib.contextmanager
-def database_of(uri: str) -> Iterator[None]:
-    """Sees to it that the database of an address is there whole; locks an SQLite file for the duration.
+def database_ready(uri: str) -> Iterator[None]:
+    """Create the database of a tracking URI if it is missing; lock an SQLite file inside the block.
 
     Other stores are left to their servers.
 
     Raises:
-        UserError: If another process holds the lock for too long, or the file cannot be made.
+        UserError: If another process holds the lock for too long, or the file cannot be created.
     """
     if not uri.startswith(SQLITE):
         yield
@@ -46,16 +46,16 @@ def database_of(uri: str) -> Iterator[None]:
 
 
 def reconnect(uri: str) -> None:
-    """Drops MLflow's open connections to an SQLite file that is not the one of this name any more.
+    """Close MLflow's connections to an SQLite file that was replaced by another one of this name.
 
     Raises:
-        FileNotFoundError: If there is no such file: MLflow would make an empty one.
+        FileNotFoundError: If there is no such file: MLflow would create an empty one.
     """
     if not uri.startswith(SQLITE):
         return
     path = Path(uri.removeprefix(SQLITE))
     if not path.exists():
-        raise FileNotFoundError(f"{path} is gone")
+        raise FileNotFoundError(f"{path} is missing")
     found = path.stat()
     if _opened.get(uri) not in (None, (found.st_dev, found.st_ino)):
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -67,54 +67,54 @@ def reconnect(uri: str) -> None:
 
 
 def _prepare(path: Path) -> None:
-    """Makes the database if it is missing or empty; sets a half-made one aside first. The caller holds its lock."""
-    for left in path.parent.glob(f".{path.name}{_MAKING}*"):
+    """Create the database if it is missing or empty; set an incomplete one aside first. The caller holds its lock."""
+    for left in path.parent.glob(f".{path.name}{_CREATING}*"):
         shutil.rmtree(left, ignore_errors=True)
     if path.exists() and path.stat().st_size:
-        if not half_made(path):
+        if not is_incomplete(path):
             return
         aside = _set_aside(path)
         log.warning(
-            "%s was left half made by a process that was ended, and holds no runs. It is now %s; a new one is made",
+            "%s was left incomplete by a killed process, and has no runs. It is now %s; a new one is created",
             path,
             aside.name,
         )
-    _make(path)
+    _create(path)
 
 
-def half_made(path: Path) -> bool:
-    """Whether an SQLite file is an MLflow database whose making was interrupted, and which holds nothing.
+def is_incomplete(path: Path) -> bool:
+    """Return whether an SQLite file is an MLflow database that is incomplete and empty.
 
-    It holds something from its first run, experiment of its own or registered model on, and is then never touched.
-    One of a later MLflow is not half made: MLflow itself says what it thinks of it.
+    A database with a run, an experiment besides the default one, or a registered model is never touched. One of a
+    later MLflow is not incomplete: MLflow itself reports it.
     """
     try:
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not tables:
                 return True
-            if not tables & {"experiments", "alembic_version"} or _holds_something(database, tables):
+            if not tables & {"experiments", "alembic_version"} or _has_content(database, tables):
                 return False
             revision = None
             if "alembic_version" in tables:
                 revision = next(iter(database.execute("SELECT version_num FROM alembic_version")), (None,))[0]
-    except sqlite3.Error:  # locked, or damaged: MLflow's own words are clearer
+    except sqlite3.Error:  # locked or damaged: MLflow's own message is clearer
         return False
     left_over = any(name.startswith("_alembic_tmp_") for name in tables)
     return left_over or revision is None or _is_earlier(str(revision))
 
 
-def _holds_something(database: sqlite3.Connection, tables: set[str]) -> bool:
-    questions = {
+def _has_content(database: sqlite3.Connection, tables: set[str]) -> bool:
+    queries = {
         "runs": "SELECT 1 FROM runs LIMIT 1",
         "experiments": "SELECT 1 FROM experiments WHERE experiment_id != 0 LIMIT 1",
         "registered_models": "SELECT 1 FROM registered_models LIMIT 1",
     }
-    return any(database.execute(question).fetchone() for table, question in questions.items() if table in tables)
+    return any(database.execute(query).fetchone() for table, query in queries.items() if table in tables)
 
 
 def _is_earlier(revision: str) -> bool:
-    """Whether this MLflow knows the revision and has later ones."""
+    """Return whether this MLflow knows the revision and has later ones."""
     from alembic.script import ScriptDirectory
     from mlflow.store.db.utils import _get_alembic_config
 
@@ -124,31 +124,32 @@ def _is_earlier(revision: str) -> bool:
 
 def _set_aside(path: Path) -> Path:
     number = 1
-    while (aside := path.with_name(f"{path.name}.half-made-{number}")).exists():
+    while (aside := path.with_name(f"{path.name}.incomplete-{number}")).exists():
         number += 1
-    for ending in ("-journal", "-wal", "-shm"):  # an unfinished step of this file; it would be applied to the new one
+    # Unfinished transactions of this file would be applied to the new one
+    for ending in ("-journal", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{ending}").replace(f"{aside}{ending}")
     return path.replace(aside)
 
 
-def _make(path: Path) -> None:
-    """Makes the database in a folder beside its place and renames it into place."""
-    working = Path(tempfile.mkdtemp(prefix=f".{path.name}{_MAKING}", dir=path.parent))
+def _create(path: Path) -> None:
+    """Create the database in a temporary folder beside its final place, then rename it."""
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}{_CREATING}", dir=path.parent))
     try:
-        made = working / path.name
-        _migrate(made, (path.parent / "mlartifacts").as_uri())
-        for left in ("-journal", "-wal", "-shm"):  # of a file of this name that somebody removed
+        created = folder / path.name
+        create_tables(created, (path.parent / "mlartifacts").as_uri())
+        for left in ("-journal", "-wal", "-shm"):  # of a removed file of this name
             Path(f"{path}{left}").unlink(missing_ok=True)
-        with made.open("rb") as file:
+        with created.open("rb") as file:
             os.fsync(file.fileno())
-        made.replace(path)
+        created.replace(path)
     finally:
-        shutil.rmtree(working, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _migrate(file: Path, artifacts: str) -> None:
-    """MLflow's own making of a database; afterwards all of it is in this one file and no connection is open."""
+def create_tables(file: Path, artifacts: str) -> None:
+    """Let MLflow create its tables; afterwards all of them are in this one file and no connection is open."""
     from mlflow.exceptions import MlflowException
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     from sqlalchemy.exc import SQLAlchemyError
@@ -158,7 +159,7 @@ def _migrate(file: Path, artifacts: str) -> None:
     try:
         SqlAlchemyStore(uri, artifacts).engine.dispose()
     except (SQLAlchemyError, MlflowException, OSError) as error:
-        hint = "see that there is room on the disk, then start again; nothing was left behind"
+        hint = "check the free space on the disk, then start again; nothing was left behind"
         raise store_error(f"{SQLITE}{file.parent.parent / file.name}", error, hint) from error
     finally:
         engine = SqlAlchemyStore._engine_map.pop(uri, None)

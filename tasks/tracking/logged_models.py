@@ -1,4 +1,4 @@
-"""Networks as MLflow models: each round at most once, however often a finished run is started again."""
+"""Networks as MLflow models: each round at most once, however often a finished run is resumed."""
 
 import logging
 import tempfile
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from mlflow.models import Model
     from mlflow.tracking import MlflowClient
 
-    # Makes a network in eval mode, an example of its input [N,3,S,S], and what its user must know (labels, size)
+    # Returns a network in eval mode, an example of its input [N,3,S,S], and metadata (labels, size)
     ModuleFactory = Callable[[], tuple[torch.nn.Module, np.ndarray, Mapping[str, Any]]]
 
 log = logging.getLogger(__name__)
 
 
 def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[int, ModuleFactory]]") -> dict[str, str]:
-    """Logs networks that are not logged yet, and says in the run's tags where each is.
+    """Log networks that are not logged yet, and name each in the run's tags.
 
-    A model that a kill left half logged is deleted and logged again.
+    A model that a killed process left incomplete is deleted and logged again.
 
     Args:
         client: MLflow's client.
@@ -33,7 +33,7 @@ def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[i
 
     Returns:
         Name -> ``models:/<id>``; names whose network cannot be exported are left out, the tag
-        ``fedscene.model_error.<name>`` says why.
+        ``fedscene.model_error.<name>`` has the reason.
     """
     run_id, tags = run.info.run_id, run.data.tags
     ready = _ready(client, run)
@@ -67,7 +67,7 @@ def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[i
 
 
 def _ready(client: "MlflowClient", run: "Run") -> "dict[int, LoggedModel]":
-    """Round -> its model; deletes those that were left half logged."""
+    """Return round -> its model; delete incomplete models."""
     ready: dict[int, LoggedModel] = {}
     token: str | None = None
     while True:
@@ -87,11 +87,11 @@ def _ready(client: "MlflowClient", run: "Run") -> "dict[int, LoggedModel]":
 
 
 class _NoExport(Exception):  # noqa: N818 - never leaves this module
-    """A network cannot be exported."""
+    """A network that cannot be exported."""
 
 
 def _log_model(client: "MlflowClient", run: "Run", name: str, number: int, factory: "ModuleFactory") -> "LoggedModel":
-    """Exports and logs one network.
+    """Export and log one network.
 
     Raises:
         _NoExport: If it cannot be exported; nothing is left in MLflow.
@@ -104,11 +104,11 @@ def _log_model(client: "MlflowClient", run: "Run", name: str, number: int, facto
     tags = {"round": str(number)}
     model = client.create_logged_model(run.info.experiment_id, name=name, source_run_id=run_id, tags=tags)
     with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
-        about = Model(model_id=model.model_id, run_id=run_id, metadata=dict(metadata))
+        model_file = Model(model_id=model.model_id, run_id=run_id, metadata=dict(metadata))
         try:
-            _export(module, example, Path(folder) / name, about)
+            _export(module, example, Path(folder) / name, model_file)
         except (RuntimeError, ValueError, TypeError, AttributeError, MlflowException) as error:
-            # What torch.export refuses comes as any of these; a finished training must not fail for it
+            # torch.export raises any of these; a finished training must not fail for it
             client.delete_logged_model(model.model_id)
             raise _NoExport(f"{type(error).__name__}: {error}") from error
         client.log_model_artifacts(model.model_id, str(Path(folder) / name))
@@ -121,7 +121,7 @@ def _link(client: "MlflowClient", run_id: str, model_id: str, number: int) -> No
     client.log_outputs(run_id, [LoggedModelOutput(model_id, step=number)])
 
 
-def _export(module: "torch.nn.Module", example: "np.ndarray", folder: Path, about: "Model") -> None:
+def _export(module: "torch.nn.Module", example: "np.ndarray", folder: Path, model_file: "Model") -> None:
     import mlflow.pytorch
     import numpy as np
     import torch
@@ -139,8 +139,8 @@ def _export(module: "torch.nn.Module", example: "np.ndarray", folder: Path, abou
         str(folder),
         signature=ModelSignature(inputs=specs[0], outputs=specs[1]),
         input_example=example,
-        # Given, as MLflow takes 15-20 s to find them out; without the local part (+cu130) that no index has
+        # Given, as MLflow takes 15-20 s to infer them; without the local part (+cu130) that no index has
         pip_requirements=[f"torch=={torch.__version__.split('+')[0]}", f"numpy=={np.__version__}"],
         serialization_format="pt2",
-        mlflow_model=about,
+        mlflow_model=model_file,
     )

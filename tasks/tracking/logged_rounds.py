@@ -1,4 +1,4 @@
-"""What MLflow really holds of a run's rounds."""
+"""Which of a run's rounds MLflow has."""
 
 import logging
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import ROUND_MARKER
-from tasks.tracking.tags import LAST_TAG, LOGGED_TAG, numbers_of
+from tasks.tracking.tags import LAST_TAG, LOGGED_TAG, parse_ranges
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -17,36 +17,36 @@ log = logging.getLogger(__name__)
 
 
 def logged_rounds(client: "MlflowClient", run: "Run") -> set[int]:
-    """The rounds that MLflow holds whole: metrics, files, and the tag that is written after both.
+    """Return the rounds that MLflow has completely: metrics, files, and the tag that is written after both.
 
-    Earlier versions wrote the last one's number only, and left rounds out before it; there MLflow's own steps say it.
+    Earlier releases tagged the last round only and may have skipped rounds before it; there MLflow's steps count.
     """
     tags = run.data.tags
     if LOGGED_TAG in tags:
-        return numbers_of(tags[LOGGED_TAG])
+        return parse_ranges(tags[LOGGED_TAG])
     last = int(tags.get(LAST_TAG, 0))
-    return {step for step in steps_of(client, run.info.run_id, ROUND_MARKER) if step <= last} if last else set()
+    return {step for step in logged_steps(client, run.info.run_id, ROUND_MARKER) if step <= last} if last else set()
 
 
-def steps_of(client: "MlflowClient", run_id: str, key: str) -> set[int]:
-    """The steps at which MLflow holds a value of a metric."""
+def logged_steps(client: "MlflowClient", run_id: str, key: str) -> set[int]:
+    """Return the steps at which MLflow has a value of a metric."""
     return {point.step for point in client.get_metric_history(run_id, key)}
 
 
-def holds(client: "MlflowClient", run: "Run") -> Callable[[RoundRecord], bool]:
-    """A function that says whether MLflow holds all of a round; one that was scored later may lack its scores."""
+def logged_check(client: "MlflowClient", run: "Run") -> Callable[[RoundRecord], bool]:
+    """Return a function that tells whether MLflow has all of a round, with its metrics if it was evaluated."""
     logged = logged_rounds(client, run)
-    steps = cache(lambda key: steps_of(client, run.info.run_id, key) if key in run.data.metrics else set())
+    steps = cache(lambda key: logged_steps(client, run.info.run_id, key) if key in run.data.metrics else set())
 
-    def held(record: RoundRecord) -> bool:
-        score = next(iter(record.metrics), None)
-        return record.round in logged and (score is None or record.round in steps(score))
+    def is_logged(record: RoundRecord) -> bool:
+        metric = next(iter(record.metrics), None)
+        return record.round in logged and (metric is None or record.round in steps(metric))
 
-    return held
+    return is_logged
 
 
 def delete_weights(client: "MlflowClient", run: "Run", uri: str, folder: str) -> bool:
-    """Deletes the weights in one folder of a run's artifacts; whether the artifact store could."""
+    """Delete the weights in one folder of a run's artifacts; return whether the artifact store can."""
     from mlflow.exceptions import MlflowException
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 

@@ -1,8 +1,8 @@
-"""MLflow: one run per federation, step = round. With ``tracking_*.py`` the only modules that import MLflow.
+"""MLflow: one run per federation, step = round. Only modules of ``tasks/tracking`` import MLflow.
 
-Everything is derived from finished round folders and from what MLflow really holds, so that whatever a crash or an
-outage left out can be logged later and nothing is logged twice. One process writes to a run at a time. The functions
-assume that tracking is enabled; whoever calls them looks at ``TrackingSettings.enabled``.
+Everything is derived from finished round folders and from what MLflow has, so that what a crash or an outage left out
+can be logged later and nothing is logged twice. One process writes to a run at a time. The functions assume that
+``TrackingSettings.enabled`` is set.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from models.errors import UserError
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import ROUND_MARKER, load_records, round_metrics
-from tasks.tracking.client import client_of, user_errors
-from tasks.tracking.database import database_of
-from tasks.tracking.errors import OTHERWISE
-from tasks.tracking.logged_rounds import delete_weights, holds, logged_rounds, steps_of
+from tasks.tracking.client import make_client, user_errors
+from tasks.tracking.database import database_ready
+from tasks.tracking.errors import CORRECT_URI_HINT
+from tasks.tracking.logged_rounds import delete_weights, logged_check, logged_rounds, logged_steps
 from tasks.tracking.settings import TrackingSettings
 from tasks.tracking.tags import (
     BEST_TAG,
@@ -30,8 +30,8 @@ from tasks.tracking.tags import (
     ROUNDS_TAG,
     RUN_TAG,
     best_tags,
+    format_ranges,
     plan_params,
-    ranges,
 )
 from tasks.tracking.uri import artifact_location, resolve_uri
 
@@ -55,20 +55,21 @@ def open_run(
     rounds: int | None = None,
     complete: bool = False,
 ) -> str:
-    """The MLflow run of our run ``tags["fedscene.run_id"]``: the one that has this tag, else a new one.
+    """Return the MLflow run with the tag ``tags["fedscene.run_id"]``; create it if there is none.
 
     Args:
-        settings: Where to.
-        runs_root: Database and artifacts are there unless ``uri`` says otherwise.
+        settings: The tracking settings.
+        runs_root: Folder of database and artifacts unless ``uri`` names another place.
         run_name: Name of a new run.
-        params: Flat settings. MLflow never changes a param: on resume a differing value goes to the
-            tag ``fedscene.changed_params``. A value over 6,000 signs is cut and named in ``fedscene.cut_params``.
-        tags: Data version, commit, seed and what else may change; overwritten on resume.
-        rounds: Rounds that are asked for. If the run's has more, the result after these is a run of its own in
-            MLflow, with the tag ``fedscene.rounds``: a step that is logged cannot be taken back.
-        complete: All rounds are finished, so that a run which MLflow has as finished stays as it is.
+        params: Flat settings. MLflow never changes a param: on resume a differing value goes to the tag
+            ``fedscene.changed_params``. A value over 6,000 characters is cut and named in ``fedscene.cut_params``.
+        tags: Data version, commit, seed and others that may change; overwritten on resume.
+        rounds: Rounds that are asked for. If MLflow has more, the result after these rounds becomes a separate run
+            with the tag ``fedscene.rounds``, as a logged step cannot be removed.
+        complete: All rounds are finished, so a run that MLflow has as finished stays as it is.
 
-    Returns the MLflow run id.
+    Returns:
+        The MLflow run id.
 
     Raises:
         UserError: If the store fails, or the experiment was deleted.
@@ -76,8 +77,8 @@ def open_run(
     our_id = tags[RUN_TAG]
     assert "'" not in our_id, "it becomes part of a query"
     uri = resolve_uri(settings, runs_root)
-    with user_errors(uri, OTHERWISE), database_of(uri):
-        client = client_of(uri)
+    with user_errors(uri, CORRECT_URI_HINT), database_ready(uri):
+        client = make_client(uri)
         experiment = _experiment(client, settings.experiment, artifact_location(uri, runs_root))
         found, shorter = _find(client, experiment, our_id, rounds)
         if found is None:
@@ -93,7 +94,7 @@ def open_run(
 
 
 def _find(client: "MlflowClient", experiment: str, our_id: str, rounds: int | None) -> "tuple[Run | None, bool]":
-    """Our run's run in MLflow; the second value says that it is, or would be, the one of fewer rounds."""
+    """Return the MLflow run of our run, and whether it is (or would be) the separate one of fewer rounds."""
     runs = client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{our_id}'", max_results=1000)
     whole = next((run for run in runs if ROUNDS_TAG not in run.data.tags), None)
     if whole is None or rounds is None or max(logged_rounds(client, whole), default=0) <= rounds:
@@ -116,24 +117,25 @@ def _log_params(client: "MlflowClient", run: "Run", params: Mapping[str, Any], t
 def log_round(
     settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, record: RoundRecord, round_dir: Path
 ) -> bool:
-    """Logs one finished round: its metrics in one batch, then its files, then the tags that say it is logged.
+    """Log one finished round: its metrics in one batch, then its files, then the tags that mark it as logged.
 
-    Which rounds are logged is a set, so an earlier one can be logged after a later one. A kill between the three is
-    repaired by calling again: metrics that are already there at this step are not sent a second time (MLflow would
-    keep both points). A round that was scored only after it was logged has its scores added.
-    Weights of rounds beyond ``keep_rounds`` are deleted, their ``round.json`` stays. Where the artifact store
-    cannot delete, they stay too and the tag ``fedscene.not_pruned`` says so.
+    The tag holds a set of rounds, so an earlier one can be logged after a later one. After a kill between the three,
+    another call completes the round: metrics that are there at this step are not sent again (MLflow would store both
+    points). A round that was evaluated after it was logged gets its metrics added.
+    Weights of rounds beyond ``keep_rounds`` are deleted, their ``round.json`` stays. If the artifact store cannot
+    delete, they stay too and get the tag ``fedscene.not_pruned``.
 
-    Returns whether anything was new.
+    Returns:
+        Whether anything was new.
 
     Raises:
         UserError: If the store or the round's folder fails.
     """
     uri = resolve_uri(settings, runs_root)
     with user_errors(uri):
-        client = client_of(uri)
+        client = make_client(uri)
         run = client.get_run(mlflow_run_id)
-        if holds(client, run)(record):
+        if logged_check(client, run)(record):
             return False
         _log_round(client, uri, settings, run, record, round_dir)
     return True
@@ -151,27 +153,30 @@ def _log_round(
 
     run_id, tags = run.info.run_id, run.data.tags
     all_logged = sorted(logged_rounds(client, run) | {record.round})
-    _log_metrics(client, run_id, record, int((round_dir / "round.json").stat().st_mtime * 1000))
+    log_metrics(client, run_id, record, int((round_dir / "round.json").stat().st_mtime * 1000))
     new = {LAST_TAG: str(all_logged[-1]), **best_tags(tags, record)}
     kept = {int(new[BEST_TAG]), *all_logged[-settings.keep_rounds :]}
     weights = ["model.safetensors", *sorted(path.name for path in round_dir.glob("prototype-*.safetensors"))]
     for name in ["round.json", *(weights if settings.log_models and record.round in kept else [])]:
         client.log_artifact(run_id, str(round_dir / name), f"rounds/{record.round:04d}")
-    # Only these can have fallen out of what is kept; the tag is written last, so a kill before it repeats this
-    fallen = {*all_logged[: -settings.keep_rounds][-1:], record.round, int(tags.get(BEST_TAG, 0))}
-    for number in sorted(fallen - kept):
+    # Only these may have become superfluous; the tag is written last, so a kill before it repeats this
+    superfluous = {*all_logged[: -settings.keep_rounds][-1:], record.round, int(tags.get(BEST_TAG, 0))}
+    for number in sorted(superfluous - kept):
         if number >= 1 and not delete_weights(client, run, uri, f"rounds/{number:04d}"):
             new["fedscene.not_pruned"] = "the artifact store cannot delete; remove old rounds there"
-    new[LOGGED_TAG] = ranges(all_logged)
+    new[LOGGED_TAG] = format_ranges(all_logged)
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in new.items()])
 
 
 def log_missing(
     settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, run_root: Path, rounds: int | None = None
 ) -> list[int]:
-    """Logs every finished round of ``run_root``, up to ``rounds``, that is not in MLflow yet, in order.
+    """Log every finished round of ``run_root``, up to ``rounds``, that MLflow lacks, in order.
 
-    Returns their numbers. A round that is there without its scores (it was scored later) counts as missing.
+    A round that MLflow has without its metrics, as it was evaluated later, counts as missing.
+
+    Returns:
+        Their numbers.
 
     Raises:
         UserError: If the store or a round's folder fails.
@@ -179,10 +184,10 @@ def log_missing(
     uri = resolve_uri(settings, runs_root)
     new = []
     with user_errors(uri):
-        client = client_of(uri)
+        client = make_client(uri)
         run = client.get_run(mlflow_run_id)
-        held = holds(client, run)
-        for record in [record for record in load_records(run_root, rounds) if not held(record)]:
+        is_logged = logged_check(client, run)
+        for record in [record for record in load_records(run_root, rounds) if not is_logged(record)]:
             folder = run_root / "rounds" / f"{record.round:04d}"
             _log_round(client, uri, settings, run, record, folder)
             new.append(record.round)
@@ -190,13 +195,14 @@ def log_missing(
     return new
 
 
-def _log_metrics(client: "MlflowClient", run_id: str, record: RoundRecord, timestamp: int) -> None:
-    """The round's numbers that MLflow does not hold at its step."""
+def log_metrics(client: "MlflowClient", run_id: str, record: RoundRecord, timestamp: int) -> None:
+    """Log the round's metrics that MLflow does not have at its step."""
     from mlflow.entities import Metric
 
     metrics = round_metrics(record)
-    if record.round in steps_of(client, run_id, ROUND_MARKER):  # killed after a batch, or scored later
-        metrics = {key: value for key, value in metrics.items() if record.round not in steps_of(client, run_id, key)}
+    if record.round in logged_steps(client, run_id, ROUND_MARKER):  # killed after a batch, or evaluated later
+        missing = [key for key in metrics if record.round not in logged_steps(client, run_id, key)]
+        metrics = {key: metrics[key] for key in missing}
     points = [Metric(key, value, timestamp, record.round) for key, value in metrics.items()]
     for start in range(0, len(points), METRICS_PER_BATCH):
         client.log_batch(run_id, metrics=points[start : start + METRICS_PER_BATCH])
@@ -210,24 +216,33 @@ def finish_run(
     artifacts: Sequence[Path] = (),
     models: "Mapping[str, tuple[int, ModuleFactory]] | None" = None,
 ) -> dict[str, str]:
-    """Puts report and plots under ``report/``, logs the networks as MLflow models, and closes the run.
+    """Log report and plots under ``report/`` and the networks as MLflow models, then close the run.
 
-    What is there already is not sent again, so that finishing a finished run changes nothing.
-    A model is an exported graph (``pt2``): it loads without our code and without pickle, takes any batch size and
-    the dtype of its example (also with MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false). One that cannot be exported is
-    named in the tag ``fedscene.model_error.<name>``; its weights are in the round's folder all the same.
-    ``status`` FINISHED, FAILED or KILLED; ``artifacts`` files and folders, a folder's content keeps its names;
-    ``models`` name (``last``, ``best``) -> (round, factory), of which nothing is logged when ``log_models`` is off.
+    What is there already is not sent again, so finishing a finished run changes nothing. A model is an exported graph
+    (``pt2``): it loads without our code and without pickle, takes any batch size and the dtype of its example (also
+    with MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false). One that cannot be exported is named in the tag
+    ``fedscene.model_error.<name>``; its weights are still in the round's folder.
 
-    Returns name -> model URI ``models:/<id>``, also in the tag ``fedscene.model.<name>``; a UserError if the store
-    fails or an artifact is missing, after the run was closed where it can be.
+    Args:
+        settings: The tracking settings.
+        runs_root: The folder of runs.
+        mlflow_run_id: The run's id in MLflow.
+        status: ``FINISHED``, ``FAILED`` or ``KILLED``.
+        artifacts: Files and folders; the files of a folder keep their names.
+        models: Name (``last``, ``best``) -> (round, factory); none is logged if ``log_models`` is off.
+
+    Returns:
+        Name -> model URI ``models:/<id>``, which the tag ``fedscene.model.<name>`` has too.
+
+    Raises:
+        UserError: If the store fails or an artifact is missing, after closing the run if that is possible.
     """
     from tasks.tracking.logged_models import log_models
 
     assert status in ("FINISHED", "FAILED", "KILLED"), status
     uri = resolve_uri(settings, runs_root)
     with user_errors(uri):
-        client = client_of(uri)
+        client = make_client(uri)
         run = client.get_run(mlflow_run_id)
         try:
             _log_artifacts(client, run, artifacts)
@@ -238,7 +253,7 @@ def finish_run(
 
 
 def _log_artifacts(client: "MlflowClient", run: "Run", artifacts: Sequence[Path]) -> None:
-    """Files and folders to ``report/``, unless they are what was logged last."""
+    """Log files and folders to ``report/``, unless they are unchanged."""
     if not artifacts:
         return
     total = hashlib.sha256()
@@ -251,16 +266,20 @@ def _log_artifacts(client: "MlflowClient", run: "Run", artifacts: Sequence[Path]
     if run.data.tags.get(REPORT_TAG) == total.hexdigest():
         return
     for path in artifacts:
-        put = client.log_artifacts if path.is_dir() else client.log_artifact
-        put(run.info.run_id, str(path), "report")
+        log_files = client.log_artifacts if path.is_dir() else client.log_artifact
+        log_files(run.info.run_id, str(path), "report")
     client.set_tag(run.info.run_id, REPORT_TAG, total.hexdigest())
 
 
 def log_table(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, metrics: Mapping[str, float]) -> None:
-    """A table's numbers into its run; those that have not changed are not repeated. UserError if the store fails."""
+    """Log a table's metrics to its run, except unchanged ones.
+
+    Raises:
+        UserError: If the store fails.
+    """
     uri = resolve_uri(settings, runs_root)
     with user_errors(uri):
-        client = client_of(uri)
+        client = make_client(uri)
         old = client.get_run(mlflow_run_id).data.metrics
         for key, value in sorted(metrics.items()):
             both_nan = math.isnan(value) and math.isnan(old.get(key, 0.0))
@@ -269,16 +288,20 @@ def log_table(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, m
 
 
 def find_data_version(settings: TrackingSettings, runs_root: Path, run_id: str) -> str:
-    """The version of the data that a run (MLflow's id or ours) was trained on; a UserError if no run has one."""
+    """Return the version of the data that a run (MLflow's id or ours) was trained on.
+
+    Raises:
+        UserError: If there is no such run, or it has no data version.
+    """
     uri = resolve_uri(settings, runs_root)
     with user_errors(uri, hint=None):
-        client, query = client_of(uri), f"tags.`{RUN_TAG}` = '{run_id}'"
+        client, query = make_client(uri), f"tags.`{RUN_TAG}` = '{run_id}'"
         experiment = client.get_experiment_by_name(settings.experiment) if "'" not in run_id else None  # no id of ours
         found = client.search_runs([experiment.experiment_id], query, max_results=1) if experiment else []
         tags = (found[0] if found else client.get_run(run_id)).data.tags
     if DATA_TAG not in tags:
         where, hint = f"run {run_id}", "it was started outside a DVC repository"
-        raise UserError("The run names no data version", where=where, expected=f"a tag {DATA_TAG}", hint=hint)
+        raise UserError("the run has no data version", where=where, expected=f"a tag {DATA_TAG}", hint=hint)
     return str(tags[DATA_TAG])
 
 
@@ -294,5 +317,5 @@ def _experiment(client: "MlflowClient", name: str, location: str | None) -> str:
                 raise
     if found.lifecycle_stage != "active":
         hint = f"mlflow experiments restore --experiment-id {found.experiment_id}, or another name"
-        raise UserError("The MLflow experiment was deleted", where=f"tracking.experiment: {name}", hint=hint)
+        raise UserError("the MLflow experiment was deleted", where=f"tracking.experiment: {name}", hint=hint)
     return str(found.experiment_id)

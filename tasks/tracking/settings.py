@@ -6,9 +6,9 @@ from models.base_settings import Section
 
 
 class TrackingSettings(Section):
-    """What is written to MLflow, and where."""
+    """What is logged to MLflow, and where."""
 
-    enabled: bool = Field(default=True, description="Write rounds, metrics and models to MLflow.")
+    enabled: bool = Field(default=True, description="Log rounds, metrics and models to MLflow.")
     uri: str | None = Field(
         default=None, description="Tracking URI: sqlite:///..., http(s)://... Unset: mlflow.db in the folder of runs."
     )

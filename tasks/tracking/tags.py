@@ -30,7 +30,7 @@ MAX_ROUNDS = 1_000_000  # in one range of a tag: a damaged one must not fill the
 def plan_params(
     params: Mapping[str, Any], old: Mapping[str, str], tags: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What to send: the params that a run does not have yet, and its tags with notes on those that cannot be sent."""
+    """Return the params that a run does not have yet, and its tags, which name params that are cut or changed."""
     parts = metric_parts(params)
     values = {parts[key]: str(value) for key, value in params.items()}
     cut = sorted(key for key, value in values.items() if len(value) > PARAM_LENGTH)
@@ -45,7 +45,7 @@ def plan_params(
 
 
 def best_tags(tags: Mapping[str, str], record: RoundRecord) -> dict[str, str]:
-    """The tags that name the best round so far, after ``record``; the earlier of two equal rounds is the best."""
+    """Return the tags of the best round up to ``record``; of two equal rounds the earlier one is the best."""
     value, best = best_score(record), float(tags.get(BEST_VALUE_TAG, "nan"))
     earlier = value == best and record.round < int(tags[BEST_TAG])
     if math.isfinite(value) and (earlier or not value <= best):
@@ -55,8 +55,8 @@ def best_tags(tags: Mapping[str, str], record: RoundRecord) -> dict[str, str]:
     return {BEST_TAG: str(max(record.round, int(tags.get(BEST_TAG, 0))))}
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """A set of numbers as text, ``1-3,5``; shorter than a tag may be for any run."""
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Return a set of numbers as text, ``1-3,5``, which fits a tag for any run."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][-1] + 1:
@@ -66,8 +66,8 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-def numbers_of(text: str) -> set[int]:
-    """The numbers that ``ranges`` wrote; what is no number there is left out, so that such a round is logged again."""
+def parse_ranges(text: str) -> set[int]:
+    """Return the numbers in a text of ``format_ranges``; damaged parts are skipped: their rounds are logged again."""
     found: set[int] = set()
     for part in re.findall(r"\d+(?:-\d+)?", text):
         first, _, last = part.partition("-")

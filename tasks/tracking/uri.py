@@ -11,10 +11,10 @@ SQLITE = "sqlite:///"
 
 
 def resolve_uri(settings: TrackingSettings, runs_root: Path) -> str:
-    """The tracking URI; SQLite files become absolute, as a relative one follows the working directory.
+    """Return the tracking URI; paths of SQLite files become absolute, as the working directory may change.
 
     Raises:
-        UserError: If the URI is no address, or a folder (MLflow's file store, which MLflow refuses since 3.13).
+        UserError: If the URI is invalid, or a folder (MLflow's file store, which MLflow refuses since 3.13).
     """
     uri = settings.uri or f"sqlite:///{runs_root / 'mlflow.db'}"
     if uri.startswith("sqlite:///"):
@@ -23,10 +23,10 @@ def resolve_uri(settings: TrackingSettings, runs_root: Path) -> str:
     if scheme.startswith("sqlite"):  # with fewer slashes it would become a folder called "sqlite:"
         path = uri.partition(":")[2].removeprefix("//")
         hint = f"tracking.uri: sqlite:///{path}"
-        raise UserError("This address of an SQLite file has no path", where="tracking.uri", found=uri, hint=hint)
+        raise UserError("the URI of an SQLite file has no path", where="tracking.uri", found=uri, hint=hint)
     if scheme in ("", "file"):
         raise UserError(
-            "MLflow keeps no runs in plain folders any more",
+            "MLflow no longer supports plain folders",
             where="tracking.uri",
             expected="sqlite:////absolute/path/mlflow.db or http(s)://server",
             found=without_password(uri),
@@ -46,16 +46,16 @@ def split_uri(uri: str) -> SplitResult:
     except ValueError as error:
         expected = "sqlite:////absolute/path/mlflow.db or http(s)://server"
         found = f"{without_password(uri)} ({error})"
-        raise UserError("This is no address", where="tracking.uri", expected=expected, found=found) from error
+        raise UserError("the tracking URI is invalid", where="tracking.uri", expected=expected, found=found) from error
 
 
 def without_password(text: object) -> str:
-    """The text, with what stands before the ``@`` of an address hidden: it is shown in errors and reports."""
+    """Return a text with the login in its addresses hidden, as it is shown in errors and reports."""
     return re.sub(r"://[^/\s]+@", "://***@", str(text))
 
 
 def artifact_location(uri: str, runs_root: Path) -> str | None:
-    """Beside an SQLite file; in the folder of runs for another database; a server decides for itself."""
+    """Return the folder of artifacts: beside an SQLite file, else in the folder of runs; a server has its own."""
     if uri.startswith(("http://", "https://", "databricks")):
         return None
     home = Path(uri.removeprefix("sqlite:///")).parent if uri.startswith("sqlite:///") else runs_root.resolve()

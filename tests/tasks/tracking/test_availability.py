@@ -1,4 +1,4 @@
-"""What is decided of tracking without MLflow: addresses, whether the store can be used, params and tags."""
+"""Tracking without MLflow: URIs, whether the store can be used, params and tags."""
 
 import base64
 import math
@@ -57,12 +57,12 @@ def test_uri_is_absolute_and_folders_are_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("http://[bad", "no address"),
+        ("http://[bad", "URI is invalid"),
         ("sqlite://x.db", "sqlite:///x.db"),
         ("sqlite:/a/x.db", "sqlite:////a/x.db"),
         ("sqlite+pysqlite:///x.db", "sqlite:///x.db"),
         ("postgresql://u:secret@127.0.0.1/x", r"postgresql://\*\*\*@127.0.0.1/x"),
-        ("http://me:sec@ret@127.0.0.1:x", "does not answer"),
+        ("http://me:sec@ret@127.0.0.1:x", "is unreachable"),
     ],
 )
 def test_unusable_addresses_are_refused(tmp_path, monkeypatch, uri, words):
@@ -95,7 +95,7 @@ def test_availability_is_the_servers_health(tmp_path, code, good):
         if good:
             check_available(settings, tmp_path)
         else:
-            with pytest.raises(UserError, match="does not answer"):
+            with pytest.raises(UserError, match="is unreachable"):
                 check_available(settings, tmp_path)
     finally:
         server.shutdown()
@@ -118,6 +118,6 @@ def test_an_unreachable_server_and_a_wrong_file_are_named(tmp_path):
     with pytest.raises(UserError, match=r"http://127.0.0.1:9.*\n(.*\n)*.*tracking.enabled"):
         check_available(TrackingSettings(uri="http://127.0.0.1:9", timeout=1), tmp_path)
     check_available(SETTINGS, tmp_path / "new")
-    (tmp_path / "mlflow.db").write_text("I am a letter, not a database")
+    (tmp_path / "mlflow.db").write_text("a text, not a database")
     with pytest.raises(UserError, match="not an SQLite file"):
         check_available(SETTINGS, tmp_path)

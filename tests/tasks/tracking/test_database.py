@@ -47,7 +47,7 @@ def test_the_database_is_created_beside_its_final_name(migrated, tmp_path, monke
         raise OSError("No space left on device")
 
     monkeypatch.setattr(SqlAlchemyStore, "__init__", end)
-    with pytest.raises(UserError, match=r"No space left[\s\S]*room on the disk"):
+    with pytest.raises(UserError, match=r"No space left[\s\S]*free space on the disk"):
         open_in(tmp_path)
     assert f"{tmp_path}/mlflow.db" not in seen[0]
     assert [path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
@@ -59,7 +59,7 @@ def test_the_database_is_created_beside_its_final_name(migrated, tmp_path, monke
 )
 def test_an_incomplete_database_is_recognised_and_set_aside(made, tmp_path, monkeypatch, caplog, left):
     # Making a database takes seconds: this one is copied where the real one would be made
-    monkeypatch.setattr("tasks.tracking.database._migrate", lambda file, _: shutil.copy(made / "whole.db", file))
+    monkeypatch.setattr("tasks.tracking.database.create_tables", lambda file, _: shutil.copy(made / "whole.db", file))
     shutil.copy(made / "mlflow.db", made / "whole.db")
     clear(made / "whole.db")
     file = tmp_path / "mlflow.db"
@@ -85,9 +85,9 @@ def test_an_incomplete_database_is_recognised_and_set_aside(made, tmp_path, monk
     with caplog.at_level(logging.WARNING):
         assert open_in(tmp_path)
     assert runs_in(tmp_path) == 1
-    aside = list(tmp_path.glob("mlflow.db.half-made-*"))
+    aside = list(tmp_path.glob("mlflow.db.incomplete-*"))
     assert [path.read_bytes() for path in aside] == ([before] if before else [])
-    assert ("half made" in caplog.text) == bool(before)
+    assert ("left incomplete" in caplog.text) == bool(before)
     assert not list(tmp_path.glob(".mlflow.db.making-*"))
 
 
@@ -109,7 +109,7 @@ def test_a_database_that_holds_runs_is_never_set_aside(made, tmp_path, spoilt):
     else:
         with pytest.raises(UserError, match="out-of-date database schema"):
             open_in(tmp_path)
-    assert runs_in(tmp_path) == 2 and not list(tmp_path.glob("*half-made*"))
+    assert runs_in(tmp_path) == 2 and not list(tmp_path.glob("*incomplete*"))
 
 
 def test_writing_follows_a_replaced_database_file(made, tmp_path):
@@ -140,7 +140,7 @@ def test_two_concurrent_runs_create_one_database(made, tmp_path, monkeypatch):
         time.sleep(0.3)
         shutil.copy(made / "mlflow.db", file)
 
-    monkeypatch.setattr("tasks.tracking.database._migrate", slow)
+    monkeypatch.setattr("tasks.tracking.database.create_tables", slow)
     with ThreadPoolExecutor(2) as pool:
         assert len(set(pool.map(open_in, [tmp_path, tmp_path]))) == 1
     assert len(calls) == 1

@@ -24,14 +24,14 @@ def runs(tmp_path, migrated):
     return tmp_path
 
 
-def client_of(runs):
+def make_client(runs):
     from mlflow.tracking import MlflowClient
 
     return MlflowClient(resolve_uri(SETTINGS, runs))
 
 
 def steps(runs, run_id, key="macro_ap"):
-    return [point.step for point in client_of(runs).get_metric_history(run_id, key)]
+    return [point.step for point in make_client(runs).get_metric_history(run_id, key)]
 
 
 def log(runs, run_id, record):
@@ -50,7 +50,7 @@ def test_a_missing_round_is_logged_later_and_once(runs):
     assert mlflow_runs.log_missing(SETTINGS, runs, run_id, runs / "r") == [1, 4]
     assert mlflow_runs.log_missing(SETTINGS, runs, run_id, runs / "r") == []
     assert sorted(steps(runs, run_id)) == sorted(steps(runs, run_id, "round")) == [1, 2, 3, 4]
-    tags = client_of(runs).get_run(run_id).data.tags
+    tags = make_client(runs).get_run(run_id).data.tags
     assert tags["fedscene.logged_rounds"] == "1-4" and tags["fedscene.last_round"] == "4"
     assert weights(runs, run_id) == sorted({"0003", "0004", f"{int(tags['fedscene.best_round']):04d}"})
 
@@ -59,7 +59,7 @@ def test_rounds_that_an_earlier_release_skipped_are_found_by_mlflows_steps(runs)
     records = fabricated_run(runs / "r", 3)
     run_id = mlflow_runs.open_run(SETTINGS, runs, "r", {}, TAGS)
     log(runs, run_id, records[1])
-    client_of(runs).delete_tag(
+    make_client(runs).delete_tag(
         run_id, "fedscene.logged_rounds"
     )  # as 5cfad71 left it: round 2 is the last, 1 is missing
     assert mlflow_runs.log_missing(SETTINGS, runs, run_id, runs / "r") == [1, 3]
@@ -74,7 +74,7 @@ def test_metrics_of_a_round_evaluated_after_logging_are_added(runs):
     assert log(runs, run_id, bare) and not log(runs, run_id, bare)
     assert log(runs, run_id, whole) and not log(runs, run_id, whole)
     assert steps(runs, run_id) == steps(runs, run_id, "round") == steps(runs, run_id, "clients/answered") == [2]
-    assert client_of(runs).get_run(run_id).data.tags["fedscene.best_round"] == "2"
+    assert make_client(runs).get_run(run_id).data.tags["fedscene.best_round"] == "2"
 
 
 def test_of_equal_rounds_the_earliest_is_the_best_in_any_order():
@@ -122,10 +122,10 @@ def test_finishing_again_changes_nothing_and_an_incomplete_model_is_replaced(run
         return run_id, mlflow_runs.finish_run(SETTINGS, runs, run_id, "FINISHED", [runs / "report"], models)
 
     run_id = mlflow_runs.open_run(SETTINGS, runs, "r", {"a": 1}, TAGS)
-    experiment = client_of(runs).get_run(run_id).info.experiment_id
-    client_of(runs).create_logged_model(experiment, name="best", source_run_id=run_id, tags={"round": "1"})  # killed
+    experiment = make_client(runs).get_run(run_id).info.experiment_id
+    make_client(runs).create_logged_model(experiment, name="best", source_run_id=run_id, tags={"round": "1"})  # killed
     first = finish()
-    (model,) = client_of(runs).search_logged_models([experiment])
+    (model,) = make_client(runs).search_logged_models([experiment])
     assert first[1] == {"best": model.model_uri, "last": model.model_uri} and model.status == "READY"
     before = everything(runs)
     assert finish() == first and everything(runs) == before
@@ -147,15 +147,15 @@ def test_a_network_that_cannot_be_exported_leaves_no_model_and_is_not_tried_each
     assert mlflow_runs.finish_run(SETTINGS, runs, run_id, "FINISHED", (), models) == {}
     again = {"last": (1, lambda: pytest.fail("tried again"))}
     assert mlflow_runs.finish_run(SETTINGS, runs, run_id, "FINISHED", (), again) == {}
-    run = client_of(runs).get_run(run_id)
+    run = make_client(runs).get_run(run_id)
     assert run.data.tags["fedscene.model_error.last"].startswith("round 1: ")
-    assert list(client_of(runs).search_logged_models([run.info.experiment_id])) == []
+    assert list(make_client(runs).search_logged_models([run.info.experiment_id])) == []
 
 
 def test_a_deleted_database_is_reported_in_a_few_lines(runs):
     records = fabricated_run(runs / "r", 1)
     run_id = mlflow_runs.open_run(SETTINGS, runs, "r", {}, TAGS)
     (runs / "mlflow.db").unlink()
-    with pytest.raises(UserError, match="is gone") as caught:
+    with pytest.raises(UserError, match="is missing") as caught:
         log(runs, run_id, records[0])
     assert len(str(caught.value)) < 800 and not (runs / "mlflow.db").exists()
