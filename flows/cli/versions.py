@@ -183,7 +183,7 @@ def _version_of_run(run: str) -> str:
     from flows.engine.environment import runs_root
     from flows.run.find import read_run
     from flows.settings.files import load_settings
-    from tasks.tracking.mlflow_runs import find_data_version
+    from tasks.tracking.data_version import find_data_version
 
     held = {path.parent.name: path.parent for path in runs_root().glob("*/settings.json")}
     settings = read_run(held[run]) if run in held else load_settings()

@@ -43,19 +43,3 @@ def logged_check(client: "MlflowClient", run: "Run") -> Callable[[RoundRecord], 
         return record.round in logged and (metric is None or record.round in steps(metric))
 
     return is_logged
-
-
-def delete_weights(client: "MlflowClient", run: "Run", uri: str, folder: str) -> bool:
-    """Delete the weights in one folder of a run's artifacts; return whether the artifact store can."""
-    from mlflow.exceptions import MlflowException
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    try:
-        repository = get_artifact_repository(run.info.artifact_uri, tracking_uri=uri)
-        for entry in client.list_artifacts(run.info.run_id, folder):
-            if entry.path.endswith(".safetensors"):
-                repository.delete_artifacts(entry.path)
-    except (NotImplementedError, MlflowException, OSError) as error:
-        log.warning("MLflow: the weights in %s were not deleted: %s", folder, error)
-        return False
-    return True

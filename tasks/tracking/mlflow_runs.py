@@ -5,7 +5,6 @@ can be logged later and nothing is logged twice. One process writes to a run at 
 ``TrackingSettings.enabled`` is set.
 """
 
-import hashlib
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -15,18 +14,17 @@ from typing import TYPE_CHECKING, Any
 from models.errors import UserError
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import ROUND_MARKER, load_records, round_metrics
+from tasks.tracking.artifacts import delete_weights, log_report
 from tasks.tracking.client import make_client, user_errors
 from tasks.tracking.database import database_ready
 from tasks.tracking.errors import CORRECT_URI_HINT
-from tasks.tracking.logged_rounds import delete_weights, logged_check, logged_rounds, logged_steps
+from tasks.tracking.logged_rounds import logged_check, logged_rounds, logged_steps
 from tasks.tracking.settings import TrackingSettings
 from tasks.tracking.tags import (
     BEST_TAG,
-    DATA_TAG,
     EXPERIMENT_TAGS,
     LAST_TAG,
     LOGGED_TAG,
-    REPORT_TAG,
     ROUNDS_TAG,
     RUN_TAG,
     best_tags,
@@ -245,30 +243,11 @@ def finish_run(
         client = make_client(uri)
         run = client.get_run(mlflow_run_id)
         try:
-            _log_artifacts(client, run, artifacts)
+            log_report(client, run, artifacts)
             return log_models(client, run, models) if models and settings.log_models else {}
         finally:
             if run.info.status != status:
                 client.set_terminated(mlflow_run_id, status)
-
-
-def _log_artifacts(client: "MlflowClient", run: "Run", artifacts: Sequence[Path]) -> None:
-    """Log files and folders to ``report/``, unless they are unchanged."""
-    if not artifacts:
-        return
-    total = hashlib.sha256()
-    for path in artifacts:
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file() or not path.is_dir():
-                name = file.relative_to(path if path.is_dir() else path.parent).as_posix()
-                total.update(f"{name}|".encode())
-                total.update(file.read_bytes())
-    if run.data.tags.get(REPORT_TAG) == total.hexdigest():
-        return
-    for path in artifacts:
-        log_files = client.log_artifacts if path.is_dir() else client.log_artifact
-        log_files(run.info.run_id, str(path), "report")
-    client.set_tag(run.info.run_id, REPORT_TAG, total.hexdigest())
 
 
 def log_table(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, metrics: Mapping[str, float]) -> None:
@@ -285,24 +264,6 @@ def log_table(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, m
             both_nan = math.isnan(value) and math.isnan(old.get(key, 0.0))
             if old.get(key) != value and not both_nan:
                 client.log_metric(mlflow_run_id, key, value)
-
-
-def find_data_version(settings: TrackingSettings, runs_root: Path, run_id: str) -> str:
-    """Return the version of the data that a run (MLflow's id or ours) was trained on.
-
-    Raises:
-        UserError: If there is no such run, or it has no data version.
-    """
-    uri = resolve_uri(settings, runs_root)
-    with user_errors(uri, hint=None):
-        client, query = make_client(uri), f"tags.`{RUN_TAG}` = '{run_id}'"
-        experiment = client.get_experiment_by_name(settings.experiment) if "'" not in run_id else None  # no id of ours
-        found = client.search_runs([experiment.experiment_id], query, max_results=1) if experiment else []
-        tags = (found[0] if found else client.get_run(run_id)).data.tags
-    if DATA_TAG not in tags:
-        where, hint = f"run {run_id}", "it was started outside a DVC repository"
-        raise UserError("the run has no data version", where=where, expected=f"a tag {DATA_TAG}", hint=hint)
-    return str(tags[DATA_TAG])
 
 
 def _experiment(client: "MlflowClient", name: str, location: str | None) -> str:

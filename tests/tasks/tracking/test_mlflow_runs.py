@@ -13,6 +13,7 @@ from models.errors import UserError
 from tasks.core.round_summary import best_round
 from tasks.tracking import mlflow_runs
 from tasks.tracking.client import CLIENT_DEFAULTS
+from tasks.tracking.data_version import find_data_version
 from tasks.tracking.settings import TrackingSettings
 from tasks.tracking.uri import resolve_uri
 from tests.support.fabricated import fabricated_run
@@ -84,9 +85,9 @@ def test_resume_finds_its_run_and_completes_a_partly_logged_round(runs):
     data = _client(runs).get_run(first).data
     assert data.params == {"train.lr": "0.01", "new": "1"}
     assert data.tags["fedscene.changed_params"] == "train.lr: 0.01 -> 0.02"
-    assert mlflow_runs.find_data_version(SETTINGS, runs, first) == "abc123"
+    assert find_data_version(SETTINGS, runs, first) == "abc123"
     with pytest.raises(UserError, match="nonesuch"):
-        mlflow_runs.find_data_version(SETTINGS, runs, "nonesuch")
+        find_data_version(SETTINGS, runs, "nonesuch")
 
 
 @pytest.mark.integration
