@@ -118,7 +118,7 @@ def test_sites_are_divided_in_the_same_shares(tmp_path):
 
 def test_worst_label_share_is_far_better_than_at_random_on_the_defects_set():
     settings = SyntheticSettings(set="defects", images=4000)
-    targets = np.vstack([defects.draw_labels(settings, 0, site, n) for site, n in defects.sites(settings).items()])
+    targets = np.vstack([defects.sample_labels(settings, 0, site, n) for site, n in defects.sites(settings).items()])
 
     def worst(splits):
         shares = [targets[splits == name].mean(axis=0) / targets.mean(axis=0) for name in ("train", "val", "test")]

@@ -1,12 +1,12 @@
-"""The drawn set ``cabinet``: front panels of control cabinets, 16 labels of device states, several sites.
+"""The synthetic data set ``cabinet``: front panels of control cabinets, 16 labels of device states, several sites.
 
-Synthetic, and meant to be: the labels are those of the Control Cabinet Condition set (section 6.2 of the
-algorithm notes), the images are drawn, the co-occurrence of labels is planted (``cabinet_labels``) and so
-are the differences between sites (``sites``, ``camera``). What each label looks like: ``cabinet_devices``.
+The labels are those of the Control Cabinet Condition set of the FMMAN paper. Images, label co-occurrence
+(``cabinet_labels``) and differences between sites (``sites``, ``camera``) are synthetic. ``cabinet_devices`` draws
+the device of each label.
 
-Image i of a site depends on (seed, set, site, i) and the settings of looks and co-occurrence alone, not on how
-many images are drawn. A panel may carry no labelled device: a true negative. Flipping an image horizontally
-changes its labels (switch-left, switch-right).
+Image i of a site depends on (seed, set, site, i) and on the settings of appearance and co-occurrence only, not on the
+number of images. A panel may have no labelled device: a true negative. Flipping an image horizontally changes its
+labels (switch-left, switch-right).
 """
 
 from functools import lru_cache
@@ -24,10 +24,10 @@ from tasks.data.formats.synthetic.sites import SiteLook, site_counts, site_look
 __all__ = [
     "CLASSES",
     "PROMPT_NAMES",
-    "draw",
-    "draw_labels",
     "prevalences",
+    "render",
     "render_image",
+    "sample_labels",
     "site_group",
     "site_look",
     "sites",
@@ -35,17 +35,17 @@ __all__ = [
 ]
 
 _GRIDS = ((2, 2), (3, 2), (2, 3), (3, 3), (4, 3), (3, 4), (4, 4))  # columns, rows
-_SECOND_COPY = 0.15  # chance that a labelled device is there twice
-_CLUTTERED = 0.6  # chance that a cell left over holds something without a label
-_MARGIN = 0.03  # of the panel's side, left free around the grid
+_SECOND_COPY = 0.15  # probability that a labelled device occurs twice
+_CLUTTERED = 0.6  # probability that a free cell contains a device without a label
+_MARGIN = 0.03  # free border around the grid, in panel sides
 
 
 def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, size: int) -> np.ndarray:
-    """A photograph of a panel with the labelled devices and some that carry no label.
+    """Render a photograph of a panel with the labelled devices and some without a label.
 
     Args:
         labels: 0 or 1 for each of ``CLASSES``, [16].
-        look: The site's look.
+        look: The site's appearance.
         rng: The image's generator.
         size: Pixels a side.
 
@@ -60,9 +60,9 @@ def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, s
     devices = [DEVICES[name] for name, present in zip(CLASSES, labels, strict=True) if present]
     devices += [device for device in devices if rng.random() < _SECOND_COPY]
     roomy = [grid for grid in _GRIDS if grid[0] * grid[1] >= len(devices)] or [_GRIDS[-1]]
-    columns, rows = roomy[int(rng.random() * min(2, len(roomy)))]  # the smaller ones, so that devices are large
+    columns, rows = roomy[int(rng.random() * min(2, len(roomy)))]  # the smaller grids, so that devices are large
     places = rng.permutation(columns * rows)
-    # More devices than the largest grid has cells: only second multiplicity, which stand at the end, go.
+    # With more devices than cells, only second copies, which come last, are omitted.
     devices = devices[: len(places)]
     clutter = [CLUTTER[int(k)] for k in rng.integers(0, len(CLUTTER), size=len(places) - len(devices))]
     filled = [*devices, *(kind for kind in clutter if rng.random() < _CLUTTERED)]
@@ -83,12 +83,12 @@ def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, s
     return photograph(drawing, look, rng, size)
 
 
-def draw(settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
-    """Image ``number`` of a site, uint8 RGB [size, size, 3]; its labels are row ``number`` of ``draw_labels``.
+def render(settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
+    """Render image ``number`` of a site, uint8 RGB [size, size, 3]; its labels: row ``number`` of ``sample_labels``.
 
     Args:
-        settings: What to draw.
-        seed: Seed of all draws.
+        settings: Settings of the set.
+        seed: Seed of labels and images.
         site: The site.
         number: From 0.
         size: Pixels a side, at least 32.
@@ -103,5 +103,5 @@ def draw(settings: SyntheticSettings, seed: int, site: str, number: int, size: i
 _look = lru_cache(maxsize=128)(site_look)
 
 sites = site_counts
-site_group, draw_labels = PLANTED.site_group, PLANTED.draw_labels
+site_group, sample_labels = PLANTED.site_group, PLANTED.sample_labels
 prevalences, strength_matrix = PLANTED.prevalences, PLANTED.strength_matrix

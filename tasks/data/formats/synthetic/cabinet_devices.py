@@ -1,7 +1,7 @@
-"""The devices of the set ``cabinet``: one function a label, drawing it into a cell.
+"""The devices of the set ``cabinet``: one function per label, which draws the device into a cell.
 
 ===================  ==========================================================================
-label                what is seen
+label                appearance
 ===================  ==========================================================================
 red                  one large round lamp, red, lit
 red-red              two red lamps on a common plate, both lit
@@ -22,7 +22,7 @@ transformer-on-half  exactly one circle, upper or lower, filled with a lit colou
 ===================  ==========================================================================
 
 A lit lamp is bright with a halo and a pale core, a dark one is its lens colour in shade with a small glint.
-Colours of straps, handles and lit symbols are drawn freely, so they say nothing about the label.
+Colours of straps, handles and lit symbols are random and independent of the label.
 A horizontal flip turns switch-left into switch-right: train without flips.
 """
 
@@ -47,7 +47,7 @@ _STACKED: tuple[Point, Point] = ((0.0, -0.5), (0.0, 0.5))
 
 
 def _plate(pen: Pen, half: Point) -> RGB:
-    """A mounting plate, lighter or darker than the panel; returns its colour."""
+    """Draw a mounting plate, lighter or darker than the panel; return its colour."""
     shade = WHITE if pen.rng.random() < 0.6 else DARK
     colour = mix(pen.look.surface, shade, pen.between(0.25, 0.6))
     pen.box((0, 0), half, colour, mix(colour, DARK, 0.5))
@@ -86,7 +86,7 @@ def _single(pen: Pen) -> None:
 
 
 def _platen(pen: Pen, low: float, high: float) -> None:
-    """A strap on its lower stud, ``low`` to ``high`` degrees from upright, to either side."""
+    """Draw a strap on its lower stud, ``low`` to ``high`` degrees from upright, to either side."""
     _plate(pen, (0.95, 1.0))
     pivot, upper = (0.0, 0.42), (0.0, -0.62)
     pen.disc(upper, 0.24, DARK)
@@ -100,7 +100,7 @@ def _platen(pen: Pen, low: float, high: float) -> None:
 
 
 def _switch(pen: Pen, low: float, high: float, side: int) -> None:
-    """A rotary switch, its handle ``low`` to ``high`` degrees from straight up, clockwise where side is 1."""
+    """Draw a rotary switch, its handle ``low`` to ``high`` degrees from straight up, clockwise where side is 1."""
     _plate(pen, (1.0, 1.0))
     for tick in (-90, 0, 90):
         pen.line(towards(tick, 0.78), towards(tick, 0.98), 0.1, DARK)
@@ -148,7 +148,7 @@ DEVICES: dict[str, Callable[[Pen], None]] = {
 
 
 def blank(pen: Pen) -> None:
-    """A cover plate with a screw in each corner."""
+    """Draw a cover plate with a screw in each corner."""
     pen.box((0, 0), (0.9, 0.9), mix(pen.look.surface, DARK, pen.between(0.05, 0.3)), mix(pen.look.surface, DARK, 0.5))
     for x in (-0.7, 0.7):
         for y in (-0.7, 0.7):
@@ -156,7 +156,7 @@ def blank(pen: Pen) -> None:
 
 
 def strips(pen: Pen) -> None:
-    """Engraved label strips, some of them coloured."""
+    """Draw engraved label strips, some of them coloured."""
     for y in (-0.45, 0.35):
         colour = pen.one_of((WHITE, WHITE, RED, YELLOW, GREEN))
         pen.box((0, y), (0.85, 0.22), colour, DARK)
@@ -164,7 +164,7 @@ def strips(pen: Pen) -> None:
 
 
 def terminals(pen: Pen) -> None:
-    """A row of terminals."""
+    """Draw a row of terminals."""
     body = pen.one_of((STEEL, BLUE, (196, 190, 160), (60, 130, 80)))
     pen.box((0, 0), (1.0, 0.5), body, DARK)
     for x in (-0.75, -0.25, 0.25, 0.75):
@@ -172,14 +172,14 @@ def terminals(pen: Pen) -> None:
 
 
 def meter(pen: Pen) -> None:
-    """A square pointer instrument."""
+    """Draw a square pointer instrument."""
     pen.box((0, 0), (0.9, 0.9), WHITE, DARK)
     pen.box((0, 0.62), (0.88, 0.26), DARK)
     pen.line((0, 0.4), towards(pen.between(-60, 60), 1.0, (0, 0.4)), 0.1, pen.one_of((DARK, RED)))
 
 
 def button(pen: Pen) -> None:
-    """A push button, never red or green."""
+    """Draw a push button, never red or green."""
     pen.box((0, 0), (0.7, 0.7), STEEL, DARK)
     pen.disc((0, 0), 0.55, DARK)
     pen.disc((0, 0), 0.45, pen.one_of((BLUE, YELLOW, WHITE, (70, 72, 76))))

@@ -1,14 +1,14 @@
-"""Which devices the cabinets hold together: labels of the set ``cabinet`` and their planted co-occurrence.
+"""The 16 labels of the set ``cabinet`` and their planted co-occurrence.
 
-Four factors stand behind the labels of a panel: whether its bay is energised, whether an operation was left
-half-way, whether it is a signalling panel, and whether it is under test. Sites follow one of three conventions:
+Four factors determine the labels of a panel: energised, an operation left half-way, signalling panel, under test.
+Each site follows one of three conventions:
 
 * sites 1, 4, 7, ..: red lamps and a switch to the right mean energised (the shared convention);
-* sites 2, 5, 8, ..: switches the other way round: left means energised;
-* sites 3, 6, 9, ..: lamps the other way round: green stands for energised, red for not.
+* sites 2, 5, 8, ..: switches are inverted: left means energised;
+* sites 3, 6, 9, ..: lamps are inverted: green means energised, red not energised.
 
 ``site_correlation`` moves a site from the shared loadings to those of its convention, and its prevalences from
-the shared ones (log-odds plus up to 0.55 either way); ``site_prevalence``, when given, moves the latter alone.
+the shared ones (log-odds plus up to 0.55 either way); ``site_prevalence``, if given, moves only the prevalences.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ _TABLE: dict[str, tuple[str, float, tuple[float, float, float, float]]] = {
 CLASSES: list[str] = list(_TABLE)
 PROMPT_NAMES: dict[str, str] = {name: words for name, (words, _, _) in _TABLE.items()}
 
-# By convention the labels that are turned on the factor "energised"
+# The labels that a convention inverts on the factor "energised"
 _SWITCHES = [n for n, name in enumerate(CLASSES) if name in ("switch-left", "switch-right")]
 _LAMPS = [n for n, name in enumerate(CLASSES) if name.split("-")[0] in ("green", "red")]
 

@@ -1,4 +1,4 @@
-"""Turns a flat drawing into a site's photograph: perspective, light, blur and noise. Any drawn set can use it."""
+"""Turns a flat drawing into a site's photograph: perspective, light, blur and noise. Shared by all sets."""
 
 from math import cos, pi, radians, sin
 
@@ -7,7 +7,7 @@ from PIL import Image, ImageFilter
 
 from tasks.data.formats.synthetic.sites import SiteLook
 
-OVERSAMPLING = 2  # a drawing has this many pixels a side for each pixel of the photograph
+OVERSAMPLING = 2  # pixels of a drawing per pixel of the photograph, a side
 
 
 def photograph(
@@ -17,14 +17,14 @@ def photograph(
     size: int,
     sampling: Image.Resampling = Image.Resampling.BILINEAR,
 ) -> np.ndarray:
-    """The photograph, uint8 RGB [size, size, 3].
+    """Render the photograph, uint8 RGB [size, size, 3].
 
     Args:
         drawing: RGB, ``OVERSAMPLING * size`` pixels a side.
-        look: The site's look; every photograph deviates a little from it.
+        look: The site's appearance; every photograph deviates a little from it.
         rng: The image's generator.
         size: Pixels a side.
-        sampling: Of the perspective; ``NEAREST`` is four times as fast, and the reduction after it smooths too.
+        sampling: Of the perspective; ``NEAREST`` is four times as fast, and the reduction after it also smooths.
     """
     wall = tuple(round(channel * 0.3) for channel in look.surface)
     side = OVERSAMPLING * size
@@ -44,19 +44,19 @@ def photograph(
 
 
 def _homography(look: SiteLook, rng: np.random.Generator, side: int) -> tuple[float, ...]:
-    """The eight coefficients with which Pillow maps a pixel of the photograph to one of the drawing."""
+    """Return the eight coefficients with which Pillow maps a pixel of the photograph to one of the drawing."""
     jitter = 2 * rng.random(5) - 1
     yaw, pitch = look.yaw + 0.03 * jitter[0], look.pitch + 0.03 * jitter[1]
     angle = radians(look.roll + 2 * jitter[2])
     half = side / 2
-    # Stand back far enough that the nearer corners, which perspective enlarges, stay in the image.
+    # Far enough away that the nearer corners, which perspective enlarges, stay in the image.
     zoom = 1.0 + 0.6 * (abs(yaw) + abs(pitch)) + 0.3 * abs(sin(angle))
-    # From the middle: turn, then divide by 1 + (yaw x + pitch y) / half, then back.
+    # In coordinates from the middle: rotate, divide by 1 + (yaw x + pitch y) / half, shift back.
     c, s = zoom * cos(angle), zoom * sin(angle)
     dx, dy = half + 0.02 * side * jitter[3], half + 0.02 * side * jitter[4]
     g, h = yaw / half, pitch / half
     a, b, d, e = c + dx * g, -s + dx * h, s + dy * g, c + dy * h
-    # Up to here coordinates count from the middle; i normalises after moving the origin to the corner.
+    # So far the origin is the middle; i normalises after the origin is moved to the corner.
     i = 1 - g * half - h * half
     row0 = (a, b, dx - (a + b) * half)
     row1 = (d, e, dy - (d + e) * half)
@@ -64,7 +64,7 @@ def _homography(look: SiteLook, rng: np.random.Generator, side: int) -> tuple[fl
 
 
 def _light(look: SiteLook, rng: np.random.Generator, size: int) -> np.ndarray:
-    """Factors float32 [size, size, 3]: brightness, white balance, fall-off in a free direction."""
+    """Return factors float32 [size, size, 3]: brightness, white balance, fall-off in a random direction."""
     jitter = 2 * rng.random(3) - 1
     brightness = look.brightness * (1 + 0.12 * jitter[0])
     warmth = look.warmth + 0.03 * jitter[1]

@@ -1,4 +1,4 @@
-"""What stands behind the objects of the set ``defects``: four kinds of surroundings, one of which a site has most."""
+"""Backdrops of the set ``defects``: four kinds, one of which dominates at each site."""
 
 from collections.abc import Callable
 
@@ -12,23 +12,23 @@ from tasks.data.formats.synthetic.settings import SyntheticSettings
 from tasks.data.formats.synthetic.single_canvas import GRAVEL, LEAVES, RUST, SMOOTH, Brush
 from tasks.data.formats.synthetic.sites import site_number
 
-_OWN = 0.7  # a site's share of its own kind, where sites differ fully in background
+_DOMINANT_SHARE = 0.7  # of a site's dominant kind at full background shift
 
 
 def _yard(brush: Brush) -> None:
-    """A gravel yard below a low strip of sky."""
+    """Draw a gravel yard below a low strip of sky."""
     horizon = brush.between(-0.75, -0.3)
     outdoors(brush, horizon, GRAVEL)
     objects.transformer(brush.at(brush.between(-0.6, 0.6), horizon + 0.15, brush.between(0.25, 0.45)))
 
 
 def _sky(brush: Brush) -> None:
-    """Seen from below: mostly sky."""
+    """Draw a view from below, mostly sky."""
     outdoors(brush, brush.between(0.45, 0.8), LEAVES)
 
 
 def _steel(brush: Brush) -> None:
-    """The lattice legs and the beam of a gantry, close."""
+    """Draw the lattice legs and the beam of a gantry, close."""
     horizon = brush.between(0.1, 0.5)
     outdoors(brush, horizon, GRAVEL)
     colour = mix(STEEL, BLACK, brush.between(0.1, 0.4))
@@ -40,7 +40,7 @@ def _steel(brush: Brush) -> None:
 
 
 def _wall(brush: Brush) -> None:
-    """A rendered or brick wall above a concrete path."""
+    """Draw a plastered or brick wall above a concrete path."""
     foot = brush.between(0.3, 0.7)
     wall = mix(brush.look.surface, WHITE, brush.between(0.1, 0.4))
     bricks = brush.rng.random() < 0.5
@@ -62,12 +62,12 @@ BACKDROPS: tuple[Callable[[Brush], None], ...] = (_yard, _wall, _steel, _sky)
 
 
 def backdrop_shares(settings: SyntheticSettings, site: str) -> np.ndarray:
-    """How often each of ``BACKDROPS`` stands behind a site's objects, float64 [4]; all alike where sites don't differ.
+    """Return a site's share of images with each of ``BACKDROPS``, float64 [4]; equal shares without background shift.
 
     Raises:
         UserError: The set has no such site.
     """
     kinds, shift = len(BACKDROPS), settings.shift("background")
-    own = np.full(kinds, (1 - _OWN) / (kinds - 1))
-    own[site_number(settings, site) % kinds] = _OWN
+    own = np.full(kinds, (1 - _DOMINANT_SHARE) / (kinds - 1))
+    own[site_number(settings, site) % kinds] = _DOMINANT_SHARE
     return (1 - shift) / kinds + shift * own

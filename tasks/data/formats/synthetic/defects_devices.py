@@ -10,7 +10,7 @@ RED: RGB = (220, 30, 30)
 YELLOW: RGB = (240, 196, 30)
 _RIMS: tuple[RGB, ...] = ((150, 154, 158), (178, 142, 72), (64, 76, 92), (160, 44, 38), (206, 208, 206))
 _FOG: RGB = (172, 180, 184)
-_FRESH: RGB = (238, 232, 214)  # where something has just broken
+_FRESH: RGB = (238, 232, 214)  # fracture surface
 _DRY_GEL: tuple[RGB, ...] = ((30, 62, 176), (238, 128, 20))
 _WET_GEL: tuple[RGB, ...] = ((236, 150, 178), (236, 206, 206), (150, 176, 140))
 _OIL: RGB = (206, 132, 24)
@@ -21,10 +21,10 @@ def _arc(low: float, high: float, radius: float) -> list[Point]:
 
 
 def dial(cell: Brush, fault: str | None) -> None:
-    """A pointer instrument; its pointer stands in the green sector, unless the reading is the fault.
+    """Draw a pointer instrument; its pointer stands in the green sector, unless the reading is the fault.
 
     Args:
-        cell: Where.
+        cell: The cell to draw into.
         fault: ``bj_bpmh`` (fogged), ``bj_bpps`` (glass broken), ``bj_wkps`` (housing broken), ``bjdsyc`` (pointer in
             the red sector) or None.
     """
@@ -51,17 +51,17 @@ def dial(cell: Brush, fault: str | None) -> None:
 
 
 def _broken_glass(cell: Brush) -> None:
-    """Cracks from where the blow fell to the rim, and a shard missing between two of them."""
+    """Draw cracks from the point of impact to the rim, and a missing shard between two of them."""
     start = (cell.between(-0.25, 0.25), cell.between(-0.25, 0.25))
-    turn = cell.between(0, 360)
-    ends = [towards(turn + 52 * number + cell.between(-14, 14), 0.76) for number in range(7)]
-    cell.fill([start, ends[0], towards(turn + 26, 0.76), ends[1]], BLACK)
+    rotation = cell.between(0, 360)
+    ends = [towards(rotation + 52 * number + cell.between(-14, 14), 0.76) for number in range(7)]
+    cell.fill([start, ends[0], towards(rotation + 26, 0.76), ends[1]], BLACK)
     for end in ends:
         cell.bar(start, end, 0.06, (40, 44, 50))
 
 
 def _broken_housing(cell: Brush, rim: RGB) -> None:
-    """A piece of the rim broken out, with bright edges; it hangs beside."""
+    """Draw a rim from which a piece with bright edges is broken off and hangs beside it."""
     middle, half = cell.between(-150, 150), cell.between(30, 42)
     outer = [towards(middle + share * half, 1.02) for share in (-1, -0.5, 0, 0.5, 1)]
     inner = [
@@ -74,10 +74,10 @@ def _broken_housing(cell: Brush, rim: RGB) -> None:
 
 
 def breather(cell: Brush, faults: frozenset[str]) -> None:
-    """A breather: a glass canister of silica gel above a cup of oil, whose level belongs between the two marks.
+    """Draw a breather: a glass canister of silica gel above a cup of oil with a minimum and a maximum mark.
 
     Args:
-        cell: Where.
+        cell: The cell to draw into.
         faults: Any of ``hxq_gjbs`` (gel discoloured), ``hxq_gjtps`` (canister broken), ``ywzt_yfyc`` (oil level).
     """
     gel, metal = cell.one_of(_DRY_GEL), mix(equipment_colour(cell), STEEL, 0.5)
@@ -99,7 +99,7 @@ def breather(cell: Brush, faults: frozenset[str]) -> None:
 def _oil_cup(cell: Brush, wrong: bool) -> None:
     box(cell, -0.5, 0.3, 0.5, 1.02, (226, 234, 232))
     low, high = (0.58, 0.66)
-    if wrong:  # as good as empty, or full to the brim
+    if wrong:  # nearly empty, or full
         low, high = (0.94, 0.99) if cell.rng.random() < 0.6 else (0.34, 0.38)
     top = cell.between(low, high)
     box(cell, -0.5, top, 0.5, 1.02, _OIL)
@@ -109,7 +109,7 @@ def _oil_cup(cell: Brush, wrong: bool) -> None:
 
 
 def _broken_canister(cell: Brush, gel: RGB) -> None:
-    """A hole in the glass with bright edges, cracks from it, and gel that has run out."""
+    """Draw a hole in the glass with bright edges, cracks from it, and gel that has run out."""
     side, y = cell.either(), cell.between(-0.35, -0.05)
     hole = [(0.6, y - 0.36), (0.05, y - 0.24), (0.2, y), (-0.2, y + 0.12), (0.15, y + 0.18), (0.6, y + 0.38)]
     edge = [(side * px, py) for px, py in hole]
@@ -123,7 +123,7 @@ def _broken_canister(cell: Brush, gel: RGB) -> None:
 
 
 def cabinet(cell: Brush, ajar: bool) -> None:
-    """A control cabinet outdoors, its door closed, or open so that the dark inside shows."""
+    """Draw a control cabinet outdoors, its door closed, or open so that the dark inside shows."""
     paint, side = equipment_colour(cell), cell.either()
     dark = mix(paint, BLACK, 0.55)
     box(cell, -0.7, -0.95, 0.7, 0.95, dark)
@@ -139,7 +139,7 @@ def cabinet(cell: Brush, ajar: bool) -> None:
     for y in (-0.5, -0.05, 0.4):
         box(cell, -0.42, y, 0.42, y + 0.14, cell.one_of(((190, 180, 150), (70, 110, 180), STEEL)))
     cell.bar((0.1, -0.4), (-0.15, 0.7), 0.06, cell.one_of((RED, YELLOW, (60, 120, 200))))
-    # The door hangs on one side, towards the camera, and hides a part of the inside or stands beside it
+    # The door is hinged on one side and open towards the camera; it may hide a part of the inside.
     free, drop = side * cell.between(-0.1, 1.25), 0.16
     door = [(side * 0.66, -0.85), (free, -0.85 - drop), (free, 0.9 + drop), (side * 0.66, 0.9)]
     cell.fill(door, mix(paint, WHITE, 0.2), BRUSHED)
@@ -147,7 +147,7 @@ def cabinet(cell: Brush, ajar: bool) -> None:
 
 
 def straps(cell: Brush, closed: bool) -> None:
-    """Two link straps of a switch cabinet; closed, one or both stand upright and bridge their studs."""
+    """Draw two link straps of a switch cabinet; closed, one or both stand upright and bridge their studs."""
     box(cell, -1.0, -1.0, 1.0, 1.0, mix(cell.look.surface, BLACK, 0.5))
     box(cell, -0.95, -0.95, 0.95, 0.95, mix(cell.look.surface, WHITE, cell.between(0.45, 0.75)))
     first = int(2 * cell.rng.random())

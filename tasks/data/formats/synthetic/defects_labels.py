@@ -1,16 +1,16 @@
-"""What is wrong at the sites of the set ``defects``: its 17 labels and their planted co-occurrence.
+"""The 17 labels of the set ``defects`` and their planted co-occurrence.
 
-The codes are those of the substation defect set, whose images may not be shipped; the English names are ours.
-Four factors stand behind the labels of a image: whether work is going on, neglect, moisture (with oil), and
-storms. Sites follow one of three conventions:
+The codes are those of the substation defect set, whose images may not be distributed; the English names are ours.
+Four factors determine the labels of an image: ongoing work, neglect, moisture (with oil), and storms. Each site
+follows one of three conventions:
 
-* sites 1, 4, 7, ..: people break the rules where work is going on (the shared convention);
-* sites 2, 5, 8, ..: the three labels of people the other way round: rules are kept at work and broken otherwise;
-* sites 3, 6, 9, ..: the three labels of breathers the other way round: seen where it is dry and nothing leaks.
+* sites 1, 4, 7, ..: people break rules during work (the shared convention);
+* sites 2, 5, 8, ..: the three labels of people are inverted: rules are kept during work and broken otherwise;
+* sites 3, 6, 9, ..: the three labels of breathers are inverted: they occur where it is dry and nothing leaks.
 
-The labels of people go together in every convention. ``site_correlation`` moves a site from the shared loadings to
+The labels of people co-occur in every convention. ``site_correlation`` moves a site from the shared loadings to
 those of its convention, and its prevalences from the shared ones (log-odds plus up to 0.55 either way);
-``site_prevalence``, when given, moves the latter alone.
+``site_prevalence``, if given, moves only the prevalences.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What hangs, stands and lies in the images of the set ``defects``: whole or with the fault of a label."""
+"""Insulators, stains, covers and other objects of the set ``defects``: whole or with the fault of a label."""
 
 from math import cos, pi, sin
 
@@ -13,7 +13,7 @@ _TWIGS: tuple[RGB, ...] = ((96, 70, 44), (62, 44, 30), (142, 110, 72))
 
 
 def insulator(cell: Brush, cracked: bool) -> None:
-    """A string of five sheds; cracked, one or two of them have lost a half and show a pale fracture."""
+    """Draw a string of five sheds; if cracked, one or two of them are halved, with a pale fracture."""
     colour = porcelain(cell)
     dark = mix(colour, BLACK, 0.5)
     cell.bar((0, -1.1), (0, 1.1), 0.16, STEEL)
@@ -42,7 +42,7 @@ def insulator(cell: Brush, cracked: bool) -> None:
 
 
 def _blotch(cell: Brush, wide: float, high: float, points: int = 11) -> list[Point]:
-    """An irregular outline about the cell's middle."""
+    """Return an irregular outline about the cell's middle."""
     outline = []
     for number in range(points):
         angle, reach = 2 * pi * number / points, cell.between(0.65, 1.05)
@@ -51,7 +51,7 @@ def _blotch(cell: Brush, wide: float, high: float, points: int = 11) -> list[Poi
 
 
 def oil_stain(cell: Brush) -> None:
-    """A black, glossy stain with coloured sheen."""
+    """Draw a black, glossy stain with coloured sheen."""
     cell.fill(_blotch(cell, 1.15, 0.72), (46, 38, 30), GRAVEL)
     cell.fill(_blotch(cell, 0.95, 0.55), (20, 17, 16))
     for colour in ((124, 84, 140), (70, 130, 130), (170, 140, 60)):
@@ -60,7 +60,7 @@ def oil_stain(cell: Brush) -> None:
 
 
 def puddle(cell: Brush) -> None:
-    """Water that mirrors the sky."""
+    """Draw water that mirrors the sky."""
     water = mix((150, 172, 196), WHITE, cell.between(0.0, 0.4))
     cell.fill(_blotch(cell, 1.05, 0.55), mix(water, BLACK, 0.45))
     cell.fill(_blotch(cell, 0.9, 0.45), water)
@@ -68,7 +68,7 @@ def puddle(cell: Brush) -> None:
 
 
 def covers(cell: Brush, broken: bool) -> None:
-    """Three concrete plates over a cable trench; broken, one has caved in at a jagged edge."""
+    """Draw three concrete plates over a cable trench; if broken, one has caved in with a jagged edge."""
     plate = mix(CONCRETE, WHITE, cell.between(0.0, 0.35))
     box(cell, -1.2, -0.6, 1.2, 0.66, mix(plate, BLACK, 0.6))
     middles = (-0.78, 0.0, 0.78)
@@ -87,7 +87,7 @@ def covers(cell: Brush, broken: bool) -> None:
 
 
 def hanging(cell: Brush) -> None:
-    """A conductor on which plastic film or a kite has caught."""
+    """Draw a conductor in which plastic film or a kite is caught."""
     _wire(cell)
     colour = cell.one_of(_FILMS)
     if cell.rng.random() < 0.6:
@@ -110,7 +110,7 @@ def _wire(cell: Brush) -> None:
 
 
 def marker(cell: Brush) -> None:
-    """A conductor with a warning sphere, which belongs there."""
+    """Draw a conductor with a warning sphere, which is no defect."""
     _wire(cell)
     colour = cell.one_of(((240, 110, 20), (220, 40, 36), WHITE))
     cell.round((0, -0.5), (0.38, 0.38), colour)
@@ -118,7 +118,7 @@ def marker(cell: Brush) -> None:
 
 
 def cross_arm(cell: Brush, nest: bool) -> None:
-    """A steel cross-arm of a gantry, with a bird's nest on it or without."""
+    """Draw a steel cross-arm of a gantry, with a bird's nest on it or without."""
     steel = mix(STEEL, BLACK, cell.between(0.1, 0.45))
     for x in (-1.0, -0.4, 0.2):
         cell.path([(x, 0.9), (x + 0.4, 0.35), (x + 0.8, 0.9)], 0.09, steel)

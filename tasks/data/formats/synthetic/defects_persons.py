@@ -1,4 +1,4 @@
-"""The people of the set ``defects``: three labels that one person may carry together."""
+"""The persons of the set ``defects``: one person may carry three labels."""
 
 from tasks.data.formats.synthetic.pen import mix
 from tasks.data.formats.synthetic.scenes_objects import BLACK, STEEL, WHITE, box
@@ -22,7 +22,7 @@ _REFLECTIVE: RGB = (226, 236, 190)
 
 
 def person(cell: Brush, bare_head: bool, plain_clothes: bool, smoking: bool) -> None:
-    """A person down to the knees; without any label one with helmet and work clothes, at times with a radio in hand."""
+    """Draw a person down to the knees; without faults one with helmet and work clothes, sometimes with a radio."""
     skin = cell.one_of(_SKIN)
     sleeve = _clothes(cell, skin, plain_clothes)
     cell.round((0, -0.5), (0.23, 0.28), skin)
@@ -42,7 +42,7 @@ def person(cell: Brush, bare_head: bool, plain_clothes: bool, smoking: bool) -> 
 
 
 def _clothes(cell: Brush, skin: RGB, plain: bool) -> tuple[RGB, RGB]:
-    """Trousers, trunk and hanging arms; returns the colours of the upper and lower sleeve."""
+    """Draw trousers, trunk and hanging arms; return the colours of the upper and lower sleeve."""
     shirt = cell.one_of(_SHIRTS if plain else _WORK)
     legs = cell.one_of(_TROUSERS) if plain else mix(shirt, BLACK, 0.15)
     for x in (-0.18, 0.18):
@@ -56,8 +56,8 @@ def _clothes(cell: Brush, skin: RGB, plain: bool) -> tuple[RGB, RGB]:
     if plain:
         cell.fill([(-0.16, -0.25), (0.16, -0.25), (0, -0.05)], skin)
         if cell.rng.random() < 0.5:
-            digest_ = cell.one_of(_SHIRTS)
-            box(cell, -0.2, 0.02, 0.2, 0.26, digest_)
+            shirt_print = cell.one_of(_SHIRTS)
+            box(cell, -0.2, 0.02, 0.2, 0.26, shirt_print)
     else:
         box(cell, -0.4, 0.14, 0.4, 0.24, _REFLECTIVE)
         for x in (-0.24, 0.24):
@@ -74,7 +74,7 @@ def _raised_arm(cell: Brush, side: int, sleeve: tuple[RGB, RGB], skin: RGB) -> N
 
 
 def _cigarette(cell: Brush, side: int) -> None:
-    """A cigarette from the mouth past the hand, glowing, and its smoke."""
+    """Draw a cigarette from the mouth past the hand, glowing, and its smoke."""
     smoke = mix(WHITE, STEEL, cell.between(0.0, 0.25))
     x = 0.64
     for y, radius in ((-0.64, 0.12), (-0.82, 0.18), (-1.02, 0.24)):

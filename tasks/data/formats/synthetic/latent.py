@@ -1,6 +1,6 @@
-"""Labels with planted co-occurrence: a factor model behind thresholds.
+"""Labels with planted co-occurrence: a factor model with thresholds.
 
-Label c of an image is present when z_c = v_c . f + sqrt(1 - |v_c|^2) e_c exceeds the normal quantile of
+Label c of an image is present if z_c = v_c . f + sqrt(1 - |v_c|^2) e_c exceeds the normal quantile of
 1 - p_c, with independent standard normal f [K] (shared by the labels of the image) and e [C]. So label c has
 prevalence p_c exactly, z_i and z_j have correlation v_i . v_j, and the chance that both are present grows
 strictly with it: 0 means independent, above 0 more often together than by chance, below 0 less often.
@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LabelModel:
-    """The planted truth of one site.
+    """The ground truth of one site.
 
     Attributes:
         loadings: v, float64 [C, K]; every row is shorter than 1.
@@ -25,34 +25,34 @@ class LabelModel:
     prevalence: np.ndarray
 
     def __post_init__(self) -> None:
-        assert (np.square(self.loadings).sum(1) < 1).all(), "a label's factors explain more than all of it"
+        assert (np.square(self.loadings).sum(1) < 1).all(), "a row of loadings is not shorter than 1"
         assert ((self.prevalence > 0) & (self.prevalence < 1)).all()
 
     def strength(self) -> np.ndarray:
-        """Correlation of the latent variables, float64 [C, C], 1 on the diagonal."""
+        """Return the correlation of the latent variables, float64 [C, C], 1 on the diagonal."""
         matrix = self.loadings @ self.loadings.T
         np.fill_diagonal(matrix, 1.0)
         return matrix
 
     def thresholds(self) -> np.ndarray:
-        """Above which z_c means present, float64 [C]."""
+        """Return the thresholds above which z_c means present, float64 [C]."""
         return np.array([NormalDist().inv_cdf(1 - p) for p in self.prevalence])
 
-    def own_weight(self) -> np.ndarray:
-        """Factor on each label's own noise, float64 [C]."""
+    def noise_weight(self) -> np.ndarray:
+        """Return the factor on each label's independent noise, float64 [C]."""
         return np.sqrt(1 - np.square(self.loadings).sum(1))
 
 
 class LabelSampler:
-    """Draws label vectors of one model; ``draw`` takes K + C normal numbers from the generator, always."""
+    """Samples label vectors of one model; ``sample`` always takes K + C normal numbers from the generator."""
 
     def __init__(self, model: LabelModel) -> None:
-        self._loadings, self._own, self._above = model.loadings, model.own_weight(), model.thresholds()
+        self._loadings, self._noise_weight, self._thresholds = model.loadings, model.noise_weight(), model.thresholds()
 
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Labels of one image, uint8 [C] of 0 and 1."""
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """Sample the labels of one image, uint8 [C] of 0 and 1."""
         labels, factors = self._loadings.shape
         normal = rng.standard_normal(factors + labels)
-        # A plain sum, not a matrix product: its rounding must not depend on the BLAS in use.
+        # A plain sum, not a matrix product, whose rounding depends on the BLAS in use.
         shared = (self._loadings * normal[:factors]).sum(1)
-        return (shared + self._own * normal[factors:] > self._above).astype(np.uint8)
+        return (shared + self._noise_weight * normal[factors:] > self._thresholds).astype(np.uint8)

@@ -38,7 +38,7 @@ class SyntheticImage:
 
     def load(self, limits: Limits) -> Decoded:
         """Render the image; its hash is that of the pixels."""
-        image = synthetic_set(self.settings.set).draw(self.settings, self.seed, self.site, self.number, self.size)
+        image = synthetic_set(self.settings.set).render(self.settings, self.seed, self.site, self.number, self.size)
         return Decoded(image, self.size, self.size, sha256(image.tobytes()).hexdigest())
 
 
@@ -49,13 +49,13 @@ def _set_code(name: str) -> str:
 
 def read(root: Path, options: SyntheticSettings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Yield the images of the set at ``ingest.image_size``, site by site, under virtual paths."""
-    drawn = synthetic_set(options.set)
-    for site, count in drawn.sites(options).items():
-        for number, labels in enumerate(drawn.draw_labels(options, seed, site, count)):
+    images = synthetic_set(options.set)
+    for site, count in images.sites(options).items():
+        for number, labels in enumerate(images.sample_labels(options, seed, site, count)):
             yield RawSample(
                 f"{options.set}/{site}/{number:06d}.png",
                 site,
-                tuple(sorted(name for name, present in zip(drawn.CLASSES, labels, strict=True) if present)),
+                tuple(sorted(name for name, present in zip(images.CLASSES, labels, strict=True) if present)),
                 image=SyntheticImage(options, seed, site, number, source.image_size),
             )
 

@@ -1,16 +1,14 @@
-"""Which drawn sets exist. A set is one module, one line here, and its name in ``SyntheticSettings.set``.
-
-A set's module offers ``CLASSES: list[str]``, ``PROMPT_NAMES: dict[str, str]``,
-``sites(settings) -> dict[str, int]`` (site -> images), ``draw_labels(settings, seed, site, n) -> uint8 [n, C]`` (of the
-site's first n images), ``draw(settings, seed, site, number, size) -> uint8 [size, size, 3]``,
-``prevalences(settings, site) -> float [C]`` and ``site_group(settings, site) -> int``; multi-label sets also
-``strength_matrix(settings, site) -> float [C, C]``.
-"""
+"""The synthetic data sets. A set is one module, one line here, and its name in ``SyntheticSettings.set``."""
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Protocol, cast
 
 from models.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tasks.data.formats.synthetic.settings import SyntheticSettings
 
 SETS: dict[str, str] = {
     "cabinet": "tasks.data.formats.synthetic.cabinet",
@@ -20,12 +18,47 @@ SETS: dict[str, str] = {
 }
 
 
-def synthetic_set(name: str) -> ModuleType:
-    """The module of the set ``name``.
+class SyntheticSet(Protocol):
+    """The module of a set with C classes; its functions raise a UserError for an unknown site."""
+
+    CLASSES: list[str]
+    PROMPT_NAMES: dict[str, str]  # class -> words for text embeddings
+
+    def sites(self, settings: "SyntheticSettings") -> dict[str, int]:
+        """Return site -> number of its images."""
+        ...
+
+    def site_group(self, settings: "SyntheticSettings", site: str) -> int:
+        """Return the group of a site, from 0; sites of a group have similar labels."""
+        ...
+
+    def prevalences(self, settings: "SyntheticSettings", site: str) -> "np.ndarray":
+        """Return the planted share of a site's images with each label, float64 [C]."""
+        ...
+
+    def sample_labels(self, settings: "SyntheticSettings", seed: int, site: str, n: int) -> "np.ndarray":
+        """Sample the labels of a site's first n images, uint8 [n, C]."""
+        ...
+
+    def render(self, settings: "SyntheticSettings", seed: int, site: str, number: int, size: int) -> "np.ndarray":
+        """Render image ``number`` of a site, uint8 RGB [size, size, 3]."""
+        ...
+
+
+class MultiLabelSet(SyntheticSet, Protocol):
+    """A set whose images may have several labels."""
+
+    def strength_matrix(self, settings: "SyntheticSettings", site: str) -> "np.ndarray":
+        """Return the planted co-occurrence of a site, float64 [C, C]."""
+        ...
+
+
+def synthetic_set(name: str) -> SyntheticSet:
+    """Return the module of the set ``name``.
 
     Raises:
         UserError: There is no such set.
     """
     if name not in SETS:
-        raise UserError("no such drawn image set", where="synthetic.set", expected=" | ".join(SETS), found=name)
-    return import_module(SETS[name])
+        raise UserError("no such synthetic data set", where="synthetic.set", expected=" | ".join(SETS), found=name)
+    return cast("SyntheticSet", import_module(SETS[name]))

@@ -1,11 +1,11 @@
-"""The drawn set ``scenes``: five substation scenes, one label an image.
+"""The synthetic data set ``scenes``: five substation scenes, single-label.
 
-The scenes are those of the study of dynamic aggregation weights (section 2.2 of the algorithm notes); the images
-are drawn. A scene is what stands in it and how, not a colour: sky, hall, gravel, gantries, insulators, cabinets and
-people occur in several. What each scene is made of: the functions below and in ``scenes_parts``; what its objects
-look like: ``scenes_objects``. In many images another scene's object stands in the background or in front.
+The classes are those of a published study of substation scenes with dynamic aggregation weights; the images are
+synthetic. A scene is defined by its objects and their arrangement, not by a colour: sky, hall, gravel, gantries,
+insulators, cabinets and people occur in several scenes. The functions below and ``scenes_parts`` arrange the scenes,
+``scenes_objects`` draws the objects. Many images also show an object of another scene.
 
-Groups of sites: 1, 4, 7, ..: everything; 2, 5, 8, ..: outdoor stations and lines; 3, 6, 9, ..: stations in cities,
+Groups of sites: 1, 4, 7, ..: all scenes; 2, 5, 8, ..: outdoor stations and lines; 3, 6, 9, ..: urban stations,
 switchgear rooms and gas-insulated switchgear.
 """
 
@@ -24,15 +24,15 @@ from tasks.data.formats.synthetic.sites import SiteLook
 
 _HEADS = ("breaker", "transformer", "arrester", "bare", "disconnector")
 _INTRUDES = 0.5  # chance, twice, of another scene's object in front
-_CLOSEST = 2.2  # how far the camera may go in on a part of the scene
+_MAX_ZOOM = 2.2  # of the camera on a part of the scene
 
 
 def paint(name: str, look: SiteLook, rng: np.random.Generator, side: int) -> Image.Image:
-    """A scene.
+    """Draw a scene.
 
     Args:
         name: Its class.
-        look: The site's look.
+        look: The site's appearance.
         rng: The image's generator.
         side: Canvas pixels a side.
 
@@ -40,8 +40,8 @@ def paint(name: str, look: SiteLook, rng: np.random.Generator, side: int) -> Ima
         RGB, ``side`` pixels a side.
     """
     canvas = Canvas(side, look.surface, SMOOTH, rng, look)
-    zoom = 1 + (_CLOSEST - 1) * float(rng.random())
-    # Aside by half of what the image's edge allows; upwards rather than down, as things stand below the middle
+    zoom = 1 + (_MAX_ZOOM - 1) * float(rng.random())
+    # Half of the shift that the edge allows; upwards rather than downwards, as objects are below the middle
     aside, up = rng.random(2).tolist()
     x, y = (zoom - 1) * (aside - 0.5), (zoom - 1) * (0.2 - 0.8 * up)
     inside = _SCENES[name](canvas.brush.at(x, y, zoom))
@@ -52,7 +52,7 @@ def paint(name: str, look: SiteLook, rng: np.random.Generator, side: int) -> Ima
 
 
 def _open_type(brush: Brush) -> bool:
-    """Rows of apparatus on posts below busbars, a gantry behind."""
+    """Draw rows of apparatus on posts below busbars, a gantry behind."""
     horizon = brush.between(-0.1, 0.25)
     outdoors(brush, horizon, GRAVEL if brush.rng.random() < 0.75 else LEAVES)
     behind(brush, horizon)
@@ -68,7 +68,7 @@ def _open_type(brush: Brush) -> bool:
 
 
 def _overhead_line(brush: Brush) -> bool:
-    """One or two towers and their conductors over fields, or over a station's fence."""
+    """Draw one or two towers and their conductors over fields, or over a station's fence."""
     horizon = brush.between(0.35, 0.8)
     outdoors(brush, horizon, LEAVES if brush.rng.random() < 0.75 else GRAVEL)
     x, scale = brush.between(-0.6, 0.6), brush.between(0.75, 1.5)
@@ -92,7 +92,7 @@ def _overhead_line(brush: Brush) -> bool:
 
 
 def _switchgear(brush: Brush) -> bool:
-    """A row of switchgear cabinets along an aisle, or seen from the front."""
+    """Draw a row of switchgear cabinets along an aisle, or seen from the front."""
     front = brush.rng.random() < 0.35
     depth = (brush.between(-0.15, 0.15), -0.1) if front else (brush.either() * brush.between(0.3, 0.6), -0.15)
     indoors(brush, 0.6 if front else 0.25, depth)
@@ -105,7 +105,7 @@ def _switchgear(brush: Brush) -> bool:
 
 
 def _main_transformer(brush: Brush) -> bool:
-    """A transformer on its bed, between fire walls at times, with gantry or posts about."""
+    """Draw a transformer on its bed, sometimes between fire walls, with a gantry or posts nearby."""
     horizon = brush.between(-0.1, 0.3)
     inside = brush.rng.random() < 0.12
     if inside:
@@ -131,7 +131,7 @@ def _main_transformer(brush: Brush) -> bool:
 
 
 def _gas_insulated(brush: Brush) -> bool:
-    """Bays of tubes and domes, in a hall or outdoors with bushings, local control cabinets beside."""
+    """Draw bays of tubes and domes, in a hall or outdoors with bushings, local control cabinets beside."""
     horizon = brush.between(-0.1, 0.2)
     inside = brush.rng.random() < 0.55
     if inside:
@@ -155,7 +155,7 @@ def _gas_insulated(brush: Brush) -> bool:
 
 
 def _intruder(brush: Brush, name: str, inside: bool) -> None:
-    """An object that belongs to other scenes, or outdoors a tree, large, at the image's edge."""
+    """Draw an object that belongs to other scenes, or outdoors a tree, large, at the image's edge."""
     x, y, scale = brush.either() * brush.between(0.6, 1.0), brush.between(0.6, 1.0), brush.between(0.6, 1.1)
     cell = brush.at(x, y, scale)
     kind = brush.rng.random()
@@ -169,7 +169,7 @@ def _intruder(brush: Brush, name: str, inside: bool) -> None:
         objects.post(cell, objects.porcelain(brush), "transformer")
 
 
-# A scene draws itself and says whether it is inside a building
+# Each function draws a scene and returns whether it is inside a building
 _SCENES: dict[str, Callable[[Brush], bool]] = {
     "open-type": _open_type,
     "overhead-line": _overhead_line,
@@ -199,5 +199,5 @@ PROMPT_NAMES: dict[str, str] = _SET.prompts
 sites = _SET.sites
 site_group = _SET.site_group
 prevalences = _SET.prevalences
-draw_labels = _SET.draw_labels
-draw = _SET.draw
+sample_labels = _SET.sample_labels
+render = _SET.render

@@ -1,4 +1,4 @@
-"""What stands in the scenes of the set ``scenes``: one function an object, drawn upwards from its foot.
+"""The objects of the set ``scenes``: one function per object, drawn upwards from its foot.
 
 In an object's cell (0, 0) is the middle of its foot and y = -1 about its height; the ground is at y = 0.
 """
@@ -17,7 +17,7 @@ _LAMPS: tuple[RGB, ...] = ((230, 50, 40), (40, 200, 90), (240, 180, 40))
 
 
 def equipment_colour(brush: Brush) -> RGB:
-    """The paint of the site's equipment, a little lighter or darker each time."""
+    """Return the colour of the site's equipment, with a random change of brightness."""
     paint = mix(brush.look.surface, STEEL, 0.35)
     return mix(paint, brush.one_of((BLACK, WHITE)), brush.between(0.0, 0.3))
 
@@ -25,12 +25,12 @@ def equipment_colour(brush: Brush) -> RGB:
 def box(
     brush: Brush, left: float, top: float, right: float, bottom: float, colour: RGB, material: int = SMOOTH
 ) -> None:
-    """An upright rectangle."""
+    """Draw an upright rectangle."""
     brush.fill([(left, top), (right, top), (right, bottom), (left, bottom)], colour, material)
 
 
 def tube(brush: Brush, start: Point, end: Point, width: float, colour: RGB) -> None:
-    """A round tube, lit from above (or from the left where it stands)."""
+    """Draw a round tube, lit from above, or from the left if it is upright."""
     (x, y), (end_x, end_y) = start, end
     dx, dy = (0.0, -0.2 * width) if abs(end_x - x) >= abs(end_y - y) else (-0.2 * width, 0.0)
     brush.bar(start, end, width, mix(colour, BLACK, 0.6))
@@ -39,7 +39,7 @@ def tube(brush: Brush, start: Point, end: Point, width: float, colour: RGB) -> N
 
 
 def insulator(brush: Brush, start: Point, end: Point, width: float, sheds: int, colour: RGB) -> None:
-    """A rod with sheds across it."""
+    """Draw a rod with sheds across it."""
     (x, y), (end_x, end_y) = start, end
     brush.bar(start, end, 0.5 * width, mix(colour, BLACK, 0.3))
     length = max(1e-6, ((end_x - x) ** 2 + (end_y - y) ** 2) ** 0.5)
@@ -52,12 +52,12 @@ def insulator(brush: Brush, start: Point, end: Point, width: float, sheds: int, 
 
 
 def porcelain(brush: Brush) -> RGB:
-    """The colour of an image's insulators."""
+    """Sample the colour of an image's insulators."""
     return brush.one_of(_PORCELAIN)
 
 
 def post(brush: Brush, colour: RGB, head: str) -> None:
-    """A post insulator on a steel support, with a head: ``breaker``, ``transformer``, ``arrester`` or ``bare``."""
+    """Draw a post insulator on a steel support, with a head: ``breaker``, ``transformer``, ``arrester`` or ``bare``."""
     steel = mix(STEEL, BLACK, 0.35)
     for x in (-0.08, 0.08):
         brush.bar((x, 0), (x, -0.42), 0.05, steel)
@@ -75,7 +75,7 @@ def post(brush: Brush, colour: RGB, head: str) -> None:
 
 
 def disconnector(brush: Brush, colour: RGB) -> None:
-    """Two posts on a common beam and the arm between them, closed or half open."""
+    """Draw two posts on a common beam and the arm between them, closed or half open."""
     steel = mix(STEEL, BLACK, 0.35)
     for x in (-0.35, 0.35):
         brush.bar((x, 0), (x, -0.4), 0.05, steel)
@@ -86,7 +86,7 @@ def disconnector(brush: Brush, colour: RGB) -> None:
 
 
 def lattice(brush: Brush, foot: Point, top: Point, half_foot: float, half_top: float, fields: int, colour: RGB) -> None:
-    """A lattice mast: two legs that come together and a zigzag between them."""
+    """Draw a lattice mast: two converging legs and a zigzag between them."""
     (x, y), (top_x, top_y) = foot, top
     zigzag = []
     for number in range(fields + 1):
@@ -102,7 +102,7 @@ def lattice(brush: Brush, foot: Point, top: Point, half_foot: float, half_top: f
 
 
 def gantry(brush: Brush, width: float) -> None:
-    """A portal: two lattice legs, a lattice beam, insulator strings below it."""
+    """Draw a portal: two lattice legs, a lattice beam, insulator strings below it."""
     colour = mix(STEEL, BLACK, brush.between(0.1, 0.4))
     for x in (-width, width):
         lattice(brush, (x, 0), (x, -1.0), 0.09, 0.05, 7, colour)
@@ -116,7 +116,7 @@ def gantry(brush: Brush, width: float) -> None:
 
 
 def tower(brush: Brush) -> None:
-    """A line tower with three cross-arms and their insulator strings."""
+    """Draw a line tower with three cross-arms and their insulator strings."""
     colour = mix(STEEL, BLACK, brush.between(0.15, 0.5))
     lattice(brush, (0, 0), (0, -0.55), 0.2, 0.07, 5, colour)
     lattice(brush, (0, -0.55), (0, -1.08), 0.07, 0.02, 6, colour)
@@ -128,7 +128,7 @@ def tower(brush: Brush) -> None:
 
 
 def transformer(brush: Brush) -> None:
-    """A main transformer: tank, radiators, conservator, leaning bushings."""
+    """Draw a main transformer: tank, radiators, conservator, leaning bushings."""
     paint = equipment_colour(brush)
     dark, light = mix(paint, BLACK, 0.55), mix(paint, WHITE, 0.3)
     box(brush, -0.95, -0.02, 0.95, 0.06, BLACK)
@@ -154,7 +154,7 @@ def transformer(brush: Brush) -> None:
 
 
 def gas_bay(brush: Brush, length: float) -> None:
-    """A bay of gas-insulated switchgear: a main tube with flanges, upright tubes with domes, drives, legs."""
+    """Draw a bay of gas-insulated switchgear: a main tube with flanges, upright tubes with domes, drives, legs."""
     paint = mix(equipment_colour(brush), brush.one_of((WHITE, STEEL)), brush.between(0.1, 0.6))
     dark = mix(paint, BLACK, 0.65)
     count = int(brush.between(3, 5))
@@ -180,12 +180,12 @@ def gas_bay(brush: Brush, length: float) -> None:
 
 
 def cabinet(brush: Brush, wide: float, paint: RGB, slant: float = 0.0) -> None:
-    """A cabinet's front, two high; ``slant`` is how far its right edge is shortened (above 0) or its left."""
+    """Draw a cabinet's front, two high; ``slant`` shortens its right edge (above 0) or its left."""
     left_top, right_top = (-2.0 + max(0.0, -slant)), (-2.0 + max(0.0, slant))
     left_foot, right_foot = -0.5 * max(0.0, -slant), -0.5 * max(0.0, slant)
 
     def at(x: float, y: float) -> Point:
-        """From the front's own square, 0 to 1, to the cell."""
+        """Map a point of the front, 0 to 1, to the cell."""
         top, foot = left_top + (right_top - left_top) * x, left_foot + (right_foot - left_foot) * x
         return (2 * x - 1) * wide, top + (foot - top) * y
 
@@ -204,7 +204,7 @@ def cabinet(brush: Brush, wide: float, paint: RGB, slant: float = 0.0) -> None:
 
 
 def person(brush: Brush) -> None:
-    """A worker with a helmet, one high."""
+    """Draw a worker with a helmet, one high."""
     clothes = brush.one_of(((52, 70, 110), (90, 96, 104), (200, 110, 40)))
     for x in (-0.08, 0.08):
         brush.bar((x, 0), (0.6 * x, -0.48), 0.12, mix(clothes, BLACK, 0.4))
@@ -216,7 +216,7 @@ def person(brush: Brush) -> None:
 
 
 def tree(brush: Brush) -> None:
-    """A bush or tree, one high."""
+    """Draw a bush or tree, one high."""
     green = mix((70, 96, 56), BLACK, brush.between(0.0, 0.4))
     brush.bar((0, 0), (0, -0.5), 0.1, (70, 56, 44), RUST)
     for x, y, radius in ((-0.2, -0.5, 0.35), (0.22, -0.55, 0.33), (0.0, -0.75, 0.36)):

@@ -1,4 +1,4 @@
-"""What several scenes of the set ``scenes`` share: surroundings, backgrounds, rows of apparatus, lines, people."""
+"""Shared parts of the scenes of the set ``scenes``: surroundings, background, rows of apparatus, lines, people."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ _SKIES: tuple[RGB, ...] = ((120, 170, 220), (170, 196, 220), (196, 200, 204), (1
 
 
 def outdoors(brush: Brush, horizon: float, material: int) -> None:
-    """Sky with haze and clouds, hills, buildings or trees, and the ground."""
+    """Draw sky with haze and clouds, hills, buildings or trees, and the ground."""
     sky = mix(brush.one_of(_SKIES), WHITE, brush.between(0.0, 0.3))
     for number in range(4):
         low = -1 + (horizon + 1) * number / 4
@@ -37,7 +37,7 @@ def outdoors(brush: Brush, horizon: float, material: int) -> None:
 
 
 def indoors(brush: Brush, back: float, depth: Point) -> None:
-    """A hall in perspective: end wall at ``depth``, ``back`` its half width, side walls, ceiling with lights, floor."""
+    """Draw a hall in perspective: end wall at ``depth`` of half width ``back``, side walls, ceiling, lights, floor."""
     x, y = depth
     wall = mix(brush.look.surface, WHITE, brush.between(0.3, 0.6))
     left, right, top, foot = x - back, x + back, y - 0.7 * back, y + 0.6 * back
@@ -55,7 +55,7 @@ def indoors(brush: Brush, back: float, depth: Point) -> None:
 
 
 def conductors(brush: Brush, starts: list[Point], ends: list[Point], sag: float) -> None:
-    """Lines that hang between pairs of points."""
+    """Draw lines that hang between pairs of points."""
     for (x, y), (end_x, end_y) in zip(starts, ends, strict=True):
         points = []
         for number in range(7):
@@ -65,14 +65,14 @@ def conductors(brush: Brush, starts: list[Point], ends: list[Point], sag: float)
 
 
 def people(brush: Brush, chance: float) -> None:
-    """Sometimes a worker or two on the ground in front."""
+    """Draw up to two workers on the ground in front, each with probability ``chance``."""
     for _ in range(2):
         if brush.rng.random() < chance:
             objects.person(brush.at(brush.between(-0.9, 0.9), brush.between(0.6, 0.95), brush.between(0.3, 0.5)))
 
 
 def behind(brush: Brush, horizon: float) -> None:
-    """What an outdoor scene has in its background: a gantry mostly, often a transformer, a gas bay or a tower."""
+    """Draw the background of an outdoor scene: usually a gantry, often a transformer, a gas bay or a tower."""
     x, foot = brush.between(-0.6, 0.6), horizon + 0.1
     if brush.rng.random() < 0.55:
         objects.gantry(brush.at(0.5 * x, foot, brush.between(0.7, 1.05)), brush.between(0.5, 0.8))
@@ -86,7 +86,7 @@ def behind(brush: Brush, horizon: float) -> None:
 
 
 def row(brush: Brush, y: float, scale: float, kind: str) -> None:
-    """The phases of one apparatus side by side, up to the image's edge."""
+    """Draw the phases of one apparatus side by side, up to the image's edge."""
     clay, start, gap = objects.porcelain(brush), brush.between(-0.9, -0.5), brush.between(0.55, 0.85) * scale / 0.7
     for x in np.arange(start, 1.0, gap).tolist():
         cell = brush.at(x, y, scale)
@@ -97,7 +97,7 @@ def row(brush: Brush, y: float, scale: float, kind: str) -> None:
 
 
 def cabinets(brush: Brush, front: bool, depth: float, height: float) -> None:
-    """A row of cabinets: across the image, or along the wall opposite ``depth`` and towards it."""
+    """Draw a row of cabinets: across the image, or along the wall opposite ``depth`` and towards it."""
     colour = objects.equipment_colour(brush)
     if front:
         wide, foot = brush.between(0.14, 0.24), brush.between(0.5, 0.75)

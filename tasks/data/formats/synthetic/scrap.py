@@ -1,11 +1,11 @@
-"""The drawn set ``scrap``: heaps of scrap metal seen from a crane, six kinds, one label an image.
+"""The synthetic data set ``scrap``: heaps of scrap metal seen from a crane, six classes, single-label.
 
-The kinds are those of FedScrap's private photographs (section 1.7 of the algorithm notes); the images are drawn.
-What a piece of each kind looks like: ``scrap_pieces``. A heap of one kind holds some pieces of others, others lie at
-the image's border, the crane's magnet may hang in front, dust may stand in the air. ``mixed-scrap`` is small
-pieces of every kind, so a heap with many strangers, seen from far, is hard to tell from it.
+The classes are those of FedScrap's private photographs; the images are synthetic. ``scrap_pieces`` draws a piece of
+each class. A heap of one class contains some pieces of others, more pieces of others are near the border, the crane's
+magnet may be in front, and the air may be dusty. ``mixed-scrap`` consists of small pieces of every class, so a distant
+heap with many foreign pieces is hard to distinguish from it.
 
-Groups of sites: 1, 4, 7, ..: a dealer's yard, everything; 2, 5, 8, ..: a steel mill's yard, sheets, slag and blocks;
+Groups of sites: 1, 4, 7, ..: a dealer's yard, all classes; 2, 5, 8, ..: a steel mill's yard, sheets, slag and blocks;
 3, 6, 9, ..: demolition, rebar, heavy and mixed scrap.
 """
 
@@ -20,7 +20,7 @@ from tasks.data.formats.synthetic.sites import RGB, SiteLook
 
 _EARTH: RGB = (112, 98, 84)
 _DUSTY = 0.3  # share of images with dust in the air
-# Size of a piece compared with the heap's radius, and how many pieces cover the heap
+# Size of a piece relative to the heap's radius, and number of pieces that cover the heap
 _SIZES = {
     "silicon-steel-sheet": (0.50, 10),
     "rebar": (0.52, 9),
@@ -33,11 +33,11 @@ _KINDS = list(PIECES)
 
 
 def paint(name: str, look: SiteLook, rng: np.random.Generator, side: int) -> Image.Image:
-    """A heap of scrap.
+    """Draw a heap of scrap.
 
     Args:
         name: Its class.
-        look: The site's look.
+        look: The site's appearance.
         rng: The image's generator.
         side: Canvas pixels a side.
 
@@ -48,7 +48,7 @@ def paint(name: str, look: SiteLook, rng: np.random.Generator, side: int) -> Ima
     canvas = Canvas(side, ground, GRAVEL, rng, look)
     brush = canvas.brush
     _yard(brush, ground)
-    _strangers(brush, name)
+    _foreign_pieces(brush, name)
     _heap(brush, name)
     if rng.random() < 0.2:
         _magnet(brush)
@@ -61,7 +61,7 @@ def paint(name: str, look: SiteLook, rng: np.random.Generator, side: int) -> Ima
 
 
 def _yard(brush: Brush, ground: RGB) -> None:
-    """Tracks on the ground, and at times a bunker's wall or a lorry's sides."""
+    """Draw tracks on the ground, and sometimes a bunker wall or the sides of a lorry."""
     for _ in range(3):
         at = (brush.between(-1, 1), brush.between(-1, 1))
         brush.round(
@@ -83,13 +83,13 @@ def _yard(brush: Brush, ground: RGB) -> None:
 
 
 def _piece(brush: Brush, kind: str, x: float, y: float, scale: float) -> None:
-    """A piece of a kind at a place of the image, turned freely; blocks stand, so they turn less."""
+    """Draw a piece of a class at a position, randomly rotated; blocks stand upright, so they are rotated less."""
     angle = brush.between(-35, 35) if kind == "square-block" else brush.between(0, 180)
     PIECES[kind](brush.at(x, y, scale, angle))
 
 
-def _strangers(brush: Brush, name: str) -> None:
-    """Up to two pieces of other kinds near the border."""
+def _foreign_pieces(brush: Brush, name: str) -> None:
+    """Draw up to two pieces of other kinds near the border."""
     others = [kind for kind in _KINDS if kind != name]
     for _ in range(int(brush.between(0, 3))):
         kind = others[int(brush.rng.random() * len(others))]
@@ -100,7 +100,7 @@ def _strangers(brush: Brush, name: str) -> None:
 
 
 def _heap(brush: Brush, name: str) -> None:
-    """The heap, from its far edge to its near one: pieces of the kind, some of others, and small bits."""
+    """Draw the heap from its far edge to its near one: pieces of the class, and some of others."""
     radius = brush.between(0.5, 0.95)
     share, count = _SIZES[name]
     middle = (brush.between(-0.2, 0.2), brush.between(-0.1, 0.25))
@@ -112,13 +112,13 @@ def _heap(brush: Brush, name: str) -> None:
         x, y = middle[0] + 0.3 * radius * (number % 2 * 2 - 1), middle[1] + 0.25 * radius * (number // 2 * 2 - 1)
         brush.round((x, y), (radius * brush.between(0.4, 0.75), radius * brush.between(0.3, 0.6)), dirt, RUST)
     for x, y in places[np.argsort(places[:, 1])].tolist():
-        stranger = brush.rng.random() < foreign
-        kind = _KINDS[int(brush.rng.random() * len(_KINDS))] if stranger else name
+        is_foreign = brush.rng.random() < foreign
+        kind = _KINDS[int(brush.rng.random() * len(_KINDS))] if is_foreign else name
         _piece(brush, kind, middle[0] + x, middle[1] + y, radius * share * brush.between(0.75, 1.2))
 
 
 def _magnet(brush: Brush) -> None:
-    """The crane's lifting magnet, hanging in front."""
+    """Draw the crane's lifting magnet, hanging in front."""
     x, y, radius = brush.between(-0.6, 0.6), brush.between(-0.7, 0.3), brush.between(0.2, 0.32)
     for offset in (-0.5, 0.0, 0.5):
         brush.bar((x + 0.3 * offset, -1), (x + offset * radius, y), 0.025, BLACK)
@@ -150,5 +150,5 @@ PROMPT_NAMES: dict[str, str] = _SET.prompts
 sites = _SET.sites
 site_group = _SET.site_group
 prevalences = _SET.prevalences
-draw_labels = _SET.draw_labels
-draw = _SET.draw
+sample_labels = _SET.sample_labels
+render = _SET.render

@@ -1,4 +1,4 @@
-"""The pieces of the set ``scrap``: one function a kind, drawing one piece into a cell, seen from a crane.
+"""The pieces of the set ``scrap``: one function per class, which draws one piece into a cell, seen from a crane.
 
 ===================  ==============================================================================================
 class                its piece
@@ -11,7 +11,7 @@ square-block         a pressed cube with three crumpled faces and straps around 
 mixed-scrap          small pieces: bits of the others, tubes, cans, springs, torn metal
 ===================  ==============================================================================================
 
-All rust or shine, are painted, dark or dusty now and then: no colour belongs to one class.
+Pieces of every class may be rusty, shiny, painted, dark or dusty: no colour identifies a class.
 """
 
 from collections.abc import Callable
@@ -30,13 +30,13 @@ _PAINTS: tuple[RGB, ...] = ((62, 92, 140), (150, 52, 44), (190, 186, 176), (70, 
 
 
 def _metal(brush: Brush, rust: float) -> RGB:
-    """A metal's colour: steel, rusted up to ``rust`` of the way, lighter or darker."""
+    """Sample a metal's colour: steel, rusted up to ``rust`` of the way, lighter or darker."""
     colour = mix(STEEL, brush.one_of((BROWN, ORANGE)), rust * brush.between(0.3, 1.0))
     return mix(colour, brush.one_of((BLACK, SHINE)), brush.between(0.0, 0.3))
 
 
 def _shadow(brush: Brush, points: list[Point], drop: float) -> None:
-    """A dark copy of an outline (canvas pixels), to the lower right."""
+    """Draw a dark copy of an outline (canvas pixels), to the lower right."""
     dx, dy = 0.5 * drop * brush.unit, drop * brush.unit
     brush.fill_pixels([(x + dx, y + dy) for x, y in points], mix(brush.look.surface, BLACK, 0.8), None)
 
@@ -44,10 +44,10 @@ def _shadow(brush: Brush, points: list[Point], drop: float) -> None:
 def _slab(
     brush: Brush, outline: list[Point], height: float, top: RGB, side: RGB, material: int, layers: int = 0
 ) -> None:
-    """A prism seen from above: its outline, given clockwise, and below it the sides that face the viewer.
+    """Draw a prism seen from above: its outline, given clockwise, and below it the sides that face the viewer.
 
-    Where the outline is hollow, the face covers part of the sides. ``layers`` draws so many lines along each side,
-    light and dark in turn.
+    Where the outline is concave, the face covers part of the sides. ``layers`` is the number of lines along each side,
+    alternately light and dark.
     """
     face = brush.pixels(outline)
     _shadow(brush, face, height + 0.12)
@@ -61,7 +61,7 @@ def _slab(
         brush.fill_pixels(sides, shades[next_y > y], material)
         for layer in range(layers):
             down = drop * (layer + 0.5) / layers
-            brush.draw.line((x, y + down, next_x, next_y + down), fill=lines[layer % 2])
+            brush.thin_line([(x, y + down), (next_x, next_y + down)], lines[layer % 2])
     brush.fill_pixels(face, top, material)
 
 
@@ -70,17 +70,17 @@ def _box(half_x: float, half_y: float) -> list[Point]:
 
 
 def _ragged(brush: Brush, corners: int, low: float, high: float) -> list[Point]:
-    """An irregular outline around the middle, its corners ``low`` to ``high`` away."""
+    """Return an irregular outline around the middle, with corners at a distance of ``low`` to ``high``."""
     draws = brush.rng.random((corners, 2)).tolist()
     outline = []
-    for number, (far, turn) in enumerate(draws):
-        angle, radius = 2 * pi * (number + 0.7 * turn) / corners, low + (high - low) * far
+    for number, (far, offset) in enumerate(draws):
+        angle, radius = 2 * pi * (number + 0.7 * offset) / corners, low + (high - low) * far
         outline.append((radius * cos(angle), radius * sin(angle)))
     return outline
 
 
 def sheets(brush: Brush) -> None:
-    """A packet of silicon-steel sheets, E-shaped ones among them, or a loose sheet."""
+    """Draw a packet of silicon-steel sheets, E-shaped ones among them, or a loose sheet."""
     colour = _metal(brush, 0.3)
     bright = mix(colour, SHINE, brush.between(0.3, 0.9))
     wide = brush.between(0.28, 0.55)
@@ -96,14 +96,14 @@ def sheets(brush: Brush) -> None:
 
 
 def _punched(wide: float) -> list[Point]:
-    """The E of a transformer's core: a back and three legs."""
+    """Return the E-shaped outline of a transformer core sheet: a back and three legs."""
     right = [(1.0, -1.0), (1.0, 1.0), (0.62, 1.0), (0.62, -0.35), (0.2, -0.35), (0.2, 1.0)]
     left = [(-x, y) for x, y in reversed(right)]
     return [(x, 1.5 * wide * y) for x, y in (*right, *left)]
 
 
 def rods(brush: Brush) -> None:
-    """A bundle of ribbed rods."""
+    """Draw a bundle of ribbed rods."""
     rust = brush.between(0.2, 1.0)
     count, gap = int(brush.between(4, 8)), brush.between(0.15, 0.2)
     bend = brush.between(-0.5, 0.5) if brush.rng.random() < 0.4 else 0.0
@@ -121,7 +121,7 @@ def rods(brush: Brush) -> None:
 
 
 def slag(brush: Brush) -> None:
-    """A lump of hot-pressed slag."""
+    """Draw a lump of hot-pressed slag."""
     tint = brush.one_of(((64, 60, 62), (84, 72, 62), (104, 88, 74), (98, 98, 100)))
     colour = mix(tint, brush.one_of((BLACK, STEEL)), brush.between(0.0, 0.35))
     corners = int(brush.between(7, 10))
@@ -135,7 +135,7 @@ def slag(brush: Brush) -> None:
 
 
 def heavy(brush: Brush) -> None:
-    """A thick plate, a beam or a ring."""
+    """Draw a thick plate, a beam or a ring."""
     kind, colour = brush.rng.random(), _metal(brush, 0.9)
     if brush.rng.random() < 0.25:
         colour = mix(brush.one_of(_PAINTS), BROWN, brush.between(0.2, 0.6))
@@ -164,20 +164,20 @@ def heavy(brush: Brush) -> None:
 
 
 def bale(brush: Brush) -> None:
-    """A pressed square block."""
+    """Draw a pressed square block."""
     colour = _metal(brush, 0.6)
     if brush.rng.random() < 0.4:
         colour = mix(colour, brush.one_of(_PAINTS), brush.between(0.25, 0.7))
     top, height, half = mix(colour, SHINE, 0.45), brush.between(0.75, 1.05), brush.between(0.65, 0.8)
     outline = _box(half, half * brush.between(0.85, 1.0))
     _slab(brush, outline, height, top, colour, CRUMPLED)
-    corners = brush.pixels(outline)
+    corners, (_, middle_y) = brush.pixels(outline), brush.middle
     drop = height * brush.unit
     edge = mix(colour, BLACK, 0.75)
-    brush.draw.line([*corners, corners[0]], fill=edge)
+    brush.thin_line([*corners, corners[0]], edge)
     for x, y in corners:
-        if y > brush.y - 0.5 * half * brush.unit:
-            brush.draw.line((x, y, x, y + drop), fill=edge)
+        if y > middle_y - 0.5 * half * brush.unit:
+            brush.thin_line([(x, y), (x, y + drop)], edge)
     for number in range(2):  # bits of other sheet metal pressed into the top
         x, y = (half * (1.4 * brush.rng.random(2) - 0.7)).tolist()
         bit = brush.at(x, y, 0.16, 57.0 * number)
@@ -185,7 +185,7 @@ def bale(brush: Brush) -> None:
 
 
 def oddments(brush: Brush) -> None:
-    """A can, a tube, a spring or a torn piece of metal."""
+    """Draw a can, a tube, a spring or a torn piece of metal."""
     kind, colour = brush.rng.random(), _metal(brush, 0.8)
     if brush.rng.random() < 0.4:
         colour = mix(colour, brush.one_of(_PAINTS), 0.7)

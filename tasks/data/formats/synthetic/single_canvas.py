@@ -1,10 +1,10 @@
 """A canvas with materials: every shape is drawn twice, as a colour and as the number of its surface texture.
 
-Textures are multiplied in at the end, all at once, so that a rough surface costs no more than a flat one.
-They are made once a canvas size, from a fixed address; an image takes a window of them where its generator says.
+Textures are multiplied in at the end, all at once, so that a rough surface costs no more than a flat one. They are
+computed once per canvas size from a fixed seed; each image uses a random window of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import cos, radians, sin
 
@@ -17,83 +17,116 @@ from tasks.data.formats.synthetic.sites import RGB, SiteLook
 
 # Materials, the numbers in a canvas's texture layer
 SMOOTH, GRAVEL, RUST, CRUMPLED, POROUS, RIBBED, LEAVES, BRUSHED = range(8)
-_ROOM = 1.5  # sides of the textures in canvas sides: how far the window can move
+_TEXTURE_SIZE = 1.5  # of the textures, in canvas sides
 
 
 @dataclass(frozen=True)
-class Brush(Pen):
-    """A pen whose own shapes (those below) turn with its cell and have a material; a pen's do neither.
+class Brush:
+    """Draws shapes with a material on a cell that may be rotated.
 
     Attributes:
+        pen: Position and size of the cell, the canvas of colours, the image's generator, the site's appearance.
         texture: The canvas of material numbers.
         cosine: Of the cell's rotation, clockwise.
         sine: Of the cell's rotation.
     """
 
+    pen: Pen
     texture: ImageDraw.ImageDraw
     cosine: float = 1.0
     sine: float = 0.0
 
+    @property
+    def unit(self) -> float:
+        """Canvas pixels of length 1."""
+        return self.pen.unit
+
+    @property
+    def middle(self) -> Point:
+        """The middle of the cell in canvas pixels."""
+        return self.pen.x, self.pen.y
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The image's generator."""
+        return self.pen.rng
+
+    @property
+    def look(self) -> SiteLook:
+        """The site's appearance."""
+        return self.pen.look
+
+    def between(self, low: float, high: float) -> float:
+        """Sample a uniform number."""
+        return self.pen.between(low, high)
+
+    def either(self) -> int:
+        """Sample -1 or 1."""
+        return self.pen.either()
+
+    def one_of(self, colours: tuple[RGB, ...]) -> RGB:
+        """Sample one of some colours."""
+        return self.pen.one_of(colours)
+
     def at(self, x: float, y: float, scale: float, angle: float = 0.0) -> "Brush":
-        """A brush for a cell in this one: its middle, its scale and its rotation in degrees clockwise."""
+        """Return a brush for a cell in this one: its middle, its scale and its rotation in degrees clockwise."""
         ((px, py),) = self.pixels([(x, y)])
         c, s = cos(radians(angle)), sin(radians(angle))
         return Brush(
-            self.draw,
-            px,
-            py,
-            self.unit * scale,
-            self.rng,
-            self.look,
+            replace(self.pen, x=px, y=py, unit=self.unit * scale),
             self.texture,
             self.cosine * c - self.sine * s,
             self.sine * c + self.cosine * s,
         )
 
     def pixels(self, points: list[Point]) -> list[Point]:
-        """Points of the cell in canvas pixels."""
+        """Convert points of the cell to canvas pixels."""
         c, s = self.cosine * self.unit, self.sine * self.unit
-        return [(self.x + c * x - s * y, self.y + s * x + c * y) for x, y in points]
+        return [(self.pen.x + c * x - s * y, self.pen.y + s * x + c * y) for x, y in points]
 
     def fill(self, points: list[Point], colour: RGB, material: int | None = SMOOTH) -> None:
-        """A filled polygon; without a material it keeps that of what lies below, as a shadow does."""
+        """Draw a filled polygon; without a material, that of the surface below is kept, as for a shadow."""
         self.fill_pixels(self.pixels(points), colour, material)
 
     def fill_pixels(self, points: list[Point], colour: RGB, material: int | None = SMOOTH) -> None:
-        """As ``fill``, the points in canvas pixels."""
-        self.draw.polygon(points, fill=colour)
+        """Draw a filled polygon as ``fill``, with points in canvas pixels."""
+        self.pen.draw.polygon(points, fill=colour)
         if material is not None:
             self.texture.polygon(points, fill=material)
 
     def bar(self, start: Point, end: Point, width: float, colour: RGB, material: int | None = SMOOTH) -> None:
-        """A straight line, at least one canvas pixel wide."""
+        """Draw a straight line, at least one canvas pixel wide."""
         self.path([start, end], width, colour, material)
 
     def path(self, points: list[Point], width: float, colour: RGB, material: int | None = SMOOTH) -> None:
-        """A line through several points, at least one canvas pixel wide."""
+        """Draw a line through several points, at least one canvas pixel wide."""
         pixels, thick = self.pixels(points), max(1, round(width * self.unit))
-        self.draw.line(pixels, fill=colour, width=thick)
+        self.pen.draw.line(pixels, fill=colour, width=thick)
         if material is not None:
             self.texture.line(pixels, fill=material, width=thick)
 
     def round(self, at: Point, radius: Point, colour: RGB, material: int | None = SMOOTH) -> None:
-        """A filled ellipse; its axes stay upright when the cell is turned."""
+        """Draw a filled ellipse; its axes are not rotated with the cell."""
         ((x, y),) = self.pixels([at])
         a, b = radius[0] * self.unit, radius[1] * self.unit
-        self.draw.ellipse((x - a, y - b, x + a, y + b), fill=colour)
+        self.pen.draw.ellipse((x - a, y - b, x + a, y + b), fill=colour)
         if material is not None:
             self.texture.ellipse((x - a, y - b, x + a, y + b), fill=material)
 
+    def thin_line(self, points: list[Point], colour: RGB) -> None:
+        """Draw a line one canvas pixel wide through points in canvas pixels, which keeps the material below."""
+        self.pen.draw.line(points, fill=colour)
+
 
 class Canvas:
-    """A square image in the making.
+    """A square canvas of colours and materials.
 
     Args:
         side: Canvas pixels a side.
         ground: Colour of the empty canvas.
         material: Of the empty canvas.
         rng: The image's generator.
-        look: The site's look.
+        look: The site's appearance.
 
     Attributes:
         brush: Draws on the whole canvas: -1 to 1 from its middle.
@@ -103,14 +136,14 @@ class Canvas:
         self._side, self._rng = side, rng
         self._colour, self._texture = Image.new("RGB", (side, side), ground), Image.new("L", (side, side), material)
         draw, texture = ImageDraw.Draw(self._colour), ImageDraw.Draw(self._texture)
-        self.brush = Brush(draw, side / 2, side / 2, side / 2, rng, look, texture)
+        self.brush = Brush(Pen(draw, side / 2, side / 2, side / 2, rng, look), texture)
 
     def drawing(self) -> Image.Image:
-        """The image with its textures, RGB."""
+        """Return the image with its textures, RGB."""
         bank = textures(self._side)
         total, side = bank.shape[1], self._side
         y, x = (int(shift) for shift in self._rng.integers(0, total - side + 1, 2))
-        # Where in the flattened bank each pixel's factor stands; far faster than np.choose
+        # The index of each pixel's factor in the flattened bank; far faster than np.choose
         rows = np.arange(y * total + x, (y + side) * total + x, total)
         places = np.asarray(self._texture) * np.intp(total * total) + rows[:, None] + np.arange(side)
         pixels = np.asarray(self._colour) * bank.reshape(-1).take(places)[:, :, None]
@@ -119,11 +152,11 @@ class Canvas:
 
 @lru_cache(maxsize=4)
 def textures(side: int) -> np.ndarray:
-    """Brightness factors of all materials for canvases of ``side`` pixels, float32 [8, 1.5 side, 1.5 side], above 0.
+    """Return brightness factors of all materials, float32 [8, 1.5 side, 1.5 side], above 0.
 
-    Grains grow with the canvas, so that a larger image shows the same surface.
+    Grains scale with the canvas, so that a larger image shows the same surface.
     """
-    total = round(_ROOM * side)
+    total = round(_TEXTURE_SIZE * side)
     rng = numpy_generator(0, "rendered/texture")
 
     def noise(across: int, down: int | None = None) -> np.ndarray:

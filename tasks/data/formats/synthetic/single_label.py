@@ -1,10 +1,10 @@
-"""A drawn set with exactly one label an image: its classes, its sites' class mixtures, its images by number.
+"""A single-label set: its classes, its sites' class mixtures, its images by number.
 
-Image i of a site depends on (seed, set, site, i) and the settings of looks and prevalence alone, not on how many
-images are drawn. Its generator first chooses the class, then draws the image.
+Image i of a site depends on (seed, set, site, i) and on the settings of appearance and prevalence only, not on the
+number of images. Its generator first samples the class, then renders the image.
 
-Sites fall into groups (yards of one kind, networks of one kind). A group has a class mixture of its own, from which
-each of its sites deviates a little; ``site_prevalence`` moves a site from the shared mixture to its own.
+Sites belong to groups (yards of one kind, networks of one kind). Each group has a class mixture, from which its sites
+deviate a little; ``site_prevalence`` moves a site from the shared mixture to its own.
 """
 
 from collections.abc import Callable
@@ -19,19 +19,19 @@ from tasks.data.formats.synthetic.camera import OVERSAMPLING, photograph
 from tasks.data.formats.synthetic.settings import SyntheticSettings
 from tasks.data.formats.synthetic.sites import SiteLook, site_counts, site_look, site_number
 
-_SITE_SPREAD = 0.35  # a site's log-odds stray up to this much from its group's, either way
+_MAX_SITE_SHIFT = 0.35  # largest deviation of a site's log-odds from its group's, either way
 
 
 @dataclass(frozen=True, eq=False)
 class SingleLabelSet:
-    """A drawn set whose images have one label each.
+    """A synthetic data set whose images have one label each.
 
     Attributes:
-        name: The set's name, part of every address of randomness.
+        name: The set's name, part of every seed.
         prompts: Class -> words for text embeddings, in label order.
         shared: Share of each class in all sites together, [C]; sums to 1.
-        groups: Shares of each class in each group of sites, [C] each; a site's group is its number modulo their count.
-        paint: Draws a class: (class, look, generator, canvas pixels a side) -> RGB drawing.
+        groups: Class shares of each group of sites, [C] each; a site's group is its number modulo their count.
+        paint: Draws an image of a class: (class, look, generator, canvas pixels a side) -> RGB drawing.
     """
 
     name: str
@@ -51,11 +51,11 @@ class SingleLabelSet:
         return list(self.prompts)
 
     def sites(self, settings: SyntheticSettings) -> dict[str, int]:
-        """Images of each site, site -> count."""
+        """Return site -> number of its images."""
         return site_counts(settings)
 
     def site_group(self, settings: SyntheticSettings, site: str) -> int:
-        """The group whose class mixture the site leans to, counted from 0.
+        """Return the group of a site, from 0.
 
         Raises:
             UserError: The set has no such site.
@@ -63,19 +63,19 @@ class SingleLabelSet:
         return site_number(settings, site) % len(self.groups)
 
     def prevalences(self, settings: SyntheticSettings, site: str) -> np.ndarray:
-        """The planted share of each class among a site's images, float64 [C]; sums to 1. It depends on no seed.
+        """Return the planted class shares of a site, float64 [C]; they sum to 1 and depend on no seed.
 
         Raises:
             UserError: The set has no such site.
         """
         group = np.array(self.groups[self.site_group(settings, site)])
-        stray = numpy_generator(0, f"rendered/{self.name}/prevalence", client=site).uniform(-1, 1, len(group))
-        own = group * np.exp(_SITE_SPREAD * stray)
+        deviation = numpy_generator(0, f"rendered/{self.name}/prevalence", client=site).uniform(-1, 1, len(group))
+        own = group * np.exp(_MAX_SITE_SHIFT * deviation)
         away = settings.prevalence_shift
         return (1 - away) * np.array(self.shared) + away * own / own.sum()
 
-    def draw_labels(self, settings: SyntheticSettings, seed: int, site: str, n: int) -> np.ndarray:
-        """The labels of a site's first n images, uint8 [n, C] in label order, one 1 in every row.
+    def sample_labels(self, settings: SyntheticSettings, seed: int, site: str, n: int) -> np.ndarray:
+        """Sample the labels of a site's first n images, uint8 [n, C] in label order, one 1 in every row.
 
         Raises:
             UserError: The set has no such site.
@@ -85,8 +85,8 @@ class SingleLabelSet:
             labels[number, self._class(settings, site, self._generator(seed, site, number))] = 1
         return labels
 
-    def draw(self, settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
-        """Image ``number`` of a site, uint8 RGB [size, size, 3].
+    def render(self, settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
+        """Render image ``number`` of a site, uint8 RGB [size, size, 3].
 
         Raises:
             UserError: The set has no such site.
@@ -107,6 +107,6 @@ _look = lru_cache(maxsize=128)(site_look)
 
 
 @lru_cache(maxsize=128)
-def _bounds(drawn: SingleLabelSet, settings: SyntheticSettings, site: str) -> np.ndarray:
-    """Where in [0, 1) each class but the first begins."""
-    return np.cumsum(drawn.prevalences(settings, site))[:-1]
+def _bounds(images: SingleLabelSet, settings: SyntheticSettings, site: str) -> np.ndarray:
+    """Return where in [0, 1) each class but the first begins."""
+    return np.cumsum(images.prevalences(settings, site))[:-1]

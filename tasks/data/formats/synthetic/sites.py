@@ -1,4 +1,4 @@
-"""The sites of a drawn set: their names, their shares of the images, and how their photographs look.
+"""The sites of a synthetic data set: names, shares of the images, and appearance of their photographs.
 
 Nothing here is random: site k looks the same for every seed and every number of sites.
 """
@@ -12,7 +12,7 @@ RGB = tuple[int, int, int]
 
 SHARES = (1.4, 1.2, 1.0, 1.0, 0.8, 0.6)  # repeated when there are more sites
 
-# Painted sheet steel as cabinets have it: pebble grey, light grey, slate, reseda green, pigeon blue, cream.
+# Colours of painted sheet steel: pebble grey, light grey, slate, reseda green, pigeon blue, cream.
 SURFACES: tuple[RGB, ...] = (
     (184, 183, 168),
     (205, 208, 208),
@@ -23,7 +23,7 @@ SURFACES: tuple[RGB, ...] = (
 )
 NEUTRAL_SURFACE: RGB = (160, 164, 160)
 
-# Lowest and highest value over sites; the middle is what every site has at site_shift = 0.
+# Lowest and highest value over sites; the middle is the value of every site at site_shift = 0.
 RANGES: dict[str, tuple[float, float]] = {
     "brightness": (0.62, 1.12),
     "warmth": (-0.17, 0.17),
@@ -42,7 +42,7 @@ _STEPS = (2, 3, 5, 7, 11, 13, 19, 29, 31)  # a prime for each range; see site_lo
 
 @dataclass(frozen=True)
 class SiteLook:
-    """How the photographs of a site look.
+    """Appearance of a site's photographs.
 
     Attributes:
         surface: Colour of the panel, RGB 0-255.
@@ -54,7 +54,7 @@ class SiteLook:
         roll: Rotation of the camera in degrees.
         blur: Standard deviation of the blur in pixels of a 64-pixel image.
         noise: Standard deviation of the sensor noise in grey levels.
-        fading: How far coloured lenses have paled, 0 new to 1 grey.
+        fading: Fading of coloured lenses, 0 new to 1 grey.
     """
 
     surface: RGB
@@ -70,12 +70,12 @@ class SiteLook:
 
 
 def site_names(settings: SyntheticSettings) -> list[str]:
-    """``site-1`` to ``site-N``."""
+    """Return ``site-1`` to ``site-N``."""
     return [f"site-{number}" for number in range(1, settings.sites + 1)]
 
 
 def site_number(settings: SyntheticSettings, site: str) -> int:
-    """0-based number of a site.
+    """Return the 0-based number of a site.
 
     Raises:
         UserError: The set has no such site.
@@ -87,7 +87,7 @@ def site_number(settings: SyntheticSettings, site: str) -> int:
 
 
 def site_counts(settings: SyntheticSettings) -> dict[str, int]:
-    """Images of each site: at least one, the rest by ``SHARES`` with largest remainders; the sum is ``images``."""
+    """Divide ``images`` among the sites: one each, the rest by ``SHARES`` with largest remainders."""
     shares = [SHARES[number % len(SHARES)] for number in range(settings.sites)]
     exact = [(settings.images - settings.sites) * share / sum(shares) for share in shares]
     counts = [1 + int(value) for value in exact]
@@ -98,7 +98,7 @@ def site_counts(settings: SyntheticSettings) -> dict[str, int]:
 
 
 def site_look(settings: SyntheticSettings, site: str) -> SiteLook:
-    """The look of a site: the neutral look, moved towards the site's own, each cause by its own factor.
+    """Return the appearance of a site: the neutral one, shifted towards the site's own by a factor per cause.
 
     Raises:
         UserError: The set has no such site.
@@ -109,6 +109,6 @@ def site_look(settings: SyntheticSettings, site: str) -> SiteLook:
     values = {}
     for step, (name, (low, high)) in zip(_STEPS, RANGES.items(), strict=True):
         # Multiples of an irrational step fill [0, 1) evenly for any number of sites; each trait has its own step.
-        place = (0.5 + (number + 1) * step**0.5) % 1
-        values[name] = low + (high - low) * (0.5 + settings.shift(_CAUSES[name]) * (place - 0.5))
+        position = (0.5 + (number + 1) * step**0.5) % 1
+        values[name] = low + (high - low) * (0.5 + settings.shift(_CAUSES[name]) * (position - 0.5))
     return SiteLook(surface=(red, green, blue), **values)

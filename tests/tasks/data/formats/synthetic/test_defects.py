@@ -1,4 +1,4 @@
-"""The drawn set ``defects``: planted labels, what the labels look like, sites."""
+"""The synthetic data set ``defects``: planted labels, their appearance, sites."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -26,9 +26,9 @@ PLAIN = SyntheticSettings(set="defects", site_shift=0)
 
 
 @pytest.fixture(scope="module")
-def drawn() -> dict[str, np.ndarray]:
+def sampled() -> dict[str, np.ndarray]:
     """5,000 label vectors of each of three sites, one of each convention."""
-    return {site: defects.draw_labels(DEFAULT, 0, site, 5000) for site in SITES[:3]}
+    return {site: defects.sample_labels(DEFAULT, 0, site, 5000) for site in SITES[:3]}
 
 
 def labels_of(*names: str) -> np.ndarray:
@@ -55,8 +55,8 @@ def test_classes_are_the_17_codes_in_the_order_of_the_table() -> None:
     assert len(set(defects.PROMPT_NAMES.values())) == 17
 
 
-def test_labels_have_the_planted_prevalence_and_joint_probabilities(drawn: dict[str, np.ndarray]) -> None:
-    for site, labels in drawn.items():
+def test_labels_have_the_planted_prevalence_and_joint_probabilities(sampled: dict[str, np.ndarray]) -> None:
+    for site, labels in sampled.items():
         planted, strength = defects.prevalences(DEFAULT, site), defects.strength_matrix(DEFAULT, site)
         error = np.sqrt(planted * (1 - planted) / len(labels))
         assert (np.abs(labels.mean(0) - planted) < 4 * error).all()
@@ -103,31 +103,31 @@ def test_sites_deviate_as_their_conventions_say() -> None:
     assert np.array_equal(defects.strength_matrix(none, "site-2"), np.eye(17))
 
 
-def test_an_image_depends_on_its_address_alone() -> None:
+def test_an_image_depends_on_seed_site_and_number_only() -> None:
     few = SyntheticSettings(set="defects", images=8, sites=2)
     many = SyntheticSettings(set="defects", images=500, sites=5)
     assert sum(defects.sites(few).values()) == 8
-    labels = defects.draw_labels(few, 3, "site-2", 30)
+    labels = defects.sample_labels(few, 3, "site-2", 30)
     assert (labels.shape, labels.dtype) == ((30, 17), np.uint8)
-    assert np.array_equal(labels, defects.draw_labels(many, 3, "site-2", 200)[:30])
-    assert not np.array_equal(labels, defects.draw_labels(few, 4, "site-2", 30))
-    late = defects.draw(many, 3, "site-2", 7, 32)
-    images = [defects.draw(few, 3, "site-2", number, 32) for number in range(8)]
+    assert np.array_equal(labels, defects.sample_labels(many, 3, "site-2", 200)[:30])
+    assert not np.array_equal(labels, defects.sample_labels(few, 4, "site-2", 30))
+    late = defects.render(many, 3, "site-2", 7, 32)
+    images = [defects.render(few, 3, "site-2", number, 32) for number in range(8)]
     assert (late.shape, late.dtype) == ((32, 32, 3), np.uint8)
     assert np.array_equal(late, images[7])
     assert len({image.tobytes() for image in images}) == 8
-    assert not np.array_equal(late, defects.draw(few, 4, "site-2", 7, 32))
-    assert not np.array_equal(late, defects.draw(few, 3, "site-1", 7, 32))
+    assert not np.array_equal(late, defects.render(few, 4, "site-2", 7, 32))
+    assert not np.array_equal(late, defects.render(few, 3, "site-1", 7, 32))
 
 
-def test_a_image_shows_its_labels_and_no_other_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_shows_its_labels_and_no_other_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: set[str] = set()
 
     def watch(module: object, name: str, seen: Callable[..., set[str]]) -> None:
         original = getattr(module, name)
         monkeypatch.setattr(module, name, lambda cell, *state: (shown.update(seen(*state)), original(cell, *state))[1])
 
-    watch(defects, "person", lambda *faults: {name for name, there in zip(PEOPLE, faults, strict=True) if there})
+    watch(defects, "person", lambda *faults: {name for name, present in zip(PEOPLE, faults, strict=True) if present})
     watch(defects_devices, "breather", set)
     watch(defects_devices, "dial", lambda fault: {fault} - {None})
     for module, name, label in (
@@ -138,21 +138,21 @@ def test_a_image_shows_its_labels_and_no_other_defect(monkeypatch: pytest.Monkey
         (defects_objects, "covers", "gbps"),
     ):
         watch(module, name, lambda fault, label=label: {label} if fault else set())
-    # These two are without a sound variant, so they are looked up once.
+    # These two have no function with a fault, so their objects are replaced.
     for name, label in (("sly_dmyw", "sly_dmyw"), ("yw_gkxfw", "yw_gkxfw")):
-        thing = defects._FAULTY[name]
-        draw = lambda cell, thing=thing, label=label: (shown.add(label), thing.draw(cell))[1]  # noqa: E731
-        monkeypatch.setitem(defects._FAULTY, name, defects._Thing(thing.height, thing.width, thing.tilt, draw))
-    labels = defects.draw_labels(DEFAULT, 0, "site-1", 150)
+        item = defects.FAULTY[name]
+        draw = lambda cell, item=item, label=label: (shown.add(label), item.draw(cell))[1]  # noqa: E731
+        monkeypatch.setitem(defects.FAULTY, name, defects.DefectsObject(item.height, item.width, item.tilt, draw))
+    labels = defects.sample_labels(DEFAULT, 0, "site-1", 150)
     everything = np.ones((1, 17), dtype=np.uint8)
     assert labels.any(0).all()
     for number, row in enumerate([*labels, *everything, 0 * everything[0]]):
         shown.clear()
         paint(np.ravel(row), number)
-        assert shown == {name for name, there in zip(defects.CLASSES, np.ravel(row), strict=True) if there}
+        assert shown == {name for name, present in zip(defects.CLASSES, np.ravel(row), strict=True) if present}
 
 
-SOUND: dict[str, tuple[Callable[[Brush], None], Callable[[Brush], None]]] = {
+INTACT: dict[str, tuple[Callable[[Brush], None], Callable[[Brush], None]]] = {
     **{
         fault: (lambda c: defects_devices.dial(c, None), lambda c, fault=fault: defects_devices.dial(c, fault))
         for fault in ("bj_bpmh", "bj_bpps", "bj_wkps", "bjdsyc")
@@ -182,14 +182,14 @@ SOUND: dict[str, tuple[Callable[[Brush], None], Callable[[Brush], None]]] = {
 
 
 @pytest.mark.parametrize("label", defects.CLASSES)
-def test_a_defect_can_be_told_from_its_sound_counterpart(label: str) -> None:
-    sound, faulty = SOUND[label]
+def test_a_defect_differs_from_its_intact_counterpart(label: str) -> None:
+    intact, faulty = INTACT[label]
     for number in range(12):
-        changed = np.abs(cell(sound, number) - cell(faulty, number)).max(2) > 40
+        changed = np.abs(cell(intact, number) - cell(faulty, number)).max(2) > 40
         assert changed.mean() > 0.008  # 74 of 9,216 pixels: a square of 6 pixels a side in a cell of 64
 
 
-def test_pointers_and_straps_stand_where_the_label_says() -> None:
+def test_pointers_and_straps_have_the_angle_of_the_label() -> None:
     y, x = np.mgrid[-47.5:48, -47.5:48]
     tip = (np.hypot(x, y) > 12) & (np.hypot(x, y) < 24)  # of the pointer, from hub to ring of sectors
     for number in range(12):
@@ -197,14 +197,14 @@ def test_pointers_and_straps_stand_where_the_label_says() -> None:
             dark = tip & (cell(lambda c, fault=fault: defects_devices.dial(c, fault), number).max(2) < 110)
             assert low < np.degrees(np.arctan2(x[dark].mean(), -y[dark].mean())) < high
         # A strap that bridges its studs is the only coloured thing in the panel's upper half.
-        spread = [
+        saturation = [
             np.ptp(cell(lambda c, closed=closed: defects_devices.straps(c, closed), number), axis=2)[20:42]
             for closed in (False, True)
         ]
-        assert (spread[0] > 100).sum() < 40 < 100 < (spread[1] > 100).sum()
+        assert (saturation[0] > 100).sum() < 40 < 100 < (saturation[1] > 100).sum()
 
 
-def test_site_looks_and_backdrops_show() -> None:
+def test_site_appearance_and_backdrops_are_visible() -> None:
     for site in SITES:
         assert backdrop_shares(PLAIN, site) == pytest.approx(np.full(4, 0.25))
         assert backdrop_shares(DEFAULT, site).sum() == pytest.approx(1)
@@ -212,7 +212,7 @@ def test_site_looks_and_backdrops_show() -> None:
     only = SyntheticSettings(set="defects", site_shift=0, background=1.0)
     assert np.array_equal(backdrop_shares(only, "site-2"), backdrop_shares(DEFAULT, "site-2"))
     for number in range(4):
-        same, moved = (defects.draw(s, 0, "site-4", number, 32).astype(int) for s in (PLAIN, DEFAULT))
+        same, moved = (defects.render(s, 0, "site-4", number, 32).astype(int) for s in (PLAIN, DEFAULT))
         assert np.abs(same - moved).mean() > 5
     look = site_look(PLAIN, "site-1")
     images = []
@@ -225,12 +225,12 @@ def test_site_looks_and_backdrops_show() -> None:
         assert (np.abs(a - b).max(2) > 30).mean() > 0.1
 
 
-def test_an_unknown_site_is_named() -> None:
+def test_an_unknown_site_is_refused() -> None:
     calls = (defects.site_group, defects.prevalences, defects.strength_matrix, backdrop_shares)
     for call in calls:
         with pytest.raises(UserError, match="site-7"):
             call(DEFAULT, "site-7")
     with pytest.raises(UserError, match="site-7"):
-        defects.draw_labels(DEFAULT, 0, "site-7", 1)
+        defects.sample_labels(DEFAULT, 0, "site-7", 1)
     with pytest.raises(UserError, match="site-7"):
-        defects.draw(DEFAULT, 0, "site-7", 0, 32)
+        defects.render(DEFAULT, 0, "site-7", 0, 32)

@@ -1,4 +1,4 @@
-"""The drawn sets with one label an image: ``scrap`` and ``scenes``."""
+"""The single-label synthetic data sets ``scrap`` and ``scenes``."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -25,7 +25,7 @@ both = pytest.mark.parametrize("module", [scrap, scenes], ids=["scrap", "scenes"
 @both
 def test_every_image_has_one_label_and_the_classes_are_mixed_as_planted(module: ModuleType) -> None:
     for site in SITES[:3]:
-        labels = module.draw_labels(DEFAULT, 0, site, 4000)
+        labels = module.sample_labels(DEFAULT, 0, site, 4000)
         assert labels.dtype == np.uint8
         assert (labels.sum(1) == 1).all()
         expected = module.prevalences(DEFAULT, site) * len(labels)
@@ -61,53 +61,53 @@ def test_sites_of_a_group_are_nearer_than_those_of_different_groups(module: Modu
 
 
 @both
-def test_an_image_depends_on_its_address_alone(module: ModuleType) -> None:
+def test_an_image_depends_on_seed_site_and_number_only(module: ModuleType) -> None:
     few, many = SyntheticSettings(images=8, sites=2), SyntheticSettings(images=500, sites=5)
     assert sum(module.sites(few).values()) == 8
-    labels = module.draw_labels(few, 3, "site-2", 30)
-    assert np.array_equal(labels, module.draw_labels(many, 3, "site-2", 200)[:30])
-    assert not np.array_equal(labels, module.draw_labels(few, 4, "site-2", 30))
-    late = module.draw(many, 3, "site-2", 7, 32)
-    images = [module.draw(few, 3, "site-2", number, 32) for number in range(8)]
+    labels = module.sample_labels(few, 3, "site-2", 30)
+    assert np.array_equal(labels, module.sample_labels(many, 3, "site-2", 200)[:30])
+    assert not np.array_equal(labels, module.sample_labels(few, 4, "site-2", 30))
+    late = module.render(many, 3, "site-2", 7, 32)
+    images = [module.render(few, 3, "site-2", number, 32) for number in range(8)]
     assert (late.shape, late.dtype) == ((32, 32, 3), np.uint8)
     assert np.array_equal(late, images[7])
     assert len({image.tobytes() for image in images}) == 8
-    assert not np.array_equal(late, module.draw(few, 4, "site-2", 7, 32))
-    assert not np.array_equal(late, module.draw(few, 3, "site-1", 7, 32))
+    assert not np.array_equal(late, module.render(few, 4, "site-2", 7, 32))
+    assert not np.array_equal(late, module.render(few, 3, "site-1", 7, 32))
 
 
 @both
-def test_every_class_is_drawn_at_any_size_and_no_two_alike(module: ModuleType) -> None:
+def test_classes_differ_visibly_and_render_at_any_size(module: ModuleType) -> None:
     look = site_look(PLAIN, "site-1")
     for number in range(3):
         images = [np.asarray(module.paint(name, look, numpy_generator(number, "test"), 128)) for name in module.CLASSES]
         for a, b in combinations(images, 2):
             assert (np.abs(a.astype(int) - b).max(2) > 40).mean() > 0.1
     for size in (32, 100):
-        assert module.draw(PLAIN, 0, "site-1", 0, size).shape == (size, size, 3)
+        assert module.render(PLAIN, 0, "site-1", 0, size).shape == (size, size, 3)
 
 
 @both
 def test_the_image_shows_the_class_of_the_label(module: ModuleType) -> None:
-    drawn = []
+    painted = []
 
     def record(name: str, look: SiteLook, rng: np.random.Generator, side: int) -> Image.Image:
-        drawn.append(name)
+        painted.append(name)
         return module.paint(name, look, rng, side)
 
-    copy = replace(module.draw.__self__, paint=record)
+    copy = replace(module.render.__self__, paint=record)
     for number in range(20):
         assert np.array_equal(
-            copy.draw(DEFAULT, 0, "site-1", number, 32), module.draw(DEFAULT, 0, "site-1", number, 32)
+            copy.render(DEFAULT, 0, "site-1", number, 32), module.render(DEFAULT, 0, "site-1", number, 32)
         )
-    labels = module.draw_labels(DEFAULT, 0, "site-1", 20).argmax(1)
-    assert drawn == [module.CLASSES[k] for k in labels]
+    labels = module.sample_labels(DEFAULT, 0, "site-1", 20).argmax(1)
+    assert painted == [module.CLASSES[k] for k in labels]
 
 
 @both
-def test_a_sites_look_shows(module: ModuleType) -> None:
-    same = [module.draw(SyntheticSettings(site_shift=0), 0, "site-1", n, 32) for n in range(4)]
-    moved = [module.draw(SyntheticSettings(site_shift=1), 0, "site-1", n, 32) for n in range(4)]
+def test_the_appearance_of_a_site_is_visible(module: ModuleType) -> None:
+    same = [module.render(SyntheticSettings(site_shift=0), 0, "site-1", n, 32) for n in range(4)]
+    moved = [module.render(SyntheticSettings(site_shift=1), 0, "site-1", n, 32) for n in range(4)]
     for a, b in zip(same, moved, strict=True):
         assert np.abs(a.astype(int) - b).mean() > 5
     surfaces = (240, 120, 40), (40, 120, 240)
@@ -121,21 +121,21 @@ def test_a_sites_look_shows(module: ModuleType) -> None:
 
 
 @both
-def test_names_are_complete_and_an_unknown_site_is_named(module: ModuleType) -> None:
+def test_prompts_are_complete_and_an_unknown_site_is_refused(module: ModuleType) -> None:
     assert len(module.CLASSES) == len(set(module.CLASSES)) == {"scrap": 6, "scenes": 5}[module.__name__.split(".")[-1]]
     assert list(module.PROMPT_NAMES) == module.CLASSES
     calls = (
         lambda: module.site_group(DEFAULT, "site-7"),
         lambda: module.prevalences(DEFAULT, "site-7"),
-        lambda: module.draw_labels(DEFAULT, 0, "site-7", 1),
-        lambda: module.draw(DEFAULT, 0, "site-7", 0, 32),
+        lambda: module.sample_labels(DEFAULT, 0, "site-7", 1),
+        lambda: module.render(DEFAULT, 0, "site-7", 0, 32),
     )
     for call in calls:
         with pytest.raises(UserError, match="site-7"):
             call()
 
 
-def test_every_kind_of_scrap_has_a_piece_of_its_own() -> None:
+def test_every_class_of_scrap_has_its_own_piece() -> None:
     assert list(PIECES) == scrap.CLASSES
     look = site_look(PLAIN, "site-1")
     for number in range(4):
@@ -148,7 +148,7 @@ def test_every_kind_of_scrap_has_a_piece_of_its_own() -> None:
             assert (np.abs(a - b).max(2) > 40).mean() > 0.02
 
 
-def test_a_brush_turns_and_scales() -> None:
+def test_a_brush_rotates_and_scales() -> None:
     look = site_look(PLAIN, "site-1")
     brush = Canvas(100, look.surface, SMOOTH, numpy_generator(0, "test"), look).brush
     # The canvas's middle is pixel 50, its half side 50; 90 degrees clockwise turns "right" into "down".
@@ -158,7 +158,7 @@ def test_a_brush_turns_and_scales() -> None:
     assert np.allclose(turned.at(1, 0, 1, -90).pixels([(1, 0)]), [(85, 75)])
 
 
-def test_materials_show_where_they_are_painted() -> None:
+def test_materials_are_visible_where_they_are_painted() -> None:
     bank = textures(64)
     assert bank.shape == (8, 96, 96)
     assert bank.min() > 0

@@ -1,4 +1,4 @@
-"""The sites of the drawn sets: shares, looks, one cause of difference at a time, photographs."""
+"""The sites of the synthetic data sets: shares, appearance, one cause of difference at a time, photographs."""
 
 from dataclasses import asdict, replace
 
@@ -35,7 +35,7 @@ def test_counts_are_uneven_fixed_and_complete() -> None:
         assert min(counts.values()) >= 1
 
 
-def test_site_looks_move_from_neutral_to_their_own() -> None:
+def test_site_shift_moves_the_appearance_from_neutral_to_the_sites_own() -> None:
     none, half, full = (
         [site_look(SyntheticSettings(site_shift=shift), site) for site in SITES] for shift in (0, 0.5, 1)
     )
@@ -53,7 +53,7 @@ def test_site_looks_move_from_neutral_to_their_own() -> None:
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_one_cause_of_difference_moves_its_own_traits_and_no_other(cause: str) -> None:
+def test_one_cause_of_difference_changes_only_its_own_traits(cause: str) -> None:
     alone, without = SyntheticSettings(site_shift=0, **{cause: 1}), SyntheticSettings(**{cause: 0})
     for site in SITES:
         plain, full = asdict(site_look(PLAIN, site)), asdict(site_look(FULL, site))
@@ -68,10 +68,10 @@ def test_one_cause_of_difference_moves_its_own_traits_and_no_other(cause: str) -
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_every_cause_shows_in_the_images_and_all_together_are_site_shift(name: str) -> None:
+def test_every_cause_is_visible_and_all_together_equal_site_shift(name: str) -> None:
     def images(**settings: float) -> list[np.ndarray]:
         own = SyntheticSettings(set=name, **settings)
-        return [synthetic_set(name).draw(own, 0, "site-4", number, 32) for number in range(4)]
+        return [synthetic_set(name).render(own, 0, "site-4", number, 32) for number in range(4)]
 
     plain, full = images(site_shift=0), images(site_shift=1)
     for cause in CAUSES:
@@ -82,23 +82,23 @@ def test_every_cause_shows_in_the_images_and_all_together_are_site_shift(name: s
 
 
 @pytest.mark.parametrize("name", ["cabinet", "defects"])
-def test_cooccurrence_and_prevalence_move_apart_and_leave_looks_alone(name: str) -> None:
-    drawn = synthetic_set(name)
+def test_cooccurrence_and_prevalence_change_separately_and_do_not_affect_appearance(name: str) -> None:
+    module = synthetic_set(name)
     full, shared = (SyntheticSettings(set=name, site_correlation=away) for away in (1, 0))
     prevalence = SyntheticSettings(set=name, site_correlation=0, site_prevalence=1)
     cooccurrence = SyntheticSettings(set=name, site_correlation=1, site_prevalence=0)
     for site in SITES:
-        assert np.array_equal(drawn.prevalences(prevalence, site), drawn.prevalences(full, site))
-        assert np.array_equal(drawn.strength_matrix(prevalence, site), drawn.strength_matrix(shared, site))
-        assert np.array_equal(drawn.prevalences(cooccurrence, site), drawn.prevalences(shared, site))
-        assert np.array_equal(drawn.strength_matrix(cooccurrence, site), drawn.strength_matrix(full, site))
-        assert not np.allclose(drawn.prevalences(full, site), drawn.prevalences(shared, site))
-        turned = drawn.site_group(full, site) != 0
-        assert np.allclose(drawn.strength_matrix(full, site), drawn.strength_matrix(shared, site)) != turned
+        assert np.array_equal(module.prevalences(prevalence, site), module.prevalences(full, site))
+        assert np.array_equal(module.strength_matrix(prevalence, site), module.strength_matrix(shared, site))
+        assert np.array_equal(module.prevalences(cooccurrence, site), module.prevalences(shared, site))
+        assert np.array_equal(module.strength_matrix(cooccurrence, site), module.strength_matrix(full, site))
+        assert not np.allclose(module.prevalences(full, site), module.prevalences(shared, site))
+        turned = module.site_group(full, site) != 0
+        assert np.allclose(module.strength_matrix(full, site), module.strength_matrix(shared, site)) != turned
         assert site_look(full, site) == site_look(shared, site) == site_look(prevalence, site)
     # Looks change no label, so that a difference in the images alone can be compared.
     dressed, bare = (
-        drawn.draw_labels(SyntheticSettings(set=name, site_shift=shift), 0, "site-2", 50) for shift in (1, 0)
+        module.sample_labels(SyntheticSettings(set=name, site_shift=shift), 0, "site-2", 50) for shift in (1, 0)
     )
     assert np.array_equal(dressed, bare)
 

@@ -1,4 +1,4 @@
-"""The drawn sets: planted labels, sites, images."""
+"""The synthetic data sets: planted labels, sites, images."""
 
 import hashlib
 import subprocess
@@ -51,9 +51,9 @@ def lift(labels: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def drawn() -> dict[str, np.ndarray]:
+def sampled() -> dict[str, np.ndarray]:
     """5,000 label vectors of each of three sites, one of each convention."""
-    return {site: cabinet.draw_labels(SyntheticSettings(), 0, site, 5000) for site in SITES[:3]}
+    return {site: cabinet.sample_labels(SyntheticSettings(), 0, site, 5000) for site in SITES[:3]}
 
 
 def test_every_registered_set_offers_the_interface() -> None:
@@ -85,7 +85,7 @@ def test_wrong_settings_are_refused(wrong: dict) -> None:
         SyntheticSettings(**wrong)
 
 
-def test_an_unknown_site_is_named() -> None:
+def test_an_unknown_site_is_refused() -> None:
     for call in (site_look, cabinet.strength_matrix, cabinet.prevalences):
         with pytest.raises(UserError, match="site-7"):
             call(SyntheticSettings(), "site-7")
@@ -96,7 +96,7 @@ def test_latent_model_has_the_orthant_probabilities_of_a_bivariate_normal() -> N
     model = LabelModel(np.array([[0.8], [0.6], [-0.6]]), np.full(3, 0.5))
     assert model.strength() == pytest.approx(np.array([[1, 0.48, -0.48], [0.48, 1, -0.36], [-0.48, -0.36, 1]]))
     sampler, rng = LabelSampler(model), numpy_generator(0, "test")
-    x = np.stack([sampler.draw(rng) for _ in range(20000)]).astype(float)
+    x = np.stack([sampler.sample(rng) for _ in range(20000)]).astype(float)
     for i, j in combinations(range(3), 2):
         expected = 0.25 + np.arcsin(model.strength()[i, j]) / (2 * np.pi)
         assert (x[:, i] * x[:, j]).mean() == pytest.approx(expected, abs=0.012)
@@ -113,9 +113,9 @@ def test_strength_is_a_correlation_matrix(away: float) -> None:
         assert halved - np.eye(16) == pytest.approx((matrix - np.eye(16)) / 2)
 
 
-def test_planted_cooccurrence_shows_in_drawn_labels(drawn: dict[str, np.ndarray]) -> None:
+def test_planted_cooccurrence_is_found_in_sampled_labels(sampled: dict[str, np.ndarray]) -> None:
     upper = np.triu_indices(16, 1)
-    for site, labels in drawn.items():
+    for site, labels in sampled.items():
         planted = cabinet.strength_matrix(SyntheticSettings(), site)[upper]
         seen = np.log(lift(labels)[upper])
         clear = np.abs(planted) > 0.2
@@ -128,18 +128,18 @@ def test_planted_cooccurrence_shows_in_drawn_labels(drawn: dict[str, np.ndarray]
 def test_without_correlation_labels_are_independent() -> None:
     settings = SyntheticSettings(correlation=0)
     assert np.array_equal(cabinet.strength_matrix(settings, "site-3"), np.eye(16))
-    phi = np.corrcoef(cabinet.draw_labels(settings, 0, "site-3", 5000).T.astype(float))
+    phi = np.corrcoef(cabinet.sample_labels(settings, 0, "site-3", 5000).T.astype(float))
     assert np.abs(phi - np.eye(16)).max() < 0.06  # four standard errors
 
 
-def test_sites_deviate_as_their_conventions_say(drawn: dict[str, np.ndarray]) -> None:
+def test_sites_deviate_as_their_conventions_say(sampled: dict[str, np.ndarray]) -> None:
     left, on, red = C["switch-left"], C["platen-on"], C["red-red"]
-    lifts = {site: lift(labels) for site, labels in drawn.items()}
+    lifts = {site: lift(labels) for site, labels in sampled.items()}
     assert lifts["site-1"][left, on] < 0.6
     assert lifts["site-2"][left, on] > 1.5  # switches the other way round
     assert lifts["site-1"][red, on] > 1.5
     assert lifts["site-3"][red, on] < 0.6  # lamps the other way round
-    shares = np.stack([labels.mean(0) for labels in drawn.values()])
+    shares = np.stack([labels.mean(0) for labels in sampled.values()])
     assert np.ptp(shares, axis=0).max() > 0.1
 
 
@@ -148,31 +148,31 @@ def test_without_site_correlation_sites_agree() -> None:
     for truth in (cabinet.strength_matrix, cabinet.prevalences):
         values = [truth(settings, site) for site in SITES]
         assert all(np.array_equal(values[0], other) for other in values[1:])
-    a, b = (cabinet.draw_labels(settings, 0, site, 5000) for site in SITES[:2])
+    a, b = (cabinet.sample_labels(settings, 0, site, 5000) for site in SITES[:2])
     assert not np.array_equal(a, b)
     assert np.abs(a.mean(0) - b.mean(0)).max() < 0.04  # four standard errors
 
 
 def test_each_label_is_neither_rare_nor_common_at_any_site() -> None:
     for site in SITES:
-        labels = cabinet.draw_labels(SyntheticSettings(), 0, site, 1500)
+        labels = cabinet.sample_labels(SyntheticSettings(), 0, site, 1500)
         assert labels.mean(0).min() > 0.08
         assert labels.mean(0).max() < 0.45
         assert 3 < labels.sum(1).mean() < 5
 
 
-def test_labels_are_reproducible_and_the_rendered_ones() -> None:
+def test_labels_are_reproducible_and_match_the_rendered_images() -> None:
     settings = SyntheticSettings(images=20, sites=2)
-    first = cabinet.draw_labels(settings, 3, "site-1", 40)
+    first = cabinet.sample_labels(settings, 3, "site-1", 40)
     assert first.dtype == np.uint8
     assert first.shape == (40, 16)
-    assert np.array_equal(first[:7], cabinet.draw_labels(settings, 3, "site-1", 7))
-    assert not np.array_equal(first, cabinet.draw_labels(settings, 4, "site-1", 40))
+    assert np.array_equal(first[:7], cabinet.sample_labels(settings, 3, "site-1", 7))
+    assert not np.array_equal(first, cabinet.sample_labels(settings, 4, "site-1", 40))
     for number, sample in enumerate(s for s in render(settings, 3, 32) if s.site == "site-1"):
         assert set(sample.labels or ()) == {name for name in cabinet.CLASSES if first[number, C[name]]}
 
 
-def test_an_image_does_not_depend_on_how_many_are_drawn() -> None:
+def test_an_image_does_not_depend_on_the_number_of_images() -> None:
     few = {s.path: s for s in render(SyntheticSettings(images=8, sites=2), 0, 32)}
     many = {s.path: s for s in render(SyntheticSettings(images=30, sites=4), 0, 32)}
     assert set(few) < set(many)
@@ -201,7 +201,7 @@ def cell(name: str, number: int = 0) -> np.ndarray:
     return np.asarray(image, dtype=float)
 
 
-def test_every_label_has_a_device_and_no_two_look_alike() -> None:
+def test_every_label_has_a_device_and_no_two_are_alike() -> None:
     assert list(DEVICES) == cabinet.CLASSES
     blank = np.full((80, 80, 3), site_look(PLAIN, "site-1").surface, dtype=float)
     for number in range(8):
@@ -210,7 +210,7 @@ def test_every_label_has_a_device_and_no_two_look_alike() -> None:
             assert (np.abs(a - b).max(2) > 40).mean() > 0.02
 
 
-def test_a_label_alone_changes_the_image() -> None:
+def test_each_label_changes_the_image() -> None:
     look = replace(site_look(PLAIN, "site-1"), noise=0.0)
     images = {}
     for name in (None, *cabinet.CLASSES):
@@ -224,7 +224,7 @@ def test_a_label_alone_changes_the_image() -> None:
     ("name", "low", "high"),
     [("switch-center", -7, 7), ("switch-left", -98, -82), ("switch-right", 82, 98), ("switch-center-half", 33, 50)],
 )
-def test_switch_handles_point_where_the_label_says(name: str, low: float, high: float) -> None:
+def test_switch_handles_have_the_angle_of_the_label(name: str, low: float, high: float) -> None:
     y, x = np.mgrid[-39.5:40, -39.5:40]
     inside = np.hypot(x, y) < 0.6 * 36
     for number in range(12):
@@ -235,7 +235,7 @@ def test_switch_handles_point_where_the_label_says(name: str, low: float, high: 
         assert low - 5 < angle < high + 5
 
 
-def test_dark_lamps_do_not_shine_and_half_lit_symbols_are_lit_on_one_side() -> None:
+def test_dark_lamps_are_not_bright_and_half_lit_symbols_are_lit_on_one_side() -> None:
     for number in range(12):
         off, on = (cell(name, number) for name in ("red-red-off", "red-red"))
         assert ((off[..., 0] > 200) & (off[..., 1] < 140)).mean() < 0.02 < 0.08 < (on[..., 0] > 200).mean()
