@@ -25,7 +25,7 @@ from models.files import replacing_file, write_text
 from tasks.core.source_digest import PLUMBING, closure, source_digest
 from tasks.data.decoding.workers import process_pool
 from tasks.data.source.decode import DecodeError, Limits, resize
-from tasks.data.source.image import ImageSource
+from tasks.data.source.image import ImageSource, InMemory
 from tasks.data.source.pixels import few_colours
 from tasks.data.source.sample import RawSample
 
@@ -257,7 +257,7 @@ def _chunked(samples: Iterable[RawSample]) -> Iterator[list[RawSample]]:
     for sample in samples:
         chunk.append(sample)
         images += sample.image is not None
-        weight += getattr(sample.image, "weight", 0)
+        weight += sample.image.weight if isinstance(sample.image, InMemory) else 0
         if images == CHUNK or weight > _MAX_CHUNK_BYTES or len(chunk) == 16 * CHUNK:
             yield chunk
             chunk, images, weight = [], 0, 0

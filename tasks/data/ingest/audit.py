@@ -58,20 +58,20 @@ def guess_format(path: Path, settings: IngestSettings | None = None) -> tuple[st
             layouts.append(f"\n    {name}: {reader.LAYOUT}")
             why = reader.recognise(path, names)
             if why:
-                beside = _foreign_beside(path, names, len(tree.images)) if name in _BY_NAME_ONLY else ""
-                beside += _also(path, names, name)
-                return name, why + beside + (_nearly(near) if name == IMAGES_ONLY else "")
+                note = _foreign_note(path, names, len(tree.images)) if name in _BY_NAME_ONLY else ""
+                note += _unused_formats(path, names, name)
+                return name, why + note + (_near_misses_note(near) if name == IMAGES_ONLY else "")
             near += near_misses(reader, path, names)
     if not folder:
         kind = foreign_file(path)
         hint = "name its format with --format; to check images, pass their folder"
         found = kind or "".join(f"\n    {line}" for line in near[:_MAX_NEAR]) or None
         raise UserError("the file is of no known format", where=path, expected="".join(layouts), found=found, hint=hint)
-    beside = _foreign_beside(path, names, len(tree.images))
-    return IMAGES_ONLY, f"no known format was recognised{beside}{_nearly(near)}"
+    note = _foreign_note(path, names, len(tree.images))
+    return IMAGES_ONLY, f"no known format was recognised{note}{_near_misses_note(near)}"
 
 
-def _also(path: Path, names: Sequence[str], taken: str) -> str:
+def _unused_formats(path: Path, names: Sequence[str], taken: str) -> str:
     """Return a note on annotations of another format that are read but not used; "" if there are none."""
     others = [name for name in _ANNOTATED if name != taken and load_format(name).KIND in ("either", "folder")]
     found = [
@@ -80,7 +80,7 @@ def _also(path: Path, names: Sequence[str], taken: str) -> str:
     return "".join(f"; also found but not used, {name}: {why}" for name, why in found if why)
 
 
-def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
+def _foreign_note(path: Path, names: Sequence[str], images: int) -> str:
     """Return a note on annotations that no reader understands, "" if there are none.
 
     Raises:
@@ -101,7 +101,7 @@ def _foreign_beside(path: Path, names: Sequence[str], images: int) -> str:
     return f"; {shown} is {found.kind}"
 
 
-def _nearly(near: Sequence[str]) -> str:
+def _near_misses_note(near: Sequence[str]) -> str:
     """Format the near misses, for the line that says why no format was found."""
     return "; near misses:" + "".join(f"\n    {line}" for line in near[:_MAX_NEAR]) if near else ""
 

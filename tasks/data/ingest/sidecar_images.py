@@ -1,4 +1,4 @@
-"""Images beside a photograph of the same name: masks, and the same photograph saved again.
+"""Images next to a photograph of the same name: masks, and the same photograph saved again.
 
 ``a.png`` next to ``a.jpg``, ``a_mask.png``, ``masks/a.png``, ``ground_truth/crack/a_mask.png``: the name makes such a
 file a candidate, then its colours decide. A mask has few colours, its photograph many. Trained as photographs, masks
@@ -186,7 +186,7 @@ def _patterns(path: str) -> Iterator[str]:
 
 def _classify(row: Row, photograph: Row) -> Pair | None:
     """Return the two as a pair, the mask being the one with few colours; ``None`` if only the names agree."""
-    beside = _folder_and_stem(row["path"]) == _folder_and_stem(photograph["path"])
+    same_stem = _folder_and_stem(row["path"]) == _folder_and_stem(photograph["path"])
     for one, other in ((row, photograph), (photograph, row)):
         few = one["few_colours"] or ("exact" if one["reason"] in _REFUSED_IMAGES else "")
         named = _is_mask_name(one["path"]) or not _is_mask_name(other["path"])
@@ -196,7 +196,7 @@ def _classify(row: Row, photograph: Row) -> Pair | None:
             and named
         ):
             return Pair(one, other, mask=True)
-    return Pair(row, photograph, mask=False) if beside else None
+    return Pair(row, photograph, mask=False) if same_stem else None
 
 
 def _same_stem(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,15 @@ class ImageSource(Protocol):
         Raises:
             DecodeError: The image cannot be used.
         """
+
+
+@runtime_checkable
+class InMemory(Protocol):
+    """Optional part of an image source: encoded bytes that wait in memory until they are decoded."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes in memory."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Scores how plausible bytes are as text in an encoding: real words, or what mojibake looks like.
+"""Scores how plausible bytes are as text in an encoding: real words, or mojibake.
 
 Successful decoding says little: nearly any bytes are text in GB18030 or in a Western code page. So every word with a
 letter beyond ASCII is scored by its scripts, its case, how common its Chinese or Korean characters are, and whether one
@@ -203,10 +203,10 @@ def _east_asian(word: str, found: set[str], with_ascii: bool, encoding: str) -> 
     letters = [letter for letter in word if not letter.isascii() and letter.isalpha()]
     mean = sum(_character(letter, encoding) for letter in letters) / len(letters)
     # A lower-case ASCII letter next to a character, as inside a Western word, is rare.
-    beside = re.search(r"[a-z][^\x00-\x7f]|[^\x00-\x7f][a-z]", word) is not None
+    mixed = re.search(r"[a-z][^\x00-\x7f]|[^\x00-\x7f][a-z]", word) is not None
     if encoding == "euc_jp" and "kana" not in found:
         mean *= 0.5
-    return mean * (0.6 if beside else 1.0)
+    return mean * (0.6 if mixed else 1.0)
 
 
 @lru_cache(8192)
@@ -275,8 +275,8 @@ def _fits(before: str, letter: str, after: str) -> bool:
     """Check whether a special letter fits: a vowel not between two vowels, a consonant not between two."""
     if letter in "ńśź" and after in _VOWELS:
         return False  # Polish writes ni, si, zi
-    beside = {before in _VOWELS, after in _VOWELS} if before.isalpha() and after.isalpha() else {True, False}
-    return (letter not in _VOWELS) in beside
+    neighbours = {before in _VOWELS, after in _VOWELS} if before.isalpha() and after.isalpha() else {True, False}
+    return (letter not in _VOWELS) in neighbours
 
 
 @lru_cache(8192)

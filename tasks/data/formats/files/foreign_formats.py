@@ -194,9 +194,9 @@ def foreign_set(root: Path, names: Sequence[str], images: int) -> ForeignSet | N
     """
     for suffix in (".json", ".xml", ".jsonl", ".ndjson", ".manifest", ".csv", ".txt"):
         files = [name for name in names if name.lower().endswith(suffix)]
-        beside = names_beside_images(names, suffix)
-        single = [name for name in files if name not in set(beside)]
-        for some, per_image in ((beside, True), (single, False)):
+        per_name = names_beside_images(names, suffix)
+        single = [name for name in files if name not in set(per_name)]
+        for some, per_image in ((per_name, True), (single, False)):
             inspected = sorted(some, key=lambda name: (name.count("/"), name))[:_MAX_INSPECTED]
             kinds = [(foreign_file(root / PurePosixPath(name)), name) for name in inspected]
             known = [(kind, name) for kind, name in kinds if kind is not None]

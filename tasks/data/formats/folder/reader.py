@@ -61,7 +61,7 @@ class _Level:
     site: int | None
 
     @classmethod
-    def of(cls, options: Settings, site: NameRule) -> "_Level":
+    def from_settings(cls, options: Settings, site: NameRule) -> "_Level":
         return cls(options.level, site.level if site.rule == "folder" else None)
 
     def within(self, folders: Sequence[str]) -> int | None:
@@ -77,7 +77,7 @@ class _Level:
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str] | None:
     """Return the class folders in name order: those with images, and the empty ones."""
-    tree, level = scan(root, source), _Level.of(options, source.site)
+    tree, level = scan(root, source), _Level.from_settings(options, source.site)
     filled = {_class_path(entry.name, level) for entry in tree.images}
     used = filled | {_class_path(entry.name, level) for entry in tree.others + tree.excluded + tree.redundant}
     found = (filled | {path for path in _class_folders(root, level) if path not in used}) - {()}
@@ -121,7 +121,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
     Raises:
         UserError: The site rule does not fit the tree, or one folder holds all the class folders.
     """
-    tree, level = scan(root, source), _Level.of(options, source.site)
+    tree, level = scan(root, source), _Level.from_settings(options, source.site)
     _refuse_one_folder_around_all(root, tree.images, level)
     _refuse_two_levels(root, tree.images, level)
     unclear = _unclear([entry.name for entry in tree.images], level)
@@ -166,7 +166,7 @@ def _class_folders(root: Path, level: _Level) -> Iterator[tuple[str, ...]]:
 
 
 def _doubtful(names: Sequence[str], level: _Level | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Return folders named like a split or like ``images`` that hold images directly, beside class folders.
+    """Return folders named like a split or like ``images`` that hold images directly, next to class folders.
 
     They may be classes themselves, such as ``train`` among vehicles or ``label`` on packages.
     """
@@ -186,10 +186,10 @@ def _doubtful(names: Sequence[str], level: _Level | None = None) -> list[tuple[t
 def _unclear(names: Sequence[str], level: _Level) -> dict[tuple[str, ...], str]:
     """Return folder -> what is unclear about it, and the setting that decides."""
     found = {}
-    for folder, beside in _doubtful(names, level) if level.fixed is None else ():
+    for folder, class_folder in _doubtful(names, level) if level.fixed is None else ():
         what = "a split" if split_from_folders(f"{folder[-1]}/image") else "a folder of images"
         found[folder] = (
-            f"{UNCLEAR_FOLDER}{'/'.join(folder)} is a class or {what}, as it is next to {'/'.join(beside)}: "
+            f"{UNCLEAR_FOLDER}{'/'.join(folder)} is a class or {what}, as it is next to {'/'.join(class_folder)}: "
             f"ingest.folder.level={len(folder)} makes it a class; if it is {what}, put the class folders into it, or "
             f"leave it out: ingest.exclude='[\"{folder[-1]}\"]'"
         )

@@ -163,7 +163,7 @@ class Columns:
             found = f"{row.place}: {self.labels} is {cell.fault}"
             return ListingEntry(None, split, row.place, "bad_annotation", found, row.cells)
         if cell.labels is None and self._options.empty != "negative":
-            why = f"{row.place}: {cell.remark or 'no label'}; ingest.table.empty=negative makes it a negative"
+            why = f"{row.place}: {cell.note or 'no label'}; ingest.table.empty=negative makes it a negative"
             return ListingEntry(None, split, row.place, "no_annotation", why, row.cells)
         repair = "label_list" if cell.listed else ""
         return ListingEntry(cell.labels or (), split, row.place, fields=row.cells, boxes=boxes, repair=repair)

@@ -16,7 +16,7 @@ from tasks.data.formats.table.rows import SUFFIXES, OpenTable, open_table, refus
 if TYPE_CHECKING:
     from tasks.data.formats.table.settings import Settings
 
-_MAX_INSPECTED = 50  # rows whose images are looked for
+_MAX_INSPECTED = 50  # rows whose images are searched
 _MAX_VALUES = 40  # of a column; one of labels has two or three
 _MAX_FILES = 5
 

@@ -26,13 +26,13 @@ class Cell:
     Attributes:
         labels: The labels, ``()`` for an empty list; ``None`` if the cell is empty or unknown.
         listed: Whether it was a list written by a program.
-        remark: Why it is unknown, if it is not simply empty.
+        note: Why it is unknown, if it is not simply empty.
         fault: Why it cannot be read, else "".
     """
 
     labels: tuple[str, ...] | None
     listed: bool = False
-    remark: str = ""
+    note: str = ""
     fault: str = ""
 
 
@@ -42,13 +42,13 @@ def read_cell(text: str, separator: str, declared: Collection[str] = ()) -> Cell
     Args:
         text: The cell.
         separator: Between the labels of a cell that is no list.
-        declared: Declared labels: a cell that equals one is that label, whatever it looks like.
+        declared: Declared labels: a cell that equals one is that label, whatever its form.
     """
     text = normalize(text)
     if text in declared:
         return Cell((text,))
     if text.casefold() in NULLS:
-        return Cell(None, remark=f"{text!r} is not read as a label; to use it as one, declare it in ingest.classes")
+        return Cell(None, note=f"{text!r} is not read as a label; to use it as one, declare it in ingest.classes")
     text = _ARRAY.sub(r"\1", text)
     if text[:1] in _BRACKETS and text[-1:] == _BRACKETS[text[:1]] and len(text) <= _MAX_LENGTH:
         found = _items(text)

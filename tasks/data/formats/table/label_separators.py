@@ -29,14 +29,14 @@ def guess_separator(labels: Collection[str], separator: str, declared: Collectio
         if not divided or not all(map(all, divided.values())):
             continue
         known = set(labels) - set(divided)
-        why = _beside(divided, known) if candidate != " " else ""
+        why = _known_parts(divided, known) if candidate != " " else ""
         why = why or _recurring(divided, known, candidate)
         if why:
             return candidate, sorted(divided)[0], why
     return None
 
 
-def _beside(divided: dict[str, list[str]], known: set[str]) -> str:
+def _known_parts(divided: dict[str, list[str]], known: set[str]) -> str:
     """Return parts that are labels of other rows, if most are; else ""."""
     parts = [part for some in divided.values() for part in some]
     if sum(part in known for part in parts) * 2 <= len(parts):

@@ -142,9 +142,9 @@ def _imaged(entry: Entry) -> bool:
 
 def _table_row(entry: Entry, table: OpenTable, columns: Columns) -> RawSample:
     status, reason = ("fixed", "encoding") if table.encoding else ("ok", "metadata")
-    remarks = [table.encoding, f"labels are the columns {', '.join(columns.one_hot[:20])}" if columns.one_hot else ""]
-    remarks += ["a row for each box: joined" if columns.joins else ""]
-    return make_file_row(entry, status, reason, "; ".join(filter(None, remarks)))
+    notes = [table.encoding, f"labels are the columns {', '.join(columns.one_hot[:20])}" if columns.one_hot else ""]
+    notes += ["a row for each box: joined" if columns.joins else ""]
+    return make_file_row(entry, status, reason, "; ".join(filter(None, notes)))
 
 
 def _images(entry: Entry, table: OpenTable, columns: Columns, site_of: NameFunction | None) -> Iterator[RawSample]:
@@ -211,10 +211,10 @@ def _refuse_another_separator(
     labels = {label for entries in uses.values() for each in entries for label in each.labels or ()}
     found = guess_separator(labels, options.separator, declared)
     if found is not None:
-        character, label, beside = found
+        character, label, evidence = found
         raise UserError(
             f"the labels in one cell seem to be separated by {character!r}",
             where=entry.path,
-            found=f"{label[:80]!r} beside {beside[:200]}",
+            found=f"{label[:80]!r} besides {evidence[:200]}",
             hint=f"--set \"ingest.table.separator='{character}'\", or name the labels in ingest.classes if this is one",
         )

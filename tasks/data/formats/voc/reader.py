@@ -105,7 +105,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
     for group in pair(tree):
         enough = len(group.annotations) == 1 or (group.annotations and options.several_annotations == "join")
         if enough and len(group.images) == 1 and group.images[0].site != NO_SITE:
-            yield make_pair_row(group, parse, splits.of(group.images[0]))
+            yield make_pair_row(group, parse, splits.split_for(group.images[0]))
         elif not group.images:
             kind = foreign_file(group.annotations[0].path)
             yield from unpaired_rows(replace(group, hint=f"it is {kind}") if kind else group)
@@ -172,7 +172,7 @@ class _Splits:
         near = self._near.get(fold_name(stem), set())
         return next(iter(near)) if len(near) == 1 else stem
 
-    def of(self, image: Entry) -> str | None:
+    def split_for(self, image: Entry) -> str | None:
         """Return the split of an image, from the nearest lists above it."""
         for parent in PurePosixPath(image.name).parents:
             if str(parent) in self._scopes:

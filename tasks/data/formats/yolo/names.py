@@ -30,7 +30,7 @@ class NamesFile:
         by_index: Class index -> name; indices may be missing.
         splits: Key such as ``train`` -> the folders or lists that the YAML names for it, as written.
         base: The YAML's ``path``, to which those are relative; "" without one.
-        remark: An irregularity, "" without one.
+        note: An irregularity, "" without one.
         encoding: The encoding it was decoded with, when that needed a repair, else "".
     """
 
@@ -38,7 +38,7 @@ class NamesFile:
     by_index: Mapping[int, str]
     splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     base: str = ""
-    remark: str = ""
+    note: str = ""
     encoding: str = ""
 
 
@@ -122,10 +122,10 @@ def _read(path: Path, name: str, encodings: Encodings | None) -> NamesFile | Non
         return None
     by_index = _checked(dict(_pairs(content["names"], _as_written(text), name)), name)
     count = content.get("nc")
-    remark = f"nc is {count}, but it names {len(by_index)}" if count not in (None, len(by_index)) else ""
+    note = f"nc is {count}, but it names {len(by_index)}" if count not in (None, len(by_index)) else ""
     splits = {key: tuple(_texts(content.get(key))) for key in _SPLIT_KEYS if content.get(key)}
     base = content.get("path")
-    return NamesFile(name, by_index, splits, base if isinstance(base, str) else "", remark, encoding)
+    return NamesFile(name, by_index, splits, base if isinstance(base, str) else "", note, encoding)
 
 
 def _refuse_numbered(lines: Sequence[str], where: str) -> None:

@@ -116,8 +116,8 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
     yield from special.values()
     for group in groups:
         if len(group.images) == len(group.annotations) == 1 and group.images[0].site != NO_SITE:
-            parse = partial(parse_labels, names=names.of(group.annotations[0].name), seen=seen)
-            yield make_pair_row(group, parse, splits.of(group.images[0]))
+            parse = partial(parse_labels, names=names.names_for(group.annotations[0].name), seen=seen)
+            yield make_pair_row(group, parse, splits.split_for(group.images[0]))
         else:
             yield from unpaired_rows(group)
     _refuse_counting_from_one(root, names, seen)
@@ -196,8 +196,8 @@ def _names_row(entry: Entry, names: Names) -> RawSample | None:
     for file in names.files:
         if file.name == entry.name:
             status, reason = ("fixed", "encoding") if file.encoding else ("ok", "metadata")
-            remarks = (file.encoding, f"{len(file.by_index)} names", file.remark)
-            return make_file_row(entry, status, reason, "; ".join(filter(None, remarks)))
+            notes = (file.encoding, f"{len(file.by_index)} names", file.note)
+            return make_file_row(entry, status, reason, "; ".join(filter(None, notes)))
     return None
 
 

@@ -32,7 +32,7 @@ class Names:
     broken: Mapping[str, str]
     scopes: Mapping[Folder, Mapping[int, str]]
 
-    def of(self, label_file: str) -> Mapping[int, str]:
+    def names_for(self, label_file: str) -> Mapping[int, str]:
         """Return the names for a label file.
 
         Raises:

@@ -54,7 +54,7 @@ class Splits:
             elif len(splits) == 1:
                 self._folders[place] = next(iter(splits))
 
-    def of(self, image: Entry) -> str | None:
+    def split_for(self, image: Entry) -> str | None:
         """Return the split of an image; a folder or list that the YAML names for several splits counts for none."""
         if image.name in self._listed:
             return self._listed[image.name]
@@ -83,12 +83,12 @@ class Splits:
             elif split and self._listed.setdefault(found[0], split) != split:
                 both = f"{found[0]}: {self._listed[found[0]]} and {split}"
                 raise UserError("an image is in the lists of two splits", where=entry.path, found=both)
-        remarks = [f"{len(names)} names"]
+        notes = [f"{len(names)} names"]
         if missing:
-            remarks.append(f"{len(missing)} without an image: {', '.join(missing[:5])}")
+            notes.append(f"{len(missing)} without an image: {', '.join(missing[:5])}")
         if split is None:
-            remarks.append(f"not used: it is named for {' and '.join(sorted(splits))}")
-        self.lists[entry.name] = make_file_row(entry, "ok", "split_list", ", ".join(remarks))
+            notes.append(f"not used: it is named for {' and '.join(sorted(splits))}")
+        self.lists[entry.name] = make_file_row(entry, "ok", "split_list", ", ".join(notes))
 
 
 def _refuse_glued(line: str, entry: Entry, folder: str, resolver: PathResolver) -> None:
