@@ -1,4 +1,4 @@
-"""``fedscene data check``: what a folder or file holds and what is wrong with it, before anything is written."""
+"""``fedscene data check``: report the content and the problems of a folder or file before an ingest."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ import typer
 
 from flows.cli.data import data_app
 from flows.cli.options import Json, Overrides, Params, Presets
-from flows.cli.output import console, print_json, user_errors
+from flows.cli.output import console, print_json, say, user_errors
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,35 +21,34 @@ if TYPE_CHECKING:
     from tasks.data.ingest.audit_report import ReportTable
     from tasks.data.ingest.settings import IngestSettings
 
-_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "soft_wrap": True}
 _MAX_ROWS = 15  # of a table in the terminal; audit.md has more
-_TOLD = {"voc", "coco", "yolo", "table", "flair", "folder"}  # formats that settings of their own speak for
+_FORMATS_WITH_SETTINGS = {"voc", "coco", "yolo", "table", "flair", "folder"}  # settings of one imply the format
 _FILE_FIELDS = ("path", "status", "reason", "labels", "width", "height")
 
 
 @data_app.command("check")
 def check(
     path: Annotated[Path, typer.Argument(help="Folder of images, or the COCO JSON or table that lists them.")],
-    format_: Annotated[str | None, typer.Option("--format", help="Format; default: guessed, and said.")] = None,
+    format_: Annotated[str | None, typer.Option("--format", help="Format; default: guessed and reported.")] = None,
     classes: Annotated[
-        Path | None, typer.Option("--classes", help="File of the known labels: one a line, or JSON/YAML.")
+        Path | None, typer.Option("--classes", help="File of the known labels: one per line, or JSON/YAML.")
     ] = None,
     aliases: Annotated[
-        Path | None, typer.Option("--aliases", help="File of label as found -> known label: JSON/YAML, or CSV.")
+        Path | None, typer.Option("--aliases", help="File of found label -> known label: JSON/YAML or CSV.")
     ] = None,
-    near: Annotated[bool, typer.Option("--near", help="Look for near duplicates (bursts) too.")] = False,
+    near: Annotated[bool, typer.Option("--near", help="Also search for near duplicates (bursts).")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder of the report; default: runs/audit/NAME.")] = None,
     params: Params = None,
     preset: Presets = None,
     set_: Overrides = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Decoding processes; default: one for each core.")
+        int | None, typer.Option("--workers", min=1, help="Decoding processes; default: one per core.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check every file of PATH: what is there, what is wrong, what repeats. Writes a report, changes nothing.
+    """Check every file of PATH: content, problems, duplicates. Writes a report, changes nothing.
 
-    Ends with 0 if an ingest would take it, with 1 and the reason if not.
+    Exit code 0 means that an ingest would accept it; 1 that it would not, with the reason.
     """
     with user_errors(as_json):
         from flows.cli.progress import counting
@@ -65,13 +64,13 @@ def check(
         file = Path(params) if params else None
         name, why = _format(path, format_, given, lambda: load_settings(file, preset or (), given).ingest)
         sets = given + _sets(path, name, classes, aliases, near, given)
-        with _naming({"ingest.classes": classes, "ingest.label_aliases": aliases}):
+        with _naming_files({"ingest.classes": classes, "ingest.label_aliases": aliases}):
             settings = load_settings(file, preset or (), sets)
             with counting(console(True), "checking") as progress:
                 found = audit(settings.ingest, settings.seed, why, progress, workers)
-        place = runs_root() / "audit"
-        with locked(out or place, "writes an audit"):
-            folder = out or unique_folder(place, path.resolve().name or "root", str(path.resolve()))
+        parent = runs_root() / "audit"
+        with locked(out or parent, "writes an audit"):
+            folder = out or unique_folder(parent, path.resolve().name or "root", str(path.resolve()))
             with replacing_folder(folder, REPORT) as partial:
                 files = [folder / file.name for file in write_audit(found, partial)]
                 record_source(partial, str(path.resolve()))
@@ -79,14 +78,14 @@ def check(
             rows = [{field: row[field] for field in _FILE_FIELDS} for row in found.rows]
             print_json(found.findings | {"report": str(files[0]), "files": rows})
         else:
-            _print(found, files, _next(found, params, preset, sets), console(False))
+            _print(found, files, _next_command(found, params, preset, sets), console(False))
         if not found.findings["usable"]:
             raise typer.Exit(1)
 
 
 @contextlib.contextmanager
-def _naming(files: dict[str, Path | None]) -> Iterator[None]:
-    """A refusal that names a setting names the file as well that an option has read it from."""
+def _naming_files(files: dict[str, Path | None]) -> Iterator[None]:
+    """Add to an error on a setting the file that an option read it from."""
     try:
         yield
     except UserError as error:
@@ -102,7 +101,7 @@ def _naming(files: dict[str, Path | None]) -> Iterator[None]:
 def _format(
     path: Path, given: str | None, sets: list[str], settings: Callable[[], "IngestSettings"]
 ) -> tuple[str, str]:
-    """The format and why it is taken; what the settings leave out plays no part in a guess."""
+    """Return the format and the reason for it; what the settings exclude does not count in a guess."""
     from tasks.data.ingest.audit import guess_format
 
     if given is not None:
@@ -111,36 +110,38 @@ def _format(
     if named:
         return named[-1], "as ingest.source says"
     found, why = guess_format(path, settings())
-    told = {text.partition("=")[0].split(".")[1] for text in sets if text.startswith("ingest.")} & _TOLD
-    return (told.pop(), "as its settings are given") if found == "images" and len(told) == 1 else (found, why)
+    implied = {
+        text.partition("=")[0].split(".")[1] for text in sets if text.startswith("ingest.")
+    } & _FORMATS_WITH_SETTINGS
+    return (implied.pop(), "as its settings are given") if found == "images" and len(implied) == 1 else (found, why)
 
 
 def _sets(path: Path, name: str, classes: Path | None, aliases: Path | None, near: bool, given: list[str]) -> list[str]:
-    """The options as overrides of settings, the way an ingest takes them too."""
+    """Return the options as overrides of settings, as an ingest accepts them."""
     from tasks.data.decoding.near_duplicates import DEFAULT_DISTANCE
     from tasks.data.ingest.label_files import read_aliases, read_classes
 
     sets = [f"ingest.source={name}", f"ingest.path={_yaml(str(path))}"]
-    told = next((text.partition("=")[2] for text in reversed(given) if text.startswith("ingest.encoding=")), None)
+    encoding = next((text.partition("=")[2] for text in reversed(given) if text.startswith("ingest.encoding=")), None)
     known = None
     if classes is not None:
-        known = read_classes(classes, "--classes", told)
+        known = read_classes(classes, "--classes", encoding)
         sets.append(f"ingest.classes={_yaml(known)}")
     if aliases is not None:
-        sets.append(f"ingest.label_aliases={_yaml(read_aliases(aliases, '--aliases', told, known))}")
+        sets.append(f"ingest.label_aliases={_yaml(read_aliases(aliases, '--aliases', encoding, known))}")
     if near and not any(text.startswith("ingest.near_duplicates=") for text in given):
         sets.append(f"ingest.near_duplicates={DEFAULT_DISTANCE}")
     return sets
 
 
 def _yaml(value: Any) -> str:
-    """A value as YAML reads it back: a plain word as it is, all else as JSON."""
-    plain = isinstance(value, str) and all(letter.isalnum() or letter in "/._-" for letter in value)
+    """Return a value as YAML: a plain word as it is, all else as JSON."""
+    plain = isinstance(value, str) and all(character.isalnum() or character in "/._-" for character in value)
     return value if plain and value[:1] in "/." else json.dumps(value, ensure_ascii=False)
 
 
-def _next(found: "Audit", params: str | None, presets: list[str] | None, sets: list[str]) -> str:
-    """The command that goes on with these settings, "" when there is none."""
+def _next_command(found: "Audit", params: str | None, presets: list[str] | None, sets: list[str]) -> str:
+    """Return the command that ingests with these settings, "" if there is nothing to ingest."""
     if not found.findings["images"]:
         return ""
     words = ["fedscene", "data", "ingest"]
@@ -160,32 +161,32 @@ def _print(found: "Audit", files: list[Path], command: str, out: "Console") -> N
     from tasks.data.ingest.similar_labels import similar_names
 
     findings = found.findings
-    out.print(f"{findings['path']} read as {findings['format']}: {findings['why']}", **_PLAIN)
-    out.print(summary_line(findings), **_PLAIN)
+    say(f"{findings['path']} read as {findings['format']}: {findings['why']}")
+    say(summary_line(findings))
     if findings["images"] and (empty := labels_without_images(findings["labels"])):
-        out.print(empty, **_PLAIN)
+        say(empty)
     for line in similar_names(findings["labels"], findings["sites"]):
-        out.print(line, **_PLAIN)
+        say(line)
     for table in report_tables(found):
         _print_table(table, out)
-    out.print(f"report: {', '.join(map(str, files))}", **_PLAIN)
-    out.print(f"{verdict(findings)} {findings['problem'] or ''}".rstrip(), **_PLAIN)
+    say(f"report: {', '.join(map(str, files))}")
+    say(f"{verdict(findings)} {findings['problem'] or ''}".rstrip())
     if command:
-        out.print(f"{'go on' if findings['usable'] else 'when that is mended'}:\n  {command}", **_PLAIN)
+        say(f"{'continue with' if findings['usable'] else 'once this is fixed, continue with'}:\n  {command}")
 
 
 def _print_table(table: "ReportTable", out: "Console") -> None:
-    """Names come from outside, so nothing is read as markup."""
+    """Print a table; names come from outside, so nothing is read as markup."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for head in table.heads:
-        drawn.add_column(Text(head), overflow="fold")
+        shown.add_column(Text(head), overflow="fold")
     for row in table.rows[:_MAX_ROWS]:
-        drawn.add_row(*map(Text, row))
-    out.print(f"{table.title}:", **_PLAIN)
-    out.print(drawn)
+        shown.add_row(*map(Text, row))
+    say(f"{table.title}:")
+    out.print(shown)
     if len(table.rows) > _MAX_ROWS:
-        out.print(f"  and {len(table.rows) - _MAX_ROWS} more", **_PLAIN)
+        say(f"  and {len(table.rows) - _MAX_ROWS} more")

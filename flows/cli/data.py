@@ -1,4 +1,4 @@
-"""``fedscene data``: the data stages and a look at what they made."""
+"""``fedscene data``: the data stages and an inspection of their outputs."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,12 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.options import Json, Overrides, Params, Presets
-from flows.cli.output import console, print_json, user_errors
+from flows.cli.output import console, print_json, say, user_errors
 
-data_app = typer.Typer(help="Ingest images, partition them over clients, look at them.", no_args_is_help=True)
+data_app = typer.Typer(help="Ingest images, partition them over clients, inspect them.", no_args_is_help=True)
 
-_PLAIN: dict[str, Any] = {"markup": False, "emoji": False}  # [red] or :x: in a name from outside is no markup
-Root = Annotated[Path, typer.Option("--root", help="Folder of dataset/ and clients/.")]
+Root = Annotated[Path, typer.Option("--root", help="Parent folder of dataset/ and clients/.")]
 
 
 def _settings(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:
@@ -27,7 +26,7 @@ def ingest(
     set_: Overrides = None,
     root: Root = Path("data"),
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Decoding processes; default: one for each core.")
+        int | None, typer.Option("--workers", min=1, help="Decoding processes; default: one per core.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -43,24 +42,23 @@ def ingest(
         if as_json:
             print_json(summary)
             return
-        out = console(False)
         sites = len(summary["sites"])
         splits = ", ".join(f"{count} {split}" for split, count in summary["splits"].items())
-        out.print(f"{summary['images']} images of {sites} {'site' if sites == 1 else 'sites'}: {splits}")
-        out.print("input files by reason (docs/your-images.md says what they mean):")
+        say(f"{summary['images']} images of {sites} {'site' if sites == 1 else 'sites'}: {splits}")
+        say("input files by reason (explained in docs/your-images.md):")
         for reason, count in summary["reasons"].items():
-            out.print(f"  {count:6d}  {reason}")
+            say(f"  {count:6d}  {reason}")
         for alias, count in summary["aliases"].items():
-            out.print(f"  {count:6d}  labels read by alias: {alias}", **_PLAIN)
+            say(f"  {count:6d}  labels read by alias: {alias}")
         if empty := labels_without_images(summary["labels"]):
-            out.print(f"warning: {empty}", **_PLAIN)
+            say(f"warning: {empty}")
         for line in similar_names(summary["labels"], summary["sites"]):
-            out.print(f"warning: {line}", **_PLAIN)
+            say(f"warning: {line}")
         if summary["groups_across_splits"]:
             leaks = summary["groups_across_splits"]
-            out.print(f"warning: {leaks} groups of images that belong together lie in several of the given splits")
+            say(f"warning: {leaks} groups of related images are in several of the given splits")
         files = f"data set: {root / 'dataset'}, every input file: {root / 'dataset' / 'manifest.parquet'}"
-        out.print(files, **_PLAIN)
+        say(files)
 
 
 @data_app.command("partition")
@@ -71,7 +69,7 @@ def partition(
     root: Root = Path("data"),
     as_json: Json = False,
 ) -> None:
-    """Say which client holds which training images; write clients/ with counts and images."""
+    """Assign training images to clients; write clients/ with counts and plots."""
     with user_errors(as_json):
         from flows.cli.show import show_differences
         from flows.run.data import partition_stage
@@ -85,28 +83,28 @@ def partition(
         absent = summary["sites_without_training_images"]
         everyone = len(summary["clients"]) + len(summary["dropped"]) + len(absent)
         for warning in filter(None, [absent_sites_line(absent, everyone), *summary["warnings"]]):
-            console(False).print(f"warning: {warning}", **_PLAIN)
-        files = f"partition: {root / 'clients'}, images: label_client.png, client_sizes.png, cooccurrence.png in it"
-        console(False).print(files, **_PLAIN)
+            say(f"warning: {warning}")
+        files = f"partition: {root / 'clients'}, plots in it: label_client.png, client_sizes.png, cooccurrence.png"
+        say(files)
 
 
 @data_app.command("show")
 def show(
     root: Root = Path("data"),
     sheets: Annotated[Path | None, typer.Option("--sheets", help="Folder to write to; default: ROOT/sheets.")] = None,
-    per_site: Annotated[int, typer.Option("--per-site", min=1, max=120, help="Images on a site's sheet.")] = 40,
-    site: Annotated[list[str] | None, typer.Option("--site", help="Sheet of this site only; may be repeated.")] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Open the sheets with the desktop's viewer.")] = False,
+    per_site: Annotated[int, typer.Option("--per-site", min=1, max=120, help="Images per contact sheet.")] = 40,
+    site: Annotated[list[str] | None, typer.Option("--site", help="Only this site's sheet; may be repeated.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the sheets with the desktop's image viewer.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Print how images and labels fall across sites and clients; write a sheet of sample images for each site."""
+    """Print the distribution of images and labels over sites and clients; write a contact sheet per site."""
     with user_errors(as_json):
-        from flows.cli.show import look, open_files, print_look
+        from flows.cli.show import inspect_data, open_files, print_inspection
 
-        found = look(root, sheets or root / "sheets", per_site, site or ())
+        found = inspect_data(root, sheets or root / "sheets", per_site, site or ())
         if as_json:
             print_json(found)
         else:
-            print_look(found, console(False))
+            print_inspection(found, console(False))
         if open_:
             open_files(found, console(as_json))

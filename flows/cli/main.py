@@ -1,4 +1,4 @@
-"""The command line: ``fedscene``. Light to import: what a command needs is imported when it runs."""
+"""The command line ``fedscene``. It imports fast: what a command needs is imported when the command runs."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,13 +13,13 @@ from flows.cli import check, versions  # noqa: E402, F401 - their commands join 
 from flows.cli.data import data_app  # noqa: E402
 from flows.cli.fidelity import fidelity  # noqa: E402
 from flows.cli.options import Json, Overrides, Params, Presets  # noqa: E402
-from flows.cli.output import console, print_json, say, user_errors  # noqa: E402
+from flows.cli.output import console, note, print_json, say, user_errors  # noqa: E402
 from flows.cli.replicate import replicate  # noqa: E402
 from flows.cli.stages import stage_app  # noqa: E402
 
 app = typer.Typer(
     name="fedscene",
-    help="Federated scene classification: sites train one classifier together, their photographs stay where they are.",
+    help="Federated image classification: train a classifier across sites without moving their images.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -33,7 +33,7 @@ VERSIONS = ("fedscene", "torch", "torchvision", "prefect", "dvc", "mlflow")
 
 
 def show_versions(wanted: bool) -> None:
-    """Prints the versions of what decides a run, from the packages' metadata: nothing heavy is imported."""
+    """Print the versions of the main packages from their metadata; nothing heavy is imported."""
     if not wanted:
         return
     import platform
@@ -55,14 +55,14 @@ RunId = Annotated[str | None, typer.Option("--run-id", help="Name of the run's f
 @app.callback()
 def common(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_versions, is_eager=True, help="Versions, and nothing else.")
+        bool, typer.Option("--version", callback=show_versions, is_eager=True, help="Print versions and exit.")
     ] = False,
 ) -> None:
-    """What is common to all commands; the text of the help is the app's."""
+    """Declare options common to all commands; the help text is the app's."""
 
 
-def settings_of(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:
-    """The effective settings of a command."""
+def effective_settings(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:
+    """Return the effective settings of a command."""
     from flows.settings.files import load_settings
 
     return load_settings(Path(params) if params else None, presets or (), overrides or ())
@@ -78,7 +78,7 @@ def run(
 ) -> None:
     """Train: prepare the data if needed, run the rounds, write the report. Needs no DVC repository.
 
-    Run it again to go on after an interruption. Results: runs/<id>/ (or $FEDSCENE_RUNS/<id>/).
+    Repeat the command to resume after an interruption. Results: runs/<id>/ (or $FEDSCENE_RUNS/<id>/).
     """
     with user_errors(as_json):
         from flows.cli.progress import Live, counting
@@ -87,11 +87,11 @@ def run(
         from flows.run.find import checked_id
         from flows.run.inputs import require_weights
 
-        settings = settings_of(params, preset, set_)
+        settings = effective_settings(params, preset, set_)
         run_id = None if run_id is None else checked_id(run_id)
-        require_weights(settings)  # known before any image is read
+        require_weights(settings)  # fail before any image is read
         with counting(console(as_json), "preparing data") as progress:
-            data = prepare_data(settings, progress, say)
+            data = prepare_data(settings, progress, note)
         with Live(console(True), settings.federation.rounds) as live:
             summary = federate(settings, data, run_id=run_id, progress=live)
         show_summary(summary, as_json)
@@ -99,10 +99,10 @@ def run(
 
 @app.command()
 def pipeline(params: Params = None, preset: Presets = None, set_: Overrides = None, as_json: Json = False) -> None:
-    """The whole pipeline under DVC: ingest, version, partition, federate, report. What the schedule runs.
+    """Run the whole pipeline under DVC, as the schedule does: ingest, version, partition, federate, report.
 
     Changed settings are written to params.yaml first, as `dvc exp run -S` does, since dvc.lock must record what ran;
-    they are taken back if the run fails.
+    they are restored if the run fails.
     """
     with user_errors(as_json):
         from tasks.versioning.repository import check_repository
@@ -114,11 +114,8 @@ def pipeline(params: Params = None, preset: Presets = None, set_: Overrides = No
         from flows.cli.progress import Live
         from flows.pipeline import run_pipeline, settings_in_params
 
-        def note(line: str) -> None:
-            console(True).print(line, markup=False, soft_wrap=True)
-
         with (
-            settings_in_params(Path.cwd(), lambda: settings_of(params, preset, set_), note) as settings,
+            settings_in_params(Path.cwd(), lambda: effective_settings(params, preset, set_), note) as settings,
             Live(console(True), settings.federation.rounds) as live,
         ):
             summary = run_pipeline(Path.cwd(), settings, live)
@@ -127,11 +124,11 @@ def pipeline(params: Params = None, preset: Presets = None, set_: Overrides = No
 
 @app.command()
 def report(
-    run_id: Annotated[str | None, typer.Argument(help="The run; default: the one that was worked on last.")] = None,
+    run_id: Annotated[str | None, typer.Argument(help="The run; default: the one used last.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write to; default: the run's report/.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run's report: tables per round, class and site, and images."""
+    """Write a run's report: tables per round, class and site, and plots."""
     with user_errors(as_json):
         from flows.engine.environment import runs_root
         from flows.run.find import find_run
@@ -148,7 +145,7 @@ def report(
         shown = console(False)
         shown.print(round_table(records, shown.width))
         show_scores(records, shown)
-        shown.print(f"report: {target}")
+        say(f"report: {target}")
 
 
 @app.command()
@@ -156,13 +153,13 @@ def settings(
     params: Params = None,
     preset: Presets = None,
     set_: Overrides = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say what every key means, as Markdown.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write to this file; comments in it stay.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Describe every key, as Markdown.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write to this file; its comments are kept.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the effective settings as YAML, or write them to a file that can be a params.yaml.
+    """Print the effective settings as YAML, or write them to a file such as params.yaml.
 
-    Use --out rather than the shell's > to write to params.yaml: the shell empties it before it is read.
+    Use --out, not the shell's >, to write to params.yaml: the shell empties the file before it is read.
     """
     with user_errors(as_json):
         if explain:
@@ -178,13 +175,13 @@ def settings(
 
         from flows.settings.schema import as_values
 
-        effective = settings_of(params, preset, set_)
+        effective = effective_settings(params, preset, set_)
         values = as_values(effective)
         if out:
             from flows.settings.params_file import write_settings
 
             for line in write_settings(out, effective, complete=True):
-                console(True).print(f"{out}: {line}")
+                note(f"{out}: {line}")
         if as_json:
             print_json(values)
         elif out:
@@ -197,7 +194,7 @@ def settings(
 
 @app.command()
 def methods(as_json: Json = False) -> None:
-    """List methods, objectives, networks and presets, one line each."""
+    """List methods, objectives, networks and presets with their references."""
     with user_errors(as_json):
         from flows.methods import METHODS, load_method
         from flows.settings.files import about_preset, presets
@@ -223,7 +220,7 @@ def methods(as_json: Json = False) -> None:
 
 
 def show_summary(summary: Any, as_json: bool) -> None:
-    """The end of a run: the table per round, and where its results are."""
+    """Print the end of a run: the table of rounds, the scores and the paths of the results."""
     if as_json:
         print_json(summary.as_dict())
         return
@@ -232,14 +229,14 @@ def show_summary(summary: Any, as_json: bool) -> None:
     out = console(False)
     out.print(round_table(summary.records, out.width))
     show_scores(summary.records, out)
-    out.print(f"digest of the final global model: {summary.digest}")
+    say(f"digest of the final global model: {summary.digest}")
     if summary.mlflow_run_id:
-        out.print(f"MLflow run: {summary.mlflow_run_id}  (see it: make ui)")
-    out.print(f"results: {summary.report}")
+        say(f"MLflow run: {summary.mlflow_run_id}  (open it: make ui)")
+    say(f"results: {summary.report}")
 
 
 def show_scores(records: Any, out: Any) -> None:
-    """The last scored round beside what is reached chance level, and what the figures do not show."""
+    """Print the scores of the last evaluated round with their chance levels, and warnings."""
     from rich.table import Table
 
     from tasks.core.round_summary import last_evaluated
@@ -255,11 +252,11 @@ def show_scores(records: Any, out: Any) -> None:
             table.add_row(*row)
         out.print(table)
     for line in warnings(record.metrics):
-        out.print(f"warning: {line}", markup=False, highlight=False)
+        say(f"warning: {line}", out)
 
 
 def main() -> None:
-    """Entry point of ``fedscene``."""
+    """Run ``fedscene``."""
     app()
 
 

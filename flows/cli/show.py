@@ -1,6 +1,6 @@
-"""What ``fedscene data show`` prints and writes: how images and labels fall across sites and clients, in short tables.
+"""What ``fedscene data show`` prints and writes: the distribution of images and labels over sites and clients.
 
-The whole tables are in ``heterogeneity.md`` beside the images.
+The printed tables are short; ``heterogeneity.md`` next to the plots has the full ones.
 """
 
 import statistics
@@ -15,27 +15,28 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flows.cli.output import say
 from models.errors import UserError
 from tasks.core.names import file_name, visible_name
 
 _MAX_SHEETS, _MAX_WINDOWS = 20, 5
-_MAX_ROWS, _MAX_COLUMNS = 20, 8  # clients that a table shows one by one: as rows, as columns
-_SEED = 0  # of the choice of sample images
+_MAX_ROWS, _MAX_COLUMNS = 20, 8  # clients that a table shows individually: as rows, as columns
+_SEED = 0  # of the sample images
 
 
-def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> dict[str, Any]:
-    """Counts the data set in ``root`` and writes sheets and the sites' figures to ``sheets``.
+def inspect_data(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Count the data set in ``root`` and write contact sheets and the sites' plots to ``sheets``.
 
     Args:
-        root: Folder of ``dataset/`` and, if it was partitioned, ``clients/``; or a partition's folder beside the
-            data set, where there are several.
+        root: Folder of ``dataset/`` and, if it was partitioned, ``clients/``; or, with several partitions, the folder
+            of one of them next to the data set.
         sheets: Folder to write to; files of the same names are replaced.
         per_site: Images on a sheet.
         only: Sites that get a sheet; default: the 20 with the most images.
 
     Returns:
         ``sites``: ``heterogeneity.statistics`` by site, all splits; ``partition``: what ``clients.json``
-        holds, or ``None``; ``sheets``: site -> file; ``figures``: folder of the sites' images and tables;
+        holds, or ``None``; ``sheets``: site -> file; ``figures``: folder of the sites' plots and tables;
         ``source_change``: how the source differs from what the data set was made from, "" if it does not.
 
     Raises:
@@ -59,7 +60,7 @@ def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> d
     unknown = sorted(set(only) - set(ids))
     if unknown:
         raise UserError(
-            "there is no such site",
+            "no such site",
             where="--site",
             expected=", ".join(map(visible_name, ids[:20])),
             found=", ".join(map(visible_name, unknown)),
@@ -81,7 +82,7 @@ def look(root: Path, sheets: Path, per_site: int, only: Sequence[str] = ()) -> d
 
 
 def _source_change(dataset: Path) -> str:
-    """By the settings that the data set was made with; settings of another release say nothing."""
+    """Return how the source has changed, by the settings of the data set; "" if those are of another release."""
     from pydantic import ValidationError
 
     from flows.run.data import source_change
@@ -96,29 +97,29 @@ def _source_change(dataset: Path) -> str:
     return source_change(made_with, dataset.parent)
 
 
-def print_look(found: dict[str, Any], out: Console) -> None:
-    """Tables by client when there is a partition, and by site; then what was written."""
+def print_inspection(found: dict[str, Any], out: Console) -> None:
+    """Print tables by client if there is a partition, and by site; then the written files."""
     partition, sites = found["partition"], found["sites"]
     if found["source_change"]:
-        _say(out, f"note: the source has changed since these data were made: {found['source_change']}")
+        say(f"note: the source has changed since these data were made: {found['source_change']}", out)
     if partition is not None:
         show_differences(partition, "client", out)
     if partition is None or partition["scheme"] != "natural":
         show_differences(sites, "site", out, labels=partition is None)
     if len(found["sheets"]) < len(sites["clients"]):
-        _say(out, f"sheets of {len(found['sheets'])} of {len(sites['clients'])} sites (--site NAME for another):")
+        say(f"sheets of {len(found['sheets'])} of {len(sites['clients'])} sites (--site NAME for another):", out)
     for site, path in found["sheets"].items():
-        _say(out, f"sheet of {visible_name(site)}: {path}")
-    _say(out, f"by site, images and whole tables: {found['figures']}")
+        say(f"sheet of {visible_name(site)}: {path}", out)
+    say(f"by site, plots and full tables: {found['figures']}", out)
 
 
 def show_differences(figures: dict[str, Any], what: str, out: Console, labels: bool = True) -> None:
-    """Prints sizes, effective classes and distances of clients or sites, and their images with each label.
+    """Print sizes, effective classes and distances of clients or sites, and their images with each label.
 
     Args:
         figures: ``heterogeneity.statistics``, or a partition's summary, which contains them.
-        what: What an owner is called.
-        out: Where to.
+        what: ``client`` or ``site``.
+        out: Console to print to.
         labels: Whether to print the table of labels as well.
     """
     from tasks.data.statistics.heterogeneity_table import HEADS, difference_rows, means
@@ -129,18 +130,18 @@ def show_differences(figures: dict[str, Any], what: str, out: Console, labels: b
         distances = [entry["js_distance"] for entry in owners.values()]
         far = sorted(range(len(rows)), key=lambda row: -distances[row])[:_MAX_ROWS]
         rows = [rows[row] for row in far]
-        title = f"How the {what}s differ: the {_MAX_ROWS} of {len(owners)} whose labels are farthest from all"
+        title = f"How the {what}s differ: the {_MAX_ROWS} of {len(owners)} with the most divergent labels"
     else:
         title = f"How the {what}s differ"
     _print_table(out, title, [what, *HEADS], rows)
     if labels:
         _print_labels(owners, what, out)
     for name, value in means(figures, what):
-        _say(out, f"{name}: {value}")
+        say(f"{name}: {value}", out)
 
 
 def _print_labels(owners: dict[str, Any], what: str, out: Console) -> None:
-    """A row per label; a column per client, or, for many clients, columns that sum them up."""
+    """Print a row per label; a column per client, or, for many clients, summary columns."""
     names = list(next(iter(owners.values()))["labels"])
     if len(owners) <= _MAX_COLUMNS:
         heads = ["label", *(f"{visible_name(owner)} ({entry['images']})" for owner, entry in owners.items())]
@@ -160,26 +161,22 @@ def _print_labels(owners: dict[str, Any], what: str, out: Console) -> None:
 
 
 def _print_table(out: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Names come from outside, so nothing is read as markup."""
+    """Print a table; names come from outside, so nothing is read as markup."""
     tight = out.width < 100
     table = Table(title=Text(title, style="table.title"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.padding = (0, 0) if tight else (0, 1)
     for number, head in enumerate(heads):
-        # In a narrow window a number goes on in the next line, and the name stays whole
+        # In a narrow window a number may wrap, the name may not
         table.add_column(Text(head), justify="right" if number else "left", overflow="fold", no_wrap=not number)
     for row in rows:
         table.add_row(*map(Text, row))
     out.print(table)
 
 
-def _say(out: Console, line: str) -> None:
-    out.print(line, markup=False, emoji=False, soft_wrap=True)
-
-
 def open_files(found: dict[str, Any], out: Console) -> None:
-    """Opens the sheets with the desktop's viewer, or their folder when they are more than five."""
+    """Open the sheets with the desktop's viewer, or their folder if there are more than five."""
     files = list(found["sheets"].values())
     for target in files if len(files) <= _MAX_WINDOWS else [str(Path(files[0]).parent)]:
         if typer.launch(target) != 0:
-            _say(out, f"there is no viewer here; open {target} yourself")
+            say(f"no image viewer here; open {target} yourself", out)
             return

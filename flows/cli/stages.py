@@ -1,8 +1,8 @@
-"""``fedscene stage``: the stages of ``dvc.yaml`` that train and report, from ``params.yaml`` and ``data/`` here."""
+"""``fedscene stage``: the stages of ``dvc.yaml`` that train and report, on ``params.yaml`` and ``data/`` here."""
 
 import typer
 
-from flows.cli.output import console, user_errors
+from flows.cli.output import console, say, user_errors
 
 stage_app = typer.Typer(help="The stages of dvc.yaml, as `dvc repro` calls them.", no_args_is_help=True)
 
@@ -18,7 +18,7 @@ def federate() -> None:
         settings = load_settings()
         with Live(console(True), settings.federation.rounds) as live:
             summary = federate_stage(settings, live)
-        console(False).print(f"digest {summary.digest}\nresults: {summary.report}")
+        say(f"digest {summary.digest}\nresults: {summary.report}")
 
 
 @stage_app.command()

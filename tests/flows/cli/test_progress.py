@@ -1,4 +1,4 @@
-"""What is shown while a run goes on: clients of a stage as they end, and the time that is left."""
+"""Progress in the terminal: finished clients of a stage, and the remaining time."""
 
 import io
 
@@ -6,14 +6,14 @@ import pytest
 from rich.console import Console
 
 from flows.cli import progress
-from flows.cli.progress import Live, _duration
+from flows.cli.progress import Live, duration_text
 from flows.engine.engines import LocalEngine
 from tests.support.fabricated import fabricated_record
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that is moved by hand."""
+    """A clock that the test moves."""
 
     class Clock:
         now = 1000.0
@@ -21,16 +21,16 @@ def clock(monkeypatch):
         def monotonic(self):
             return self.now
 
-    made = Clock()
-    monkeypatch.setattr(progress, "time", made)
-    return made
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
 
 
-def test_a_finished_round_says_how_long_the_others_will_take(clock):
+def test_a_finished_round_shows_the_remaining_time(clock):
     out = io.StringIO()
     with Live(Console(file=out, width=200), 4) as live:
         live.round_done(fabricated_record(1), found=True)
-        assert "left" not in out.getvalue(), "a round that was there before says nothing of this machine"
+        assert "left" not in out.getvalue(), "a round that was done before says nothing about this machine"
         live.stage(2, "local training", 6)
         clock.now += 240
         live.round_done(fabricated_record(2))
@@ -44,7 +44,7 @@ def test_a_finished_round_says_how_long_the_others_will_take(clock):
         assert "left" not in out.getvalue().splitlines()[-1]
 
 
-def test_a_log_file_hears_of_a_long_round_now_and_then(clock):
+def test_a_log_file_gets_a_line_in_long_rounds(clock):
     out = io.StringIO()
     with Live(Console(file=out, width=200), 4) as live:
         live.stage(1, "local training", 6)
@@ -56,7 +56,7 @@ def test_a_log_file_hears_of_a_long_round_now_and_then(clock):
     assert out.getvalue().splitlines() == ["round 1/4: local training, 2 of 6 clients"]
 
 
-def test_a_terminal_sees_clients_as_they_end(clock):
+def test_a_terminal_shows_finished_clients(clock):
     with Live(Console(file=io.StringIO(), width=200, force_terminal=True), 4) as live:
         live.stage(1, "local training", 6)
         live.clients_done(4)
@@ -65,7 +65,7 @@ def test_a_terminal_sees_clients_as_they_end(clock):
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "1 s"), (40, "40 s"), (100, "2 min"), (11100, "3 h 05 min")])
 def test_durations(seconds, text):
-    assert _duration(seconds) == text
+    assert duration_text(seconds) == text
 
 
 def test_the_engine_reports_every_call_and_keeps_their_order(monkeypatch):

@@ -227,7 +227,7 @@ def test_dvcs_data_set_serves_a_run_with_another_partition(here, monkeypatch):
 
 
 def test_the_dvc_stage_reports_a_changed_source(here, monkeypatch):
-    from flows.cli.show import look
+    from flows.cli.show import inspect_data
     from flows.run.data import ingest_stage, partition_stage, source_change
     from flows.stages import federate_stage
 
@@ -236,7 +236,7 @@ def test_the_dvc_stage_reports_a_changed_source(here, monkeypatch):
     ingest_stage(settings(), Path("data"))
     partition_stage(settings(), Path("data"))
     assert require_data(settings()).dataset == Path("data/dataset")
-    assert look(Path("data"), here / "sheets", 2)["source_change"] == ""
+    assert inspect_data(Path("data"), here / "sheets", 2)["source_change"] == ""
     move_ten(here)
     assert source_change(settings().ingest).startswith("10 moved")
     notes = []
@@ -244,7 +244,7 @@ def test_the_dvc_stage_reports_a_changed_source(here, monkeypatch):
     monkeypatch.setattr("flows.stages.federate", lambda *_, **__: None)
     federate_stage(settings(), progress)
     assert len(notes) == 1 and "10 moved" in notes[0] and "dvc repro --force" in notes[0]
-    assert look(Path("data"), here / "sheets", 2)["source_change"].startswith("10 moved")
+    assert inspect_data(Path("data"), here / "sheets", 2)["source_change"].startswith("10 moved")
     assert prepare_data(settings()).dataset != Path("data/dataset")
 
 

@@ -244,7 +244,7 @@ def test_remotes_are_checked_before_dvc_is_asked(repository, monkeypatch):
 
 @pytest.mark.integration
 def test_the_version_of_a_run_is_found_by_its_tag(repository, photos, monkeypatch, tmp_path):
-    from flows.cli.versions import _version, data_app
+    from flows.cli.versions import data_app, find_data_version
     from tasks.tracking import mlflow_runs
     from tasks.tracking.settings import TrackingSettings
 
@@ -258,10 +258,10 @@ def test_the_version_of_a_run_is_found_by_its_tag(repository, photos, monkeypatc
     monkeypatch.chdir(repository)
     (repository / "params.yaml").unlink()  # not this program's settings; the defaults name the same store
     for run in (mlflow_id, "fedavg-1"):
-        version = _version(run)
+        version = find_data_version(run)
         assert version.id == first and version.commit == git(repository, "rev-parse", "HEAD~1").strip()
     with pytest.raises(UserError, match="nonesuch"):
-        _version("nonesuch")
+        find_data_version("nonesuch")
     assert version.images == 2
 
     def said(*arguments: str) -> dict:
