@@ -15,8 +15,8 @@ class EvaluationSettings(Section):
     )
     zero_support: Literal["exclude", "zero", "zero_f1"] = Field(
         "exclude",
-        description="Classes without a positive: excluded from every macro mean; counted as 0 in each (zero); or excluded "
-        "from macro-AP and counted as 0 in macro precision, recall and F1 (zero_f1, as in FedLGT's code).",
+        description="Classes without a positive: excluded from every macro mean, counted as 0 in each (zero), or "
+        "excluded from macro-AP and counted as 0 in macro precision, recall and F1 (zero_f1, as in FedLGT's code).",
     )
     threshold: float = Field(0.5, gt=0, lt=1, description="A probability at or above it is a prediction.")
 
