@@ -1,4 +1,4 @@
-"""Frozen label embeddings L [C, d] (spec 1.3). Letters: C labels, w width of the source, d width of the network."""
+"""Frozen label embeddings L [C, d]. Letters: C labels, w width of the source, d width of the network."""
 
 import json
 import os
@@ -14,27 +14,27 @@ from models.errors import LabelError, UserError
 from models.files import replacing_file
 from models.settings import LabelSettings
 
-PROJECTION_SEED = 20250503  # of the one fixed projection from w to d; changing it changes every model
-HASH_WIDTH = 4096  # hash buckets for letter groups
-HASH_NGRAMS = (2, 4)  # letters in a group
-STATE_PROMPTS = ("negative", "positive")  # absent, present (FedLGT's own table has them the other way round)
-SAME = 1e-6  # two labels whose cosine is within this of 1 have one embedding
-MAX_WAIT = 5.0  # seconds to find out that the model hub cannot be reached
+PROJECTION_SEED = 20250503  # of the fixed projection from w to d; changing it changes every model
+HASH_WIDTH = 4096  # hash buckets of the n-grams
+HASH_NGRAMS = (2, 4)  # characters per n-gram
+STATE_PROMPTS = ("negative", "positive")  # absent, present (FedLGT's code exchanges them)
+EPS = 1e-6  # embeddings whose cosine is within this of 1 count as equal
+HUB_TIMEOUT_S = 5.0  # until the model hub counts as unreachable
 
 
 def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> Tensor:
-    """The label table: one unit row for each class, decided by the settings and the names alone.
+    """Return one unit row per class, a function of the settings and the names alone.
 
     Args:
         settings: Source and its options.
         classes: The C class names in the data set's order.
-        dim: d, the token width of the network. A source of another width goes through a fixed random projection.
+        dim: d, the token width of the network. A source of another width is projected by a fixed random matrix.
 
     Returns:
         L [C, d] float32, rows of length 1, without gradient.
 
     Raises:
-        UserError: The source is missing or damaged, lacks a label, or gives rows that cannot be normalised.
+        UserError: If the source is missing or damaged, lacks a label, or has rows that cannot be normalised.
     """
     if settings.source == "hash":
         rows = _hashed_ngrams(_words(settings, classes))
@@ -54,9 +54,9 @@ def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> T
 
 
 def embed_states(settings: LabelSettings, dim: int) -> Tensor:
-    """The rows e(absent), e(present) of FedLGT's frozen states (spec 1.4.1), from the same source as the labels.
+    """Return the rows e(absent), e(present) of FedLGT's frozen states, from the same source as the labels.
 
-    The bare words are embedded, without the labels' sentence and centring.
+    The bare words are embedded, without the labels' prompt and centring.
 
     Returns:
         [2, d] float32, unit rows.
@@ -71,11 +71,11 @@ def embed_states(settings: LabelSettings, dim: int) -> Tensor:
         if settings.source != "file":
             raise
         raise UserError(
-            "The label file does not give the two state words that the network is built around.",
+            "the label file lacks the two state words that the network needs",
             where=error.where,
-            expected=f"rows named {' and '.join(STATE_PROMPTS)} (absent, present) besides those of the labels",
+            expected=f"rows named {' and '.join(STATE_PROMPTS)} (absent, present) in addition to the labels",
             found=f"{error.what} {error.found}",
-            hint="Add the embeddings of the two words to the file, or set model.labels.source to clip or hash.",
+            hint="add the embeddings of the two words to the file, or set model.labels.source to clip or hash",
         ) from error
 
 
@@ -89,53 +89,53 @@ def write_label_file(path: Path, classes: Sequence[str], embeddings: Tensor) -> 
 
 
 def _unit(rows: Tensor, settings: LabelSettings, classes: Sequence[str]) -> Tensor:
-    """Rows [C, w] divided by their lengths, in float64."""
+    """Divide rows [C, w] by their lengths, in float64."""
     rows = rows.to(torch.float64)
     lengths = rows.norm(dim=1, keepdim=True)
     bad = [name for name, length in zip(classes, lengths.flatten().tolist(), strict=True) if not 1e-9 < length < 1e300]
     if bad:
         raise LabelError(
-            "Some label embeddings have no direction (zero or not finite).",
+            "some label embeddings are zero or not finite",
             bad[:2],
             where=f"model.labels (source {settings.source})",
             expected="finite rows that differ from zero" + (" and from their mean" if settings.center else ""),
             found=", ".join(bad[:5]),
-            hint="Set model.labels.center to false." if settings.center else None,
+            hint="set model.labels.center to false" if settings.center else None,
         )
     return rows / lengths
 
 
 def _check_different(rows: Tensor, settings: LabelSettings, classes: Sequence[str]) -> None:
-    """Refuse unit rows [C, w] of which two are one: a network would give both labels the same output for ever."""
-    alike = (rows @ rows.T).triu(diagonal=1) > 1.0 - SAME
+    """Refuse equal rows among unit rows [C, w]: a network could never tell the two labels apart."""
+    alike = (rows @ rows.T).triu(diagonal=1) > 1.0 - EPS
     found = [(classes[i], classes[k]) for i, k in alike.nonzero()[:3].tolist()]
     pairs = [" and ".join(pair) for pair in found]
     if not pairs:
         return
     more = int(alike.sum()) - len(pairs)
-    own = f"a row of its own for each in {settings.file}" if settings.source == "file" else None
+    file_hint = f"write a different row for each into {settings.file}" if settings.source == "file" else None
     raise LabelError(
-        "Two labels have one embedding, so they cannot be told apart.",
+        "two labels have equal embeddings, so a network cannot tell them apart",
         found[0],
         where=f"model.labels (source {settings.source})",
-        expected="an embedding of its own for each label",
+        expected="a different embedding for each label",
         found=", ".join(pairs) + (f" and {more} more pairs" if more else ""),
-        hint=own or "Give each its own words in model.labels.prompt_names.",
+        hint=file_hint or "set different words for each in model.labels.prompt_names",
     )
 
 
 def _projection(width: int, dim: int) -> Tensor:
-    """Fixed random matrix [w, d] float64; it keeps angles up to about 1 / sqrt(d)."""
+    """Return the fixed random matrix [w, d] float64; it keeps angles up to about 1 / sqrt(d)."""
     generator = torch.Generator().manual_seed(PROJECTION_SEED)
     return torch.randn(width, dim, generator=generator, dtype=torch.float64) / dim**0.5
 
 
 def _words(settings: LabelSettings, classes: Sequence[str]) -> list[str]:
-    """What is embedded for each class: its entry in ``prompt_names``, else its name with _ and - as spaces."""
+    """Return the words of each class: its entry in ``prompt_names``, else its name with _ and - as spaces."""
     unknown = sorted(set(settings.prompt_names) - set(classes))
     if unknown:
         raise UserError(
-            "model.labels.prompt_names names labels that the data set does not have.",
+            "model.labels.prompt_names has labels that the data set does not have",
             where="model.labels.prompt_names",
             expected=f"labels among {', '.join(classes)}",
             found=", ".join(unknown[:5]),
@@ -148,49 +148,49 @@ def _words(settings: LabelSettings, classes: Sequence[str]) -> list[str]:
         twin = first.setdefault(text.casefold(), name)
         if twin != name or not text:
             raise LabelError(
-                "A label has no words." if not text else "Two labels have the same words, so the same embedding.",
+                "a label has no words" if not text else "two labels have the same words, so the same embedding",
                 [name] if not text else [twin, name],
                 found=repr(text),
-                hint="Give each its own words in model.labels.prompt_names, or join or mend them by "
-                "ingest.label_aliases.",
+                hint="set different words in model.labels.prompt_names, or merge or rename the labels in "
+                "ingest.label_aliases",
             )
     return words
 
 
 def _hashed_ngrams(words: Sequence[str]) -> Tensor:
-    """Counts of hashed features [C, HASH_WIDTH]: labels that share words or stems are close, no two are one.
+    """Return counts of hashed features [C, HASH_WIDTH]: labels that share words or stems are close, none are equal.
 
-    The features are the letter groups inside words, each word with its place, and the text as a whole: with letter
-    groups alone ``red`` and ``red red`` would be one direction, and ``door open`` and ``open door`` one row.
+    The features are the character n-grams inside words, each word with its position, and the whole text: with n-grams
+    alone ``red`` and ``red red`` would have one direction, and ``door open`` and ``open door`` one row.
     """
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    groups = HashingVectorizer(analyzer="char_wb", ngram_range=HASH_NGRAMS).build_analyzer()
+    ngrams = HashingVectorizer(analyzer="char_wb", ngram_range=HASH_NGRAMS).build_analyzer()
 
     def features(text: str) -> list[str]:
         text = text.lower()
-        places = [f"{place}|{word}" for place, word in enumerate(text.split())]
-        return [*groups(text), *places, f"={text}"]
+        words_at = [f"{position}|{word}" for position, word in enumerate(text.split())]
+        return [*ngrams(text), *words_at, f"={text}"]
 
-    # Signed buckets would let two groups that meet in one bucket cancel to a zero row.
+    # Signed buckets could cancel two n-grams in one bucket to a row of zeros.
     hashing = HashingVectorizer(analyzer=features, n_features=HASH_WIDTH, norm="l2", alternate_sign=False)
     return torch.from_numpy(hashing.transform(list(words)).toarray())
 
 
 def _from_file(path: Path, classes: Sequence[str]) -> Tensor:
-    """Rows of the file's `embeddings` [C', w] in the order of ``classes``; labels of other data sets are left out."""
+    """Return rows of the file's `embeddings` [C', w] in the order of ``classes``; other labels are ignored."""
     from safetensors import SafetensorError, safe_open
 
     expected = "a .safetensors with a tensor `embeddings` [C, w] and the metadata `labels`, a JSON list of C names"
     if not path.is_file():
-        raise UserError("The label file is not there.", where=path, expected=expected, found="no such file")
+        raise UserError("the label file does not exist", where=path, expected=expected, found="no such file")
     try:
         with safe_open(path, framework="pt") as file:
             labels = json.loads((file.metadata() or {})["labels"])
             embeddings: Tensor = file.get_tensor("embeddings")
     except (OSError, SafetensorError, KeyError, ValueError, RecursionError) as error:
         raise UserError(
-            "The label file cannot be read.",
+            "the label file cannot be read",
             where=path,
             expected=expected,
             found=f"{type(error).__name__}: {error}",
@@ -201,11 +201,11 @@ def _from_file(path: Path, classes: Sequence[str]) -> Tensor:
     is_table = is_table and is_names and embeddings.shape[0] == len(labels)
     if not is_table or len(set(labels)) != len(labels):
         found = f"embeddings {embeddings.dtype} {tuple(embeddings.shape)}, labels {str(labels)[:80]}"
-        raise UserError("The label file contradicts itself.", where=path, expected=expected, found=found)
+        raise UserError("the label file is inconsistent", where=path, expected=expected, found=found)
     missing = [name for name in classes if name not in labels]
     if missing:
         raise UserError(
-            "The label file lacks labels of the data set.",
+            "the label file lacks labels of the data set",
             where=path,
             expected=f"all of {', '.join(classes)}",
             found=f"without {', '.join(missing)}",
@@ -214,18 +214,18 @@ def _from_file(path: Path, classes: Sequence[str]) -> Tensor:
 
 
 def _clip(settings: LabelSettings, words: Sequence[str], classes: Sequence[str]) -> Tensor:
-    """CLIP's text embeddings [C, w] of the prompts; the model is dropped on return."""
+    """Return CLIP's text embeddings [C, w] of the prompts; the model is freed on return."""
     model, tokenizer = _load_clip(settings)
     prompts = [settings.prompt.replace("{label}", text) for text in words]
     for name, prompt in zip(classes, prompts, strict=True):
-        # open_clip cuts silently, and two long prompts could end up the same.
+        # open_clip truncates silently, and two long prompts could become equal.
         if hasattr(tokenizer, "encode") and len(tokenizer.encode(prompt)) + 2 > tokenizer.context_length:
             raise LabelError(
-                "A label's prompt is longer than CLIP reads.",
+                "a label's prompt is longer than CLIP's context",
                 [name],
                 expected=f"at most {tokenizer.context_length - 2} tokens",
                 found=f"{len(tokenizer.encode(prompt))} tokens: {prompt[:200]}",
-                hint="Shorten it in model.labels.prompt_names.",
+                hint="shorten it in model.labels.prompt_names",
             )
     with torch.no_grad():
         rows: Tensor = model.eval().encode_text(tokenizer(prompts)).float()
@@ -233,7 +233,7 @@ def _clip(settings: LabelSettings, words: Sequence[str], classes: Sequence[str])
 
 
 def _load_clip(settings: LabelSettings) -> tuple[Any, Any]:
-    """(CLIP model, its tokenizer) from a folder, a file or the hub; never with random weights."""
+    """Return (CLIP model, its tokenizer) from a folder, a file or the hub; never with random weights."""
     import open_clip
     from safetensors import SafetensorError
 
@@ -258,7 +258,7 @@ def _load_clip(settings: LabelSettings) -> tuple[Any, Any]:
 
 
 def _check_hub(settings: LabelSettings) -> None:
-    """Refuse at once when the hub is out of reach: the hub's client would retry for most of a minute."""
+    """Refuse at once if the hub is unreachable: its client would retry for most of a minute."""
     import socket
     from urllib.parse import urlsplit
 
@@ -268,20 +268,20 @@ def _check_hub(settings: LabelSettings) -> None:
         return  # the client answers from its cache, or the proxy answers for it
     url = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:
-        socket.create_connection((url.hostname, url.port or 443), timeout=MAX_WAIT).close()
+        socket.create_connection((url.hostname, url.port or 443), timeout=HUB_TIMEOUT_S).close()
     except OSError as error:
         raise _no_clip(settings, f"the hub {url.hostname} does not answer ({error})") from error
 
 
 def _no_clip(settings: LabelSettings, found: str) -> UserError:
     return UserError(
-        "CLIP's weights for the label embeddings are not available.",
+        "CLIP's weights for the label embeddings are not available",
         where=f"model.labels.clip_checkpoint = {settings.clip_checkpoint}",
         expected=f"a weight file of {settings.clip_model}, local-dir:FOLDER with open_clip_config.json and weights, "
         "or a hub tag (openai) with the hub reachable or in its cache",
         found=found,
-        hint="On a machine with network: python -c \"import open_clip; open_clip.create_model('"
-        f"{settings.clip_model}', pretrained='openai')\", then copy the cached file and name it here. Or set "
-        "model.labels.source to hash: embeddings from the letters of the names, which need no "
-        "download but know only spelling, so related labels with different names are not close.",
+        hint="on a machine with network run python -c \"import open_clip; open_clip.create_model('"
+        f"{settings.clip_model}', pretrained='openai')\", then copy the cached file and set it here. Or set "
+        "model.labels.source to hash: embeddings from the spelling of the names, which need no "
+        "download, but related labels with different names are not close",
     )

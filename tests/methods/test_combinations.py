@@ -41,7 +41,7 @@ def settings_of(method, network):
 
 
 @pytest.mark.parametrize(("method", "network"), PAIRS)
-def test_a_pair_trains(method, network, tiny_data, tmp_path, monkeypatch):
+def test_every_combination_trains(method, network, tiny_data, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path))
     summary = federate(settings_of(method, network), DataPaths(tiny_data.dataset, tiny_data.clients))
     record = summary.records[-1]
@@ -50,7 +50,7 @@ def test_a_pair_trains(method, network, tiny_data, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("method", "network"), [("fedavg", "xuesgcn"), ("xuesgcn", "fmman")])
-def test_scenes_and_their_server_go_together(method, network):
+def test_method_and_network_xuesgcn_require_each_other(method, network):
     with pytest.raises(UserError, match="network and method xuesgcn go together"):
         settings_of(method, network)
 
@@ -58,6 +58,6 @@ def test_scenes_and_their_server_go_together(method, network):
 @pytest.mark.parametrize(
     ("loss", "network"), [("fmman", "resnet18"), ("label_mask_training", "vit_tiny"), ("asl", "fedlgt")]
 )
-def test_a_loss_that_does_not_fit_is_refused(loss, network):
+def test_an_objective_that_does_not_fit_the_network_is_refused(loss, network):
     with pytest.raises(UserError, match=f"objective.name {loss} does not fit model.name {network}"):
         load_settings(None, ["tiny"], [f"objective.name={loss}", f"model.name={network}"])

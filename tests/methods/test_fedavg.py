@@ -4,7 +4,7 @@ from flows.methods import fedavg
 from tests.support.recorder import START, P, Recorder, bytes_of, federation, ref
 
 
-def test_fedavg_is_one_training_and_one_mean_by_size():
+def test_fedavg_is_one_training_and_one_mean_by_sample_count():
     fed = federation(engine := Recorder(), model="resnet18")
     model = fedavg.run_round(fed, START)
     assert [(j.client, j.stage, j.start, j.references, j.assigned_cluster) for j in engine.jobs] == [

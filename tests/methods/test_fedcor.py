@@ -1,4 +1,4 @@
-"""FedCor's process over clients: likelihood, training, greedy choice, and the server's state (acceptance test 14)."""
+"""FedCor's Gaussian process: likelihood, fit, greedy selection, and the server's state."""
 
 import math
 
@@ -19,7 +19,7 @@ def numbers(seed, *shape):
     return torch.randn(*shape, generator=torch_generator(seed, "test"), dtype=DOUBLE)
 
 
-def test_the_start_has_variances_of_about_one():
+def test_the_initial_factor_gives_variances_of_about_one():
     factor = fedcor_gp.initial_factor(15, 400, torch_generator(1, "start"))
     assert factor.dtype == DOUBLE and factor.shape == (15, 400)
     assert float(fedcor_gp.covariance(factor).diagonal().mean()) == pytest.approx(1.0, abs=0.05)
@@ -32,14 +32,14 @@ def test_the_likelihood_is_that_of_the_normal_distribution():
     assert float(fedcor_gp.weighted_nll(factor, mean, changes, weights)) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_records_fade_by_their_age():
+def test_older_records_weigh_less():
     assert fedcor_gp.record_weights(torch.tensor([3, 7, 5]), 0.5).tolist() == [1 / 16, 1.0, 1 / 4]
     changes = torch.tensor([[1.0, 4.0], [4.0, 1.0]], dtype=DOUBLE)
     _, mean = fedcor_gp.fit(numbers(1, 2, 2), changes, torch.tensor([1, 2]), gamma=0.5, steps=1, lr=0.01)
     assert mean.tolist() == [3.0, 2.0]  # weights 1/2 and 1: (0.5 + 4) / 1.5 and (2 + 1) / 1.5
 
 
-def test_training_raises_the_likelihood():
+def test_fitting_raises_the_likelihood():
     changes, rounds = 0.3 * numbers(5, 15, 6), torch.arange(1, 16)
     weights = fedcor_gp.record_weights(rounds, 0.95)
     start = fedcor_gp.initial_factor(4, 6, torch_generator(2, "start"))
@@ -62,7 +62,7 @@ def test_a_planted_covariance_is_recovered():
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 8))
-def test_a14_the_variance_of_a_chosen_client_is_zero(seed, n):
+def test_the_variance_of_a_chosen_client_is_zero(seed, n):
     sigma, shares = fedcor_gp.covariance(numbers(seed, 3, n)), torch.full((n,), 1 / n, dtype=DOUBLE)
     order = fedcor_gp.greedy_selection(sigma, shares, torch.ones(n, dtype=DOUBLE), n)
     assert sorted(order) == list(range(n))
@@ -72,7 +72,7 @@ def test_a14_the_variance_of_a_chosen_client_is_zero(seed, n):
 
 
 @given(seed=st.integers(0, 10**6), share=st.floats(0.05, 0.9))
-def test_a14_two_clones_are_not_both_taken_before_an_independent_client(seed, share):
+def test_two_clones_are_not_both_selected_before_an_independent_client(seed, share):
     # Clients 0 and 1 are clones, 2 shares nothing with them and may be a tenth of the images.
     column = numbers(seed, 4)
     factor = torch.zeros(5, 3, dtype=DOUBLE)
@@ -95,7 +95,7 @@ def test_the_greedy_scores_by_hand():
     ]  # 0.85 * 0.9 = 0.765 < 0.8
 
 
-def test_equal_clients_are_taken_in_order_and_the_choice_follows_the_clients():
+def test_ties_go_to_the_first_client_and_permuting_clients_permutes_the_choice():
     even = torch.ones(5, dtype=DOUBLE)
     assert fedcor_gp.greedy_selection(torch.eye(5, dtype=DOUBLE), even / 5, even, 3) == [0, 1, 2]
     sigma, shares, turned = fedcor_gp.covariance(numbers(9, 3, 5)), numbers(8, 5).abs(), torch.tensor([3, 0, 4, 2, 1])
@@ -103,7 +103,7 @@ def test_equal_clients_are_taken_in_order_and_the_choice_follows_the_clients():
     assert [int(turned[k]) for k in there] == fedcor_gp.greedy_selection(sigma, shares, even, 4)
 
 
-def test_deviation_is_around_each_clients_mean():
+def test_the_standard_deviation_is_around_each_clients_mean():
     assert fedcor_gp.standard_deviation(torch.tensor([[1.0, 10.0], [3.0, 14.0]])) == pytest.approx(
         math.sqrt((1 + 1 + 4 + 4) / 4)
     )
@@ -121,7 +121,7 @@ def recorded(context, rows, warm=True):
     return ref
 
 
-def test_the_warm_up_keeps_each_change_with_its_round(make_run):
+def test_the_warm_up_records_each_change_with_its_round(make_run):
     context, _ = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
     first = recorded(context, [[1.0, 2.0, 4.0]])
     assert "changes" not in state_of(context, first)
@@ -134,7 +134,7 @@ def test_the_warm_up_keeps_each_change_with_its_round(make_run):
     assert "changes" not in state_of(context, gap) and state_of(context, gap)["losses"].tolist() == [0.5, 1.0]
 
 
-def test_learning_takes_up_a_throw_away_change_drops_old_records_and_resets_the_discounts(make_run):
+def test_fitting_adds_the_probing_change_drops_old_records_and_resets_the_discounts(make_run):
     context, _ = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
     ref = recorded(context, [[1.0, 2.0, 4.0], [0.5, 2.5, 4.0], [0.25, 2.0, 3.0]])
     chosen, ref = fedcor.select_clients(context, ref, [10, 10, 20], 2, 0.5)
@@ -150,7 +150,7 @@ def test_learning_takes_up_a_throw_away_change_drops_old_records_and_resets_the_
     assert torch.allclose(fitted["mean"], (weights[:, None] * fitted["changes"]).sum(0) / weights.sum())
 
 
-def test_records_are_scaled_by_the_deviation_of_the_warm_up_for_good(make_run):
+def test_records_are_scaled_by_the_standard_deviation_of_the_warm_up(make_run):
     context, _ = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
     ref = recorded(context, [[1.0, 2.0, 4.0], [0.5, 2.5, 4.0], [0.25, 2.0, 3.0]])
     ref = fedcor.fit_process(context, ref, None, 3, OPTIONS | {"normalise": True})
@@ -161,7 +161,7 @@ def test_records_are_scaled_by_the_deviation_of_the_warm_up_for_good(make_run):
     assert torch.allclose(later["mean"] * scale, (weights[:, None] * later["changes"]).sum(0) / weights.sum())
 
 
-def test_without_a_record_the_process_stays_as_it_started(make_run):
+def test_without_records_the_process_keeps_its_initial_factor(make_run):
     context, _ = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
     ref = recorded(context, [[math.nan, 1.0], [math.nan, 2.0]])
     assert torch.equal(
@@ -170,7 +170,7 @@ def test_without_a_record_the_process_stays_as_it_started(make_run):
     )
 
 
-def test_val_images_are_used_where_every_client_has_some(make_run, monkeypatch):
+def test_validation_images_are_used_if_every_client_has_some(make_run, monkeypatch):
     context, _ = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
     from tasks.data.clients import load_clients
 
@@ -188,7 +188,7 @@ def test_val_images_are_used_where_every_client_has_some(make_run, monkeypatch):
         fedcor.held_out_split(context, ids, "val")
 
 
-def test_a_process_that_cannot_be_trained_is_said():
+def test_a_failing_fit_is_reported():
     changes = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     with pytest.raises(UserError, match="Gaussian process cannot be fitted"):
         fedcor_gp.fit(torch.ones(2, 3, dtype=torch.float64), changes, torch.arange(4), gamma=0.9, steps=50, lr=1e200)

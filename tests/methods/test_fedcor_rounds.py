@@ -89,7 +89,7 @@ def rounds(tmp_path):
     return play
 
 
-def test_the_schedule_of_warm_up_choice_and_throw_away_rounds(rounds):
+def test_the_schedule_of_warm_up_selection_and_probing_rounds(rounds):
     feds, models, engine = rounds(9)
     names = [[log.name for log in fed.record.stages] for fed in feds]
     plain = ["losses of the global model", "record client losses", "local training", "average"]
@@ -110,7 +110,7 @@ def test_the_schedule_of_warm_up_choice_and_throw_away_rounds(rounds):
     assert [model for model, _ in engine.scored if model in models] == models[:9]
 
 
-def test_when_the_process_is_refreshed_as_the_settings_read_and_as_the_release_does():
+def test_probing_rounds_follow_the_paper_or_the_release():
     after = [n for n in range(17, 50) if fedcor.refreshes(fedcor.Settings(), n)]
     assert after == [26, 36, 46]
     # Its loop, rounds from 0: train at the end of e = 15; refresh where e > 15 and e % 10 == 0; either is felt in the
@@ -120,7 +120,7 @@ def test_when_the_process_is_refreshed_as_the_settings_read_and_as_the_release_d
     assert [n for n in range(release.warmup + 2, 50) if fedcor.refreshes(release, n)] == theirs == [22, 32, 42]
 
 
-def test_the_releases_schedule_in_rounds(rounds):
+def test_the_schedule_of_the_release(rounds):
     feds, _, engine = rounds(9, {"interval": 3, "refresh": "multiples"})
     away = [fed.number for fed in feds if any(log.name == "probing training" for log in fed.record.stages)]
     assert away == [5, 8]
@@ -128,7 +128,7 @@ def test_the_releases_schedule_in_rounds(rounds):
     assert [number for _, number, _ in engine.fits] == [3, 4, 7]  # the age of its record: of the round before
 
 
-def test_a_throw_away_round_is_no_progress(rounds):
+def test_a_probing_round_leaves_nothing_but_its_record(rounds):
     feds, models, engine = rounds(6)
     fed, start = feds[5], models[5]
     away = [job for job in engine.jobs if job.stage == 2]
@@ -146,7 +146,7 @@ def test_a_throw_away_round_is_no_progress(rounds):
     assert down["probing training"] == down["local training"] == 0
 
 
-def test_the_servers_state_is_all_that_later_rounds_need(rounds, tmp_path):
+def test_later_rounds_depend_on_the_server_state_alone(rounds, tmp_path):
     feds, models, _ = rounds(7)
     held = Store(tmp_path / "store").get_state(feds[4].server_state)
     server = Store(tmp_path / "other").put_state("server.safetensors", held)  # as a finished round keeps it
@@ -157,7 +157,7 @@ def test_the_servers_state_is_all_that_later_rounds_need(rounds, tmp_path):
     assert held["discount"].tolist().count(1.0) < 5  # those chosen in rounds 4 and 5
 
 
-def test_the_mean_is_plain_unless_it_is_to_be_by_size(rounds):
+def test_the_mean_is_uniform_or_weighted_by_sample_count(rounds):
     _, _, engine = rounds(1)
     assert engine.averages[0][1] == [0.5, 0.5]
     feds, _, engine = rounds(1, {"aggregation": "size"})
@@ -165,7 +165,7 @@ def test_the_mean_is_plain_unless_it_is_to_be_by_size(rounds):
     assert engine.averages[0][1] == pytest.approx([size / sum(sizes) for size in sizes])
 
 
-def test_which_images_losses_are_of(rounds):
+def test_losses_are_of_validation_images_or_else_training_images(rounds):
     feds, _, engine = rounds(1, engine=Recorder("val"))
     assert engine.scored[0][1] == "val" and feds[0].record.notes == []
     feds, _, engine = rounds(1, engine=Recorder("train"))
@@ -176,6 +176,6 @@ def test_which_images_losses_are_of(rounds):
 
 
 @pytest.mark.parametrize("count", [None, 5, 7])
-def test_where_all_take_part_there_is_nothing_to_choose(rounds, count):
+def test_full_participation_is_refused(rounds, count):
     with pytest.raises(UserError, match="all take part"):
         rounds(1, clients_per_round=count)

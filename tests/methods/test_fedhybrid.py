@@ -117,7 +117,7 @@ def test_settings_that_cannot_work_are_refused():
         Settings(version="prox", weighting="size")
 
 
-def test_the_server_moves_parameters_and_averages_buffers_by_size(make_run):
+def test_the_server_steps_parameters_and_averages_buffers_by_sample_count(make_run):
     context, start = make_run(objective="bce", network=NARROW)
     store, draws = context.open_store(), torch.Generator().manual_seed(4)
     begin = store.get_state(start)

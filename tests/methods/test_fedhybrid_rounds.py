@@ -41,7 +41,7 @@ def test_the_step_counts_all_clients_and_the_mean_dual_is_handed_on(weighting):
     assert engine.averages[1][2:4] == (ref("hybrid", 1), ref("duals", 1)) and fed.server_state == ref("duals", 2)
 
 
-def test_a_client_that_does_not_answer_has_no_part_in_the_step():
+def test_a_client_without_an_update_is_left_out_of_the_server_step():
     fed = federation(engine := Hybrid(silent="c"), fedhybrid.Settings(), model="resnet18")
     fedhybrid.run_round(fed, START)
     assert engine.averages[0][:2] == (trained("abd"), [10, 30, 40]) and engine.averages[0][-1] == 4

@@ -11,7 +11,7 @@ from tests.support.rounds import NARROW
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("steps", [1, 2, 7])
-def test_effective_steps_are_how_far_a_constant_gradient_moves(steps, momentum):
+def test_effective_steps_equal_the_displacement_under_a_constant_gradient(steps, momentum):
     value = torch.zeros(1, dtype=torch.float64, requires_grad=True)
     sgd = torch.optim.SGD([value], lr=1.0, momentum=momentum)
     for _ in range(steps):
@@ -20,7 +20,7 @@ def test_effective_steps_are_how_far_a_constant_gradient_moves(steps, momentum):
     assert effective_steps(steps, momentum) == pytest.approx(-float(value.detach()), rel=1e-12)
 
 
-def test_factors_by_hand():
+def test_coefficients_by_hand():
     # p = (1/4, 3/4), a = (2, 4): sum p a = 3.5, so the factors are 3.5 / 8 and 3.5 * 3 / 16.
     assert nova_coefficients([2, 4], [0.25, 0.75]) == pytest.approx([0.4375, 0.65625])
     assert nova_coefficients([3.5] * 3, [0.5, 0.25, 0.25]) == [0.5, 0.25, 0.25]
@@ -37,7 +37,7 @@ def stored(context, start, seed, steps):
 
 
 @pytest.mark.parametrize(("momentum", "optimizer"), [(0.0, "sgd"), (0.9, "sgd"), (0.0, "adam")])
-def test_the_new_model_is_that_of_the_formula_and_buffers_are_averaged(make_run, momentum, optimizer):
+def test_parameters_follow_the_formula_and_buffers_are_averaged(make_run, momentum, optimizer):
     context, start = make_run(train={"optimizer": optimizer, "momentum": momentum}, objective="bce", network=NARROW)
     steps, sizes = [2, 3, 9], [10, 30, 60]
     refs, states = zip(*[stored(context, start, seed, n) for seed, n in enumerate(steps)], strict=True)

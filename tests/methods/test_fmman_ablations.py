@@ -22,7 +22,7 @@ ROWS = {
 
 @pytest.mark.parametrize("below", ["demo", "paper", "tiny"])
 @pytest.mark.parametrize("name", ROWS)
-def test_a_row_of_the_ablation_is_what_its_name_says(name, below):
+def test_ablation_presets_change_the_settings_of_their_name(name, below):
     before, after = (flat(as_values(load_settings(None, presets))) for presets in ([below], [below, name]))
     assert after == before | WHO | ROWS[name]
 
@@ -36,7 +36,7 @@ def test_the_settings_of_fedlgts_release():
         assert settings.objective.fedlgt.eps == 0.02 and settings.ingest.image_size == 256
 
 
-def test_paper_is_the_letter_and_robust_the_steadier_readings():
+def test_paper_has_the_literal_and_robust_the_steadier_interpretations():
     paper, robust = (load_settings(None, names) for names in (["paper"], ["paper", "robust"]))
     assert as_values(load_settings(None, ["paper", "robust", "paper"])) == as_values(paper)
     assert not paper.model.fmman.gae_residual and robust.model.fmman.gae_residual

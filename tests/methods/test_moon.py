@@ -41,7 +41,7 @@ def local_context(model, received, state=None, values=VALUES):
 TURN, MIRROR, SAME = [[0.0, -1.0], [1.0, 0.0]], [[-1.0, 0.0], [0.0, -1.0]], [[1.0, 0.0], [0.0, 1.0]]
 
 
-def test_the_contrast_by_hand():
+def test_the_contrastive_loss_by_hand():
     # Cosines 0.6 and -1 at temperature 0.5: -log(e^1.2 / (e^1.2 + e^-2)); then equal cosines: log 2
     z = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
     near, far = torch.tensor([[3.0, 4.0], [1.0, 1.0]]), torch.tensor([[-1.0, 0.0], [-5.0, 5.0]])
@@ -50,7 +50,7 @@ def test_the_contrast_by_hand():
     assert moon.model_contrastive_loss(z[:1], near[:1], far[:1], 0.5).shape == (1,)
 
 
-def test_the_gradient_pulls_to_the_global_model_and_away_from_the_previous_one():
+def test_descent_moves_towards_the_global_and_away_from_the_previous_model():
     z = torch.tensor([[1.0, 1.0]], requires_grad=True)
     towards, away = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     moon.model_contrastive_loss(z, towards, away, 0.5).sum().backward()
@@ -58,7 +58,7 @@ def test_the_gradient_pulls_to_the_global_model_and_away_from_the_previous_one()
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_the_term_contrasts_with_the_received_and_the_kept_model(batch):
+def test_the_references_are_the_received_and_the_previous_model(batch):
     model, previous = Net(SAME), Net(MIRROR)
     previous.norm.running_var.fill_(4.0)  # the kept model brings its own statistics
     state = {name: value.clone() for name, value in previous.state_dict().items()}
@@ -84,7 +84,7 @@ def test_the_term_contrasts_with_the_received_and_the_kept_model(batch):
     assert kept.norm.running_var.tolist() == [4.0, 4.0]
 
 
-def test_what_is_kept_shares_nothing_with_the_model_in_training():
+def test_the_kept_state_shares_no_tensor_with_the_model():
     model = Net(SAME)
     term = moon.make(local_context(model, Net(TURN), {k: v.clone() for k, v in Net(MIRROR).state_dict().items()}))
     kept = term.finish(1)
@@ -95,26 +95,26 @@ def test_what_is_kept_shares_nothing_with_the_model_in_training():
     assert term.previous.linear.weight.tolist() == MIRROR and term.received.linear.weight.tolist() == TURN
 
 
-def test_a_first_training_has_nothing_to_contrast_with():
+def test_the_first_training_has_no_contrastive_loss():
     loss = Loss(torch.tensor(1.0), {}, torch.ones(2, 2))
     term = moon.make(local_context(Net(SAME), Net(TURN)))
     assert term.change(loss, torch.ones(2, 1, 1, 2)) is loss and term.finish(1)
 
 
-def test_without_weight_nothing_is_computed_kept_or_sent():
+def test_with_mu_zero_nothing_is_computed_kept_or_sent():
     loss, values = Loss(torch.tensor(1.0)), VALUES | {"mu": 0.0}
     term = moon.make(RegulariserContext(Net(SAME), (), values, {}, {}, SimpleNamespace()))
     assert type(term) is Regulariser and term.change(loss, None) is loss and term.finish(1) == {}
     assert not moon.needs_reference(values) and moon.needs_reference(VALUES)
 
 
-def test_an_objective_without_features_is_named_at_once():
+def test_an_objective_without_embeddings_is_refused_by_name():
     term = moon.make(local_context(Net(SAME), Net(TURN)))
     with pytest.raises(UserError, match=r"(?s)returns none.*bce with the network Net"):
         term.change(Loss(torch.tensor(1.0)), torch.ones(2, 1, 1, 2))
 
 
-def test_in_the_loop_the_contrast_begins_with_the_second_training(make_run, tiny_data):
+def test_in_the_local_loop_the_contrastive_loss_begins_with_the_second_training(make_run, tiny_data):
     context, start = make_run(objective="bce", network=NARROW)
     store, client, references = context.open_store(), tiny_data.ids[0], ((start, 1),)
     spec = RegulariserSpec("moon", {"mu": 1.0, "temperature": 0.5})

@@ -140,7 +140,7 @@ def test_absent_clients_keep_their_control_variate(sgd_run, tiny_data):
         assert torch.allclose(value, mean, atol=1e-6), name
 
 
-def test_equal_sizes_weigh_alike(sgd_run, tiny_data):
+def test_equal_sample_counts_give_equal_weights(sgd_run, tiny_data):
     uniform, size = (
         run_round("scaffold", *sgd_run, tiny_data.sizes, own={"weighting": weighting}).record.model.digest
         for weighting in ("uniform", "size")

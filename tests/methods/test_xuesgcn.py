@@ -29,7 +29,7 @@ def test_the_most_similar_scene_by_hand():
     assert scene.tolist() == [1, 1] and cosines.tolist() == pytest.approx([0.6, 0.8])
 
 
-def test_counts_are_lent_by_similarity():
+def test_counts_are_mixed_by_similarity():
     # a's first scene is b's second one (cosine 0.6) and unlike c's only direction; its second finds 0.8 and 1.0
     heads = {
         "a": torch.tensor([[1.0, 0.0], [0.0, 2.0]]),
@@ -46,7 +46,7 @@ def test_counts_are_lent_by_similarity():
     assert mixed["b"].flatten()[0].item() == pytest.approx((100 + 1.0 * 1000) / 2)
 
 
-def test_scenes_of_opposite_direction_and_single_clients_change_nothing():
+def test_opposite_scenes_and_single_clients_change_nothing():
     heads = {"a": torch.tensor([[1.0, 0.5]]), "b": torch.tensor([[-1.0, -0.5]])}
     mixed = mix_co_occurrence(heads, {"a": counts(3), "b": counts(9)})
     assert mixed["a"].item() == 3 and mixed["b"].item() == 9
@@ -70,7 +70,7 @@ def test_the_order_of_clients_does_not_matter_to_the_bit():
     assert all(torch.equal(forth[client], back[client]) for client in "abcde")
 
 
-def test_the_global_counts_are_a_sum_of_what_was_added():
+def test_the_global_counts_add_what_each_client_counted():
     after, before = [counts(7, 1), counts(5, 4)], [counts(5, 1), counts(0, 1)]
     assert total_counts(counts(5, 1), before, after).flatten().tolist() == [5 + 2 + 5, 1 + 0 + 3]
     whole = total_counts(torch.tensor([4]), [torch.tensor([4])], [torch.tensor([9])])
@@ -90,7 +90,7 @@ def step(context, start, updates, sizes=(10, 30), before=(None, None), shared=Fa
     return average_with_scenes(context, clients, refs, list(sizes), start, list(before), after, shared)
 
 
-def test_training_counts_every_image_once_an_epoch_and_the_server_gives_each_its_own(make_run):
+def test_training_counts_each_image_once_per_epoch_and_the_server_returns_personal_counts(make_run):
     context, start, updates = trained(make_run)
     store = context.open_store()
     clients, states = [u.client for u in updates], [store.get_state(u.model) for u in updates]
@@ -117,7 +117,7 @@ def test_training_counts_every_image_once_an_epoch_and_the_server_gives_each_its
     assert torch.equal(out["backbone.bn1.running_var"], pooled.float())
 
 
-def test_the_next_round_goes_on_from_the_own_scenes_and_adds_only_what_is_new(make_run):
+def test_the_next_round_starts_from_personal_scenes_and_adds_only_new_counts(make_run):
     context, start, updates = trained(make_run)
     store = context.open_store()
     model, own = step(context, start, updates)
@@ -135,14 +135,14 @@ def test_the_next_round_goes_on_from_the_own_scenes_and_adds_only_what_is_new(ma
     assert out["scene_counts"].sum() == 44
 
 
-def test_shared_scenes_leave_the_clients_nothing_of_their_own(make_run):
+def test_shared_scenes_give_clients_no_personal_tensors(make_run):
     context, start, updates = trained(make_run)
     model, own = step(context, start, updates, shared=True)
     assert own == {} and model.digest == step(context, start, updates)[0].digest
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_statistics_that_a_client_keeps_stay_with_it_in_both_readings(make_run, shared):
+def test_local_statistics_stay_with_the_client_in_both_versions(make_run, shared):
     context, start, updates = trained(make_run, bn_policy="local")
     store = context.open_store()
     _, own = step(context, start, updates, shared=shared)
@@ -152,7 +152,7 @@ def test_statistics_that_a_client_keeps_stay_with_it_in_both_readings(make_run, 
         assert ("model/co_occurrence" in tensors) == (not shared)
 
 
-def test_what_is_there_is_not_made_again_and_other_clients_make_another(make_run):
+def test_a_stored_result_is_reused_for_equal_inputs_only(make_run):
     context, start, updates = trained(make_run)
     first = step(context, start, updates)
     assert step(context, start, updates) == first

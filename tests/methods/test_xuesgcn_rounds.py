@@ -45,7 +45,7 @@ def round_of(engine, states=None, **changes):
     return fed
 
 
-def test_a_round_sends_the_model_and_each_client_its_own_scenes():
+def test_a_round_sends_each_client_the_model_and_its_own_scenes():
     fed = round_of(engine := Scenes())
     model = xuesgcn.run_round(fed, START)
     assert [(j.client, j.stage, j.start, j.references, j.state) for j in engine.jobs] == [
@@ -65,7 +65,7 @@ def test_a_round_sends_the_model_and_each_client_its_own_scenes():
     assert bytes_of(second, "bytes_up") == {"local training": 4 * P}
 
 
-def test_who_does_not_take_part_keeps_its_scenes_and_is_scored_with_them():
+def test_absent_clients_keep_their_scenes_and_are_evaluated_with_them():
     held = {c: ModelRef(f"{c}/0", f"{c}0", OWN) for c in "abc"}
     fed = round_of(engine := Scenes(silent="b"), held)
     xuesgcn.run_round(fed, START)
@@ -74,7 +74,7 @@ def test_who_does_not_take_part_keeps_its_scenes_and_is_scored_with_them():
     assert fed.record.weights == pytest.approx({"a": 1 / 7, "c": 2 / 7, "d": 4 / 7})
 
 
-def test_what_a_client_keeps_itself_is_told_apart_from_what_it_began_with():
+def test_client_statistics_and_scenes_from_the_server_are_passed_separately():
     held = {c: ModelRef(f"{c}/0", f"{c}0", OWN) for c in "abcd"}
     fed = round_of(engine := Scenes(keeps=True), held)  # bn_policy local
     xuesgcn.run_round(fed, START)
@@ -115,7 +115,7 @@ def test_rounds_count_every_image_and_every_clients_own_model_is_scored(tiny_dat
     assert shared.record.model == first.record.model
 
 
-def test_preset_and_docs_say_where_training_departs_from_the_published_code():
+def test_preset_and_docs_name_the_differences_to_the_published_code():
     root = Path(__file__).parents[2]
     for file in (root / "flows" / "settings" / "presets" / "xuesgcn.yaml", root / "docs" / "methods.md"):
         words = " ".join(line.removeprefix("# ") for line in file.read_text().splitlines())

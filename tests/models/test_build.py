@@ -39,11 +39,11 @@ def test_models_do_not_depend_on_the_global_generator(name):
 
 
 @pytest.mark.parametrize("mode", ["mul_embed", "add_embed"])
-def test_nor_do_they_with_state_vectors(mode):
+def test_models_with_state_embeddings_do_not_depend_on_the_global_generator(mode):
     same_under_another_global_seed("fmman", state_combine=mode)
 
 
-def test_another_seed_is_another_model():
+def test_another_seed_gives_another_model():
     first, second = fresh(seed=0), fresh(seed=1)
     for key, tensor in first.named_parameters():
         drawn = tensor.dim() > 1 or key.startswith("readout")  # norms and eq 5's a, b are constants
@@ -52,7 +52,7 @@ def test_another_seed_is_another_model():
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))
-def test_every_tensor_is_written_again(name):
+def test_every_tensor_is_initialised(name):
     model = fresh(name)
     expected = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     with torch.no_grad():
@@ -63,7 +63,7 @@ def test_every_tensor_is_written_again(name):
         assert torch.equal(tensor, expected[key]), key
 
 
-def test_a_tensor_without_a_rule_is_named():
+def test_a_tensor_without_a_rule_is_reported():
     class Odd(nn.Module):
         def __init__(self):
             super().__init__()
@@ -73,7 +73,7 @@ def test_a_tensor_without_a_rule_is_named():
         initialise(nn.Sequential(nn.Linear(2, 2), Odd()), generator())
 
 
-def test_spreads():
+def test_standard_deviations_of_initial_weights():
     model = fresh(width=0.5)
     conv = model.backbone.layer4[1].conv2.weight  # [256, 256, 3, 3]: fan_out 256 * 9
     assert conv.std().item() == pytest.approx(math.sqrt(2 / (256 * 9)), rel=0.02)
@@ -87,7 +87,7 @@ def test_spreads():
     assert set(norm.bias.tolist()) == set(batch_norm.running_mean.tolist()) == {0.0}
 
 
-def test_eq_5_starts_at_its_setting():
+def test_the_scale_of_eq_5_starts_at_its_setting():
     graph = fresh(gae_scale=3.0).graph
     assert (graph.scale.item(), graph.shift.item()) == (3.0, 0.0)
 
@@ -96,7 +96,7 @@ def deviation(tensor):
     return tensor.detach().std().item()
 
 
-def test_vision_transformers_start_truncated_at_two_hundredths():
+def test_vision_transformers_start_with_a_standard_deviation_of_two_hundredths():
     net = fresh("vit_tiny", width=0.5, timm={"depth": 0.25}).backbone.net  # 96 wide, patches of 16 pixels
     for tensor in (net.pos_embed, net.cls_token, net.blocks[0].attn.qkv.weight, net.blocks[2].mlp.fc1.weight):
         assert deviation(tensor) == pytest.approx(0.02, rel=0.2 if tensor.numel() < 1000 else 0.05)
@@ -106,7 +106,7 @@ def test_vision_transformers_start_truncated_at_two_hundredths():
     assert net.patch_embed.proj.weight.abs().max() <= bound and net.patch_embed.proj.bias.abs().max() <= bound
 
 
-def test_mixers_start_as_their_paper_s_code():
+def test_mixers_are_initialised_as_in_their_papers_code():
     net = fresh("mlp_mixer", width=0.5, timm={"patch": 8}).backbone.net  # 256 wide, 64 patches
     # Glorot: variance 2 / (fan_in + fan_out), token mixing 64 -> 128, channel mixing 256 -> 1024
     assert deviation(net.blocks[0].mlp_tokens.fc1.weight) == pytest.approx(math.sqrt(2 / (64 + 128)), rel=0.03)
@@ -117,7 +117,7 @@ def test_mixers_start_as_their_paper_s_code():
     assert net.stem.proj.bias.abs().max() == net.blocks[0].mlp_tokens.fc1.bias.abs().max() == 0.0
 
 
-def test_depthwise_convolutions_start_by_their_own_few_inputs():
+def test_depthwise_convolutions_are_initialised_by_their_fan_in():
     depthwise = fresh("convmixer", width=0.5).backbone.net.blocks[0][0].fn[0]  # [384, 1, 7, 7]: 49 inputs an output
     assert deviation(depthwise.weight) == pytest.approx(1 / 7 / math.sqrt(3), rel=0.03)
     assert 0 < depthwise.bias.abs().max() <= 1 / 7
@@ -127,7 +127,7 @@ def test_depthwise_convolutions_start_by_their_own_few_inputs():
     assert grouped.bias.abs().max() == 0.0
 
 
-def test_poolformer_starts_with_small_layer_scales():
+def test_poolformer_has_small_initial_layer_scales():
     net = fresh("poolformer", width=0.5).backbone.net
     scales = [tensor for key, tensor in net.named_parameters() if key.endswith("scale")]
     assert len(scales) == 8 and all(set(tensor.tolist()) == {scales[0][0].item()} for tensor in scales)
@@ -136,7 +136,7 @@ def test_poolformer_starts_with_small_layer_scales():
     assert set(net.head.norm.weight.tolist()) == {1.0} and net.stem.conv.bias.abs().max() == 0.0
 
 
-def test_rules_of_a_part_end_with_the_part():
+def test_rules_of_a_module_apply_to_its_submodules_only():
     model = fresh("vit_tiny", width=0.5)
     assert deviation(model.readout.weight) == pytest.approx(1 / math.sqrt(96) / math.sqrt(3), rel=0.1)
 
@@ -146,7 +146,7 @@ def attentions(model):
 
 
 @pytest.mark.parametrize("name", ["fmman", "fedlgt", "ctran"])
-def test_attention_starts_as_pytorch_s_own(name):
+def test_attention_is_initialised_as_pytorchs(name):
     torch.manual_seed(0)
     dim = 256
     model = fresh(name, width=0.5)
@@ -165,7 +165,7 @@ def test_attention_starts_as_pytorch_s_own(name):
             assert 0.9 / math.sqrt(dim) < tensor.abs().max().item() <= 1 / math.sqrt(dim), where
 
 
-def test_attention_starts_with_the_spread_of_logits_that_pytorch_s_has():
+def test_initial_attention_logits_have_the_standard_deviation_of_pytorchs():
     torch.manual_seed(0)
     tokens, heads, dim = torch.randn(64, 256), 4, 256
 
@@ -179,7 +179,7 @@ def test_attention_starts_with_the_spread_of_logits_that_pytorch_s_has():
     assert theirs == pytest.approx(0.5, rel=0.03) and ours == pytest.approx(theirs, rel=0.05)
 
 
-def test_graph_convolutions_start_by_their_outputs():
+def test_graph_convolutions_are_initialised_by_their_outputs():
     model = fresh("xuesgcn", width=0.5)  # 256 wide, graph width 1024
     for layer, outputs in ((model.graph1, 1024), (model.graph2, 256)):
         bound = 1 / math.sqrt(outputs)

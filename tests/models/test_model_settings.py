@@ -12,7 +12,7 @@ from models.registry import NETWORKS, ModelSpec
 from models.settings import BackboneSettings, FmmanSettings, LabelSettings, ModelSettings
 
 
-def test_defaults_are_the_papers():
+def test_defaults_follow_the_paper():
     settings = ModelSettings()
     assert (settings.name, settings.backbone.width, settings.backbone.dim) == ("fmman", 1.0, 512)
     fmman = settings.fmman
@@ -48,12 +48,12 @@ def test_bad_values_are_refused_with_a_reason(section, values, words):
         section(**values)
 
 
-def test_heads_need_not_divide_where_there_are_none():
+def test_heads_are_checked_only_for_networks_with_a_transformer():
     assert ModelSettings(name="resnet18", fmman=FmmanSettings(heads=3)).fmman.heads == 3
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))
-def test_every_network_builds_and_keeps_its_registered_facts(name):
+def test_every_network_builds_as_registered(name):
     settings = ModelSettings(name=name, backbone=BackboneSettings(width=0.125), timm={"width": 0.125, "depth": 0.1})
     table = torch.nn.functional.normalize(torch.randn(3, 64, generator=torch.Generator().manual_seed(0)))
     network = NETWORKS[name]
@@ -71,7 +71,7 @@ def test_every_network_builds_and_keeps_its_registered_facts(name):
         assert any(key.startswith(prefix) for key, _ in model.named_parameters())
 
 
-def test_a_network_with_label_tokens_insists_on_its_table():
+def test_a_network_with_label_tokens_requires_label_embeddings():
     with pytest.raises(AssertionError, match="label embeddings"):
         build_model(ModelSettings(), ModelSpec(("a", "b"), 64))
 

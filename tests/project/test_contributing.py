@@ -54,7 +54,7 @@ def test_the_example_works_with_every_objective(make_run, tiny_data, median, obj
     assert [u.model for u in same] == [u.model for u in updates]  # found: they are the same jobs
 
 
-def test_clients_that_start_apart_are_each_guided_by_their_own_start():
+def test_the_default_reference_is_each_clients_own_start():
     starts = {name: ModelRef(name, f"digest of {name}", 10) for name in "ab"}
     jobs = make_jobs(["b", "a"], 1, 3, starts, None, {"a": 1, "b": 0}, "own_cluster", "start", {}, None, None)
     assert [(job.client, job.start, job.references, job.assigned_cluster) for job in jobs] == [

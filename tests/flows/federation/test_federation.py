@@ -1,4 +1,4 @@
-"""A round without training: sampling, the methods' steps, bytes, quorum (acceptance test 11)."""
+"""A round without training: sampling, the methods' steps, bytes, quorum."""
 
 import math
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from tasks.server.aggregation import loss_weights, sample_count_weights
 from tests.support.recorder import GROUPS, LOSSES, SIZES, START, P, Recorder, federation, ref
 
 
-def test_all_clients_take_part_unless_some_are_drawn():
+def test_all_clients_take_part_unless_some_are_sampled():
     assert federation(None).sample() == ["a", "b", "c", "d"]
     clients = {f"c{i:02d}": 1 for i in range(30)}
     drawn = [federation(None, clients=clients, number=n, clients_per_round=8).sample() for n in range(1, 40)]
@@ -61,7 +61,7 @@ def test_a_cycle_of_fmman_stage_by_stage():
 @pytest.mark.parametrize(
     ("method", "objective", "down", "naive"),
     [
-        # section 2.4 with N = 4, K = K' = 3, in units of P: stage 1 and stage 3
+        # the formulas of docs/algorithms/fmman.md with N = 4, K = K' = 3, in units of P: stage 1 and stage 3
         ({}, {}, (4, 12), (12, 12)),
         ({"stage3_start": "best_cluster"}, {}, (4, 12), (12, 12)),
         ({"stage3_start": "local"}, {}, (4, 12), (12, 12)),
@@ -70,7 +70,7 @@ def test_a_cycle_of_fmman_stage_by_stage():
         ({"clustering": "none"}, {}, (4,), (4,)),
     ],
 )
-def test_a11_bytes_are_those_of_the_formulas(method, objective, down, naive):
+def test_bytes_follow_the_formulas(method, objective, down, naive):
     fed = federation(Recorder(), fmman.Settings(**method), objective=Objective(**objective))
     fmman.run_round(fed, START)
     logs = [log for log in fed.record.stages if log.bytes_up]
@@ -80,7 +80,7 @@ def test_a11_bytes_are_those_of_the_formulas(method, objective, down, naive):
     assert not any(log.bytes_down for log in fed.record.stages if log not in logs)
 
 
-def test_a11_those_who_do_not_answer_cost_the_way_down_only():
+def test_clients_without_an_update_cost_only_the_download():
     fed = federation(Recorder(silent="d", refused="c"), fedavg.Settings())
     updates = fed.train(list("abcd"), START, stage=1, name="training")
     assert [u.client for u in updates] == ["a", "b"]
@@ -89,7 +89,7 @@ def test_a11_those_who_do_not_answer_cost_the_way_down_only():
     assert fed.record.stages[0].clients == 2
 
 
-def test_a11_the_naive_count_holds_every_copy_when_only_some_prototypes_are_equal():
+def test_the_naive_count_includes_every_copy_of_a_prototype():
     fed = federation(Recorder(), fmman.Settings())
     twin, other = ref("twin"), ref("other")
     fed.train(
@@ -107,7 +107,7 @@ def test_without_clustering_there_is_one_training_and_eq15():
     assert fed.record.cluster_of == {} and fed.record.cluster_models == []
 
 
-def test_random_groups_need_no_layer_and_follow_the_round():
+def test_random_clusters_need_no_layer_and_depend_on_the_round():
     seen = []
     for number in (1, 1, 2, 3, 4):
         fed = federation(engine := Recorder(), fmman.Settings(clustering="random", clusters=2), number=number)
@@ -117,7 +117,7 @@ def test_random_groups_need_no_layer_and_follow_the_round():
     assert seen[0] == seen[1] and any(groups != seen[0] for groups in seen[2:])
 
 
-def test_repeated_stages_draw_anew_and_average_in_between():
+def test_repeated_stages_use_new_seeds_and_average_in_between():
     fed = federation(engine := Recorder(), fmman.Settings(stage1_rounds=2, stage3_rounds=2, clusters=3))
     fmman.run_round(fed, START)
     assert [j.stage for j in engine.jobs[::4]] == [1, 11, 3, 13]
@@ -127,7 +127,7 @@ def test_repeated_stages_draw_anew_and_average_in_between():
     assert [len(refs) for refs, _ in engine.averages] == [4, 2, 1, 1, 2, 1, 1, 4]
 
 
-def test_a_group_nobody_answered_for_keeps_its_prototype():
+def test_a_cluster_without_updates_keeps_its_prototype():
     engine = Recorder()
     fed = federation(engine, fmman.Settings())
     old = [ref("old", k) for k in range(3)]
@@ -138,7 +138,7 @@ def test_a_group_nobody_answered_for_keeps_its_prototype():
 
 
 @pytest.mark.parametrize("losses", [dict.fromkeys("abcd", math.nan), dict.fromkeys("abcd", 0.0)])
-def test_losses_that_cannot_weigh_leave_a_note(losses):
+def test_unusable_losses_leave_a_note(losses):
     fed = federation(engine := Recorder(losses=losses), fmman.Settings(clustering="none"))
     fmman.run_round(fed, START)
     assert engine.averages[0][1] == [0.1, 0.3, 0.2, 0.4]
@@ -146,7 +146,7 @@ def test_losses_that_cannot_weigh_leave_a_note(losses):
 
 
 @pytest.mark.parametrize(("quorum", "silent", "enough"), [(0.5, "ab", True), (0.5, "abc", False), (1.0, "a", False)])
-def test_too_few_answers_end_the_round_and_are_named(quorum, silent, enough):
+def test_too_few_reporting_clients_end_the_round(quorum, silent, enough):
     fed = federation(Recorder(silent=silent), fedavg.Settings(), quorum=quorum)
     if enough:
         fedavg.run_round(fed, START)
@@ -162,7 +162,7 @@ def test_a_quorum_is_not_rounded_up_by_a_rounding_error():
     assert required_updates(0.0, 25) == 1
 
 
-def test_a_network_without_a_layer_to_cluster_on_says_so():
+def test_a_network_without_a_layer_to_cluster_on_is_refused():
     fed = federation(Recorder(), fmman.Settings(), model="resnet18")
     with pytest.raises(UserError, match="names no layer to cluster"):
         fmman.run_round(fed, START)

@@ -1,4 +1,4 @@
-"""Rounds with real training in threads: order, workers, chunks, failures, BatchNorm (acceptance tests 17, 18)."""
+"""Rounds with real training in threads: order, workers, chunks, failures, BatchNorm."""
 
 import math
 import uuid
@@ -61,7 +61,7 @@ def failing(monkeypatch, plan):
     return tries
 
 
-def test_a18_workers_chunks_and_order_leave_the_model_as_it_is(play):
+def test_workers_chunks_and_order_do_not_change_the_model(play):
     record, digest, _ = play("fmman", "one")
     other, again, _ = play("fmman", "two", workers=2, order=-1, clients_per_task=3)
     assert digest == again
@@ -71,14 +71,14 @@ def test_a18_workers_chunks_and_order_leave_the_model_as_it_is(play):
     assert math.fsum(record.weights.values()) == pytest.approx(1.0)
 
 
-def test_a18_a_repeated_round_finds_everything_finished(play, monkeypatch):
+def test_a_repeated_round_reuses_all_stored_results(play, monkeypatch):
     record, digest, _ = play("fedavg")
     monkeypatch.setattr("tasks.client.train.optimise", lambda *_: pytest.fail("it trains again"))
     again, second, _ = play("fedavg")
     assert second == digest and again.updates == record.updates
 
 
-def test_a17_the_mean_of_real_updates_has_the_schema_of_what_was_sent(play, tiny_data):
+def test_the_mean_of_updates_has_the_tensors_of_the_start_model(play, tiny_data):
     record, digest, store = play("fedavg")
     states = [store.get_state(update.model) for update in record.updates[1]]
     mean = next(store.get_state(ref) for ref in refs_of(store) if ref.digest == digest)
@@ -99,7 +99,7 @@ def refs_of(store):
     return [ModelRef.of(store.read_json(f"updates/{name}")) for name in names]
 
 
-def test_a_client_that_fails_once_is_tried_again_and_counts(play, quick, monkeypatch, tiny_data):
+def test_a_client_that_fails_once_is_retried(play, quick, monkeypatch, tiny_data):
     tries = failing(monkeypatch, {tiny_data.ids[1]: [OSError("share not mounted")]})
     record, digest, _ = play("fedavg", "flaky")
     assert tries.count(tiny_data.ids[1]) == 2 and len(tries) == 5
@@ -109,7 +109,7 @@ def test_a_client_that_fails_once_is_tried_again_and_counts(play, quick, monkeyp
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_a_client_that_always_fails_is_left_out_and_the_others_count(play, quick, monkeypatch, tiny_data, size):
+def test_a_client_that_always_fails_is_dropped_and_the_others_count(play, quick, monkeypatch, tiny_data, size):
     bad = tiny_data.ids[1]
     tries = failing(monkeypatch, {bad: [RuntimeError("out of memory")] * 99})
     record, _, _ = play("fedavg", clients_per_task=size)
@@ -120,7 +120,7 @@ def test_a_client_that_always_fails_is_left_out_and_the_others_count(play, quick
     assert record.weights == pytest.approx(dict.fromkeys([u.client for u in record.updates[1]], 1 / 3))
 
 
-def test_a_training_that_cannot_work_is_not_tried_again(play, quick, monkeypatch, tiny_data):
+def test_a_failure_that_would_repeat_is_not_retried(play, quick, monkeypatch, tiny_data):
     bad = tiny_data.ids[2]
     tries = failing(monkeypatch, {bad: [TrainingError("the loss is not finite")] * 9})
     record, _, _ = play("fedavg", clients_per_task=2)
@@ -128,7 +128,7 @@ def test_a_training_that_cannot_work_is_not_tried_again(play, quick, monkeypatch
     assert tries.count(bad) == 1 and quick == []
 
 
-def test_every_dropped_client_of_a_chunk_keeps_its_own_reason(play, quick, monkeypatch, tiny_data):
+def test_every_dropped_client_of_a_chunk_has_its_own_reason(play, quick, monkeypatch, tiny_data):
     first, second = tiny_data.ids[:2]
     plan = {first: [TrainingError("the loss is not finite")] * 9, second: [OSError("disk")] * 9}
     failing(monkeypatch, plan)
@@ -137,7 +137,7 @@ def test_every_dropped_client_of_a_chunk_keeps_its_own_reason(play, quick, monke
     assert reasons == {first: "the loss is not finite", second: "OSError: disk"}
 
 
-def test_too_few_clients_end_the_round_with_their_names_and_reasons(play, quick, monkeypatch, tiny_data):
+def test_too_few_clients_end_the_round_with_names_and_reasons(play, quick, monkeypatch, tiny_data):
     plan = {client: [OSError("disk")] * 9 for client in tiny_data.ids[:3]}
     failing(monkeypatch, plan)
     with pytest.raises(UserError, match="too few clients") as caught:
@@ -162,7 +162,7 @@ def test_bn_local_states_go_from_round_to_round(play, tiny_data):
 
 
 @pytest.mark.parametrize(("error", "waits"), [(OSError("disk"), [1.0]), (UserError("a wrong setting"), [])])
-def test_what_a_user_must_mend_is_not_tried_again(quick, error, waits):
+def test_user_errors_are_not_retried(quick, error, waits):
     def fails():
         raise error
 
@@ -174,5 +174,5 @@ def test_what_a_user_must_mend_is_not_tried_again(quick, error, waits):
     assert one.error is two.error is error and one.value is None
 
 
-def test_a_run_can_live_behind_a_url(play):
+def test_a_store_can_be_a_url(play):
     assert play("fedavg", f"memory://{uuid.uuid4()}")[1] == play("fedavg", "disk")[1]

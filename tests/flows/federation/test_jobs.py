@@ -31,7 +31,7 @@ CLASSIFIER = {"name": "resnet18", "backbone": {"width": 0.125}}
         ([P[0]] * 3, None, "all", ((P[0], 3),), None),
     ],
 )
-def test_a_client_is_sent_the_prototypes_it_needs(references, own, need, sent, place):
+def test_a_client_is_sent_the_references_it_needs(references, own, need, sent, place):
     assert references_for("a", references, own, need) == (sent, place)
 
 
@@ -41,7 +41,7 @@ def jobs_of(**changes):
     return make_jobs(["b", "a"], 2, 1, P[0], **values)
 
 
-def test_each_client_may_have_a_term_of_its_own():
+def test_each_client_may_have_its_own_regulariser():
     one, two = RegulariserSpec("prox", {"mu": 1.0}), RegulariserSpec("prox", {"mu": 2.0})
     assert [job.regulariser for job in jobs_of(regulariser=one)] == [one, one]
     assert [(job.client, job.regulariser) for job in jobs_of(regulariser={"a": one, "b": two})] == [
@@ -76,7 +76,7 @@ class Counting(regularisers.Regulariser):
         return {"count": self.before + self.seen + self.shared, "steps": torch.tensor([float(steps)])}
 
 
-def test_a_term_changes_every_batch_and_its_state_comes_back(make_run, tiny_data, monkeypatch):
+def test_a_regulariser_changes_every_batch_and_gets_its_state_back(make_run, tiny_data, monkeypatch):
     module = type("module", (), {"make": staticmethod(Counting)})
     monkeypatch.setattr("tasks.client.train.load_regulariser", lambda name: module)
     context, start = make_run(objective="bce", network=CLASSIFIER)
@@ -97,14 +97,14 @@ def test_a_term_changes_every_batch_and_its_state_comes_back(make_run, tiny_data
     assert plain.model.digest != first.model.digest and plain.state is None
 
 
-def test_the_neutral_term_changes_nothing():
+def test_the_neutral_regulariser_changes_nothing():
     loss = Loss(torch.tensor(1.0))
     assert (
         regularisers.Regulariser().change(loss, torch.zeros(1)) is loss and regularisers.Regulariser().finish(3) == {}
     )
 
 
-def test_personal_tensors_are_laid_over_the_model_and_checked(make_run):
+def test_personal_tensors_replace_the_models_and_are_checked(make_run):
     context, start = make_run(objective="bce", network=CLASSIFIER)
     store = context.open_store()
     model = build_network(context, store, start)

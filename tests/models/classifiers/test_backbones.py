@@ -74,7 +74,7 @@ def test_loaded_weights_compute_what_torchvision_computes(full, tmp_path, ending
         assert torch.allclose(backbone(images()), last_map(full, images()), atol=1e-4)
 
 
-def test_timms_names_fit_as_well(tmp_path):
+def test_timms_parameter_names_are_accepted(tmp_path):
     import timm
 
     model = timm.create_model("resnet18", pretrained=False)
@@ -128,7 +128,7 @@ def test_missing_damaged_and_dangerous_files_are_refused(tmp_path, name):
     assert ("Python objects, which are not executed" in str(caught.value)) == (name == "object.pth")
 
 
-def test_a_new_model_starts_from_the_file_in_its_backbone_only(full, tmp_path):
+def test_only_the_backbone_of_a_new_model_is_loaded_from_the_file(full, tmp_path):
     torch.save(full.state_dict(), tmp_path / "weights.pth")
     plain = new_model(ModelSettings(name="resnet18"), ModelSpec(("a", "b"), 64), generator())
     settings = ModelSettings(name="resnet18", backbone={"weights": tmp_path / "weights.pth"})
@@ -139,7 +139,7 @@ def test_a_new_model_starts_from_the_file_in_its_backbone_only(full, tmp_path):
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_narrow_network_starts_from_a_backbone_of_its_own_size(tmp_path, whole):
+def test_a_narrow_network_can_start_from_a_backbone_of_the_same_size(tmp_path, whole):
     narrow = {"width": 0.125, "stem": "small"}
     trained = new_model(ModelSettings(name="resnet18", backbone=narrow), PROBLEM, generator(1))
     state = trained.state_dict() if whole else trained.backbone.state_dict()
@@ -156,7 +156,7 @@ def test_a_narrow_network_starts_from_a_backbone_of_its_own_size(tmp_path, whole
         ({"width": 1.0, "stem": "small"}, r"conv1.weight \(64, 3, 7, 7\) instead of \(64, 3, 3, 3\)"),
     ],
 )
-def test_published_weights_at_another_size_say_what_fits(full, tmp_path, size, found):
+def test_published_weights_at_another_size_are_refused_with_the_expected_size(full, tmp_path, size, found):
     save_file(full.state_dict(), tmp_path / "imagenet.safetensors")
     settings = ModelSettings(name="fmman", backbone=size | {"weights": tmp_path / "imagenet.safetensors"})
     with pytest.raises(UserError, match=found) as refused:

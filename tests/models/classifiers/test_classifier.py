@@ -27,7 +27,7 @@ def network(name, projection=0, seed=0):
     return new_model(settings, ModelSpec(("a", "b", "c"), 64), generator(seed)).eval()
 
 
-def test_features_are_the_mean_over_positions_and_the_readout_is_linear():
+def test_embeddings_are_the_mean_over_positions_and_the_head_is_linear():
     model = Classifier(ResNetTokens(BackboneSettings(width=0.125)), 3).eval()
     initialise(model, generator())
     with torch.no_grad():
@@ -40,7 +40,7 @@ def test_features_are_the_mean_over_positions_and_the_readout_is_linear():
 
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("projection", [0, 20])
-def test_logits_are_the_readout_of_the_features(name, projection):
+def test_logits_are_the_head_applied_to_the_embedding(name, projection):
     model = network(name, projection)
     with torch.no_grad():
         features, logits = model.embed(images()), model(images())
@@ -61,13 +61,13 @@ def test_the_projection_is_two_layers_on_the_backbones_vector(name):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_the_projection_leaves_the_backbones_start_values_alone(name):
+def test_the_projection_does_not_change_the_backbones_initial_weights(name):
     plain, projected = network(name).backbone.state_dict(), network(name, 20).backbone.state_dict()
     assert all(torch.equal(tensor, projected[key]) for key, tensor in plain.items())
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_batch_of_one_gives_what_it_gives_among_others(name):
+def test_an_image_has_the_same_output_alone_and_in_a_batch(name):
     model = network(name, 20)
     with torch.no_grad():
         both, one = model(images()), model(images()[:1])
@@ -77,7 +77,7 @@ def test_a_batch_of_one_gives_what_it_gives_among_others(name):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_the_state_makes_the_same_network_again(name):
+def test_a_state_restores_the_network(name):
     model = network(name, 20)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
@@ -93,7 +93,7 @@ def test_the_state_makes_the_same_network_again(name):
     assert not any(key.endswith((".mean", ".std")) for key in model.state_dict())
 
 
-def test_resnet50_has_its_own_size_settings():
+def test_resnet50_uses_the_settings_of_timm():
     settings = ModelSettings(name="resnet50", timm={"width": 0.25, "depth": 0.5}, backbone={"width": 2.0})
     model = new_model(settings, ModelSpec(("a", "b"), 64), generator())
     backbone = model.backbone

@@ -15,7 +15,7 @@ from models.registry import ModelSpec
 from models.settings import ModelSettings
 from models.timm_settings import FAMILIES, TimmSettings
 
-# Spec 4.8 and 4.9: parameters with 17 outputs, feature width
+# parameters with 17 outputs, width of the embedding
 SIZES = {
     "vit_tiny_patch16_224": ("vit_tiny", 5_527_697, 192),
     "mixer_s16_224": ("mlp_mixer", 18_023_985, 512),
@@ -69,13 +69,13 @@ def test_published_sizes(variant):
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("vit_tiny", 5_539_217), ("mlp_mixer", 59_678_225)])
-def test_the_image_size_is_a_part_of_some_networks(name, parameters):
+def test_vit_and_mixer_depend_on_the_image_size(name, parameters):
     model = on_meta(name, 256, variant="mixer_b16_224" if name == "mlp_mixer" else None)
     assert sum(p.numel() for p in model.parameters()) == parameters
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))
-def test_the_default_is_the_first_variant_and_images_are_normalised_as_its_weights_want(name):
+def test_the_default_is_the_first_variant_with_its_normalisation(name):
     first = next(iter(FAMILIES[name]))
     assert TimmSettings().chosen(name)[0] == first
     backbone, config = small(name).backbone, get_pretrained_cfg(first)
@@ -128,7 +128,7 @@ def test_token_weights_of_another_image_size_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["vit_tiny", "mlp_mixer"])
-def test_other_sizes_than_the_networks_own_are_refused(name):
+def test_images_of_another_size_are_refused(name):
     with pytest.raises(AssertionError, match="match model"):
         small(name, 48)(images(size=64))
 
@@ -151,7 +151,7 @@ def test_options_that_do_not_fit_the_network_are_refused(name, options, words):
 @pytest.mark.parametrize(
     ("name", "options"), [("vit_tiny", {"depth": 0.25}), ("resnet50", {"depth": 0.5}), ("convmixer", {"patch": 8})]
 )
-def test_weights_of_the_very_size_fit_at_any_size_and_others_say_which_would(name, options, tmp_path):
+def test_weights_of_the_same_size_fit_and_others_are_refused_with_the_expected_size(name, options, tmp_path):
     made = {"width": 0.125, "depth": 0.125} | options
     model = new_model(ModelSettings(name=name, timm=made), problem(48), generator(1))
     save_file(model.state_dict(), tmp_path / "run.safetensors")  # as a finished round keeps it
@@ -163,7 +163,7 @@ def test_weights_of_the_very_size_fit_at_any_size_and_others_say_which_would(nam
         check_weights(other, 48)
 
 
-def test_weights_of_the_own_patch_fit_and_those_of_other_networks_are_not_read():
+def test_weights_with_the_same_patch_fit_and_weights_of_other_networks_are_refused():
     assert ModelSettings(name="convmixer", timm={"weights": "w.pth", "patch": 7}).timm.patch == 7
     assert ModelSettings(name="resnet18", timm={"weights": "w.pth"}).weight_files == []
     assert ModelSettings(name="vit_tiny", backbone={"weights": "w.pth"}).weight_files == []
@@ -202,13 +202,13 @@ def test_images_that_the_patches_do_not_cover_are_refused(name, size, patch, wor
 
 
 @pytest.mark.parametrize(("name", "size"), [("convmixer", 50), ("poolformer", 45), ("resnet50", 33)])
-def test_the_others_take_any_size(name, size):
+def test_networks_without_fixed_patches_take_any_image_size(name, size):
     with torch.no_grad():
         assert small(name, size).eval()(images(size=size)).shape == (2, 3)
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))
-def test_training_lowers_the_loss_and_draws_nothing(name):
+def test_training_lowers_the_loss_without_the_global_generator(name):
     model, x = small(name).train(), images(8)
     targets = (torch.rand(8, 3, generator=generator(2)) > 0.5).float()
     optimiser, losses = torch.optim.Adam(model.parameters(), 2e-3), []
@@ -227,7 +227,7 @@ def test_training_lowers_the_loss_and_draws_nothing(name):
 @pytest.mark.parametrize(
     "option", ["drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate", "patch_drop_rate"]
 )
-def test_dropout_of_timms_own_is_noticed(option):
+def test_dropout_in_timms_modules_is_detected(option):
     plain = {"img_size": 32, "embed_dim": 24, "depth": 2}
     assert uses_global_generator(timm.create_model("vit_tiny_patch16_224", **plain, **{option: 0.1}))
     assert not uses_global_generator(timm.create_model("vit_tiny_patch16_224", **plain, **{option: 0.0}))

@@ -1,4 +1,4 @@
-"""No two labels have one embedding: made apart where they are made from letters, refused by name where not."""
+"""No two labels have equal embeddings: made apart where they are made from letters, refused by name where not."""
 
 import math
 
@@ -22,13 +22,13 @@ ALIKE = [
 
 @pytest.mark.parametrize("names", ALIKE, ids=lambda names: names[0])
 @pytest.mark.parametrize("dim", [64, 512])
-def test_labels_of_the_same_letters_have_rows_of_their_own(names, dim):
+def test_labels_of_the_same_letters_have_different_embeddings(names, dim):
     cosines = angles(embed_labels(LabelSettings(), names, dim)) - torch.eye(len(names))
     assert cosines.max() < 0.995
 
 
 @pytest.mark.parametrize(("angle", "refused"), [(0.0, True), (1e-4, True), (2e-3, False), (1e-2, False)])
-def test_any_two_labels_with_nearly_one_embedding_are_refused_by_name(tmp_path, angle, refused):
+def test_labels_with_nearly_equal_embeddings_are_refused_by_name(tmp_path, angle, refused):
     rows = torch.eye(4, dtype=torch.float64)
     rows[3] = 7.0 * torch.tensor([0.0, math.cos(angle), math.sin(angle), 0.0])  # cosine to row 1: 1 - angle^2 / 2
     write_label_file(tmp_path / "l.safetensors", ["rust", "crack", "dent", "fissure"], rows)
@@ -37,12 +37,12 @@ def test_any_two_labels_with_nearly_one_embedding_are_refused_by_name(tmp_path, 
         assert embed_labels(settings, ["rust", "crack", "dent", "fissure"], 4).shape == (4, 4)
         assert embed_labels(settings, ["rust", "crack", "dent", "fissure"], 64).shape == (4, 64)
         return
-    with pytest.raises(UserError, match=r"one embedding[\s\S]*found: crack and fissure\n[\s\S]*l\.safetensors"):
+    with pytest.raises(UserError, match=r"equal embeddings[\s\S]*found: crack and fissure\n[\s\S]*l\.safetensors"):
         embed_labels(settings, ["rust", "crack", "dent", "fissure"], 4)
     assert embed_labels(settings, ["rust", "crack", "dent"], 4).shape == (3, 4)  # the pair is not asked for
 
 
-def test_state_words_with_one_embedding_are_refused_for_that(tmp_path):
+def test_equal_state_embeddings_are_refused(tmp_path):
     write_label_file(tmp_path / "l.safetensors", ["negative", "positive"], torch.ones(2, 3))
-    with pytest.raises(UserError, match=r"two state words[\s\S]*have one embedding[\s\S]*negative and positive"):
+    with pytest.raises(UserError, match=r"two state words[\s\S]*have equal embeddings[\s\S]*negative and positive"):
         embed_states(LabelSettings(source="file", file=tmp_path / "l.safetensors"), 3)

@@ -1,4 +1,4 @@
-"""The networks with label states: shapes, sizes, what depends on what, finite numbers (acceptance tests 1, 4, 5)."""
+"""The networks with label states: shapes, sizes, dependencies, finite numbers."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def images(batch=2, size=64, seed=3):
 
 @pytest.mark.parametrize("classes", [2, 16, 17, 20])
 @pytest.mark.parametrize(("size", "positions"), [(64, 4), (224, 49), (256, 64)])
-def test_a01_shapes(classes, size, positions):
+def test_shapes(classes, size, positions):
     model, states = network(classes), torch.zeros(2, classes, dtype=torch.int64)
     tokens = model.encode_image(images(size=size))
     assert tokens.shape == (2, positions, 64)
@@ -61,7 +61,7 @@ def test_parameters_at_the_papers_size(name, options, parameters):
 
 @pytest.mark.parametrize("mode", ["mul_scalar", "mul_embed", "add_embed"])
 @pytest.mark.parametrize("known", [0, 1])
-def test_a04_all_labels_known_gives_finite_values_and_gradients(mode, known):
+def test_all_labels_known_gives_finite_values_and_gradients(mode, known):
     model = network(state_combine=mode).train()
     out = model.head(model.encode_image(images()), torch.full((2, 5), known))
     loss = out.logits.square().sum() + (out.masked_labels - out.reconstruction).square().sum()
@@ -71,7 +71,7 @@ def test_a04_all_labels_known_gives_finite_values_and_gradients(mode, known):
         assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
 
 
-def test_a05_in_eval_the_graph_does_not_see_the_image_and_repeats_bit_for_bit():
+def test_in_eval_the_graph_is_independent_of_the_image_and_deterministic():
     model = network().eval()
     with torch.no_grad():
         tokens = model.encode_image(images(3))
@@ -83,7 +83,7 @@ def test_a05_in_eval_the_graph_does_not_see_the_image_and_repeats_bit_for_bit():
     assert not torch.equal(first.logits[0], other.logits[0])
 
 
-def test_one_row_of_states_gives_what_the_row_gives_for_each_image():
+def test_one_row_of_states_equals_the_row_repeated_for_each_image():
     model = network().eval()
     states = torch.tensor([[1, -1, 0, -1, 1]])
     with torch.no_grad():
@@ -108,7 +108,7 @@ def test_forward_is_the_head_with_every_label_unknown():
         assert torch.allclose(model(images()), expected, atol=1e-6)
 
 
-def test_training_noise_follows_the_generator():
+def test_training_noise_depends_on_the_generator():
     model = network(dropout=0.0).train()
     tokens = model.encode_image(images()).detach()
     use_generator(model, generator(4))
@@ -170,7 +170,7 @@ def test_every_graph_option_changes_the_features(option):
     assert (plain - changed).abs().max() > 1e-5
 
 
-def test_a17_the_state_dict_has_integer_counters_and_no_frozen_tensors():
+def test_the_state_dict_has_integer_counters_and_no_frozen_tensors():
     model = network().train()
     model.encode_image(images())
     state = model.state_dict()
@@ -183,7 +183,7 @@ def test_a17_the_state_dict_has_integer_counters_and_no_frozen_tensors():
     assert not model.label_embeddings.requires_grad
 
 
-def test_features_are_z_with_every_label_unknown():
+def test_the_embedding_is_z_with_every_label_unknown():
     model = network().eval()
     with torch.no_grad():
         out = model.head(model.encode_image(images()), model.unknown(2))
@@ -191,7 +191,7 @@ def test_features_are_z_with_every_label_unknown():
     assert model.train().embed(images()).requires_grad
 
 
-def test_without_states_the_labels_enter_as_they_are():
+def test_without_states_the_label_embeddings_are_unchanged():
     model = network(use_state=False).eval()
     with torch.no_grad():
         tokens = model.encode_image(images())
@@ -221,7 +221,7 @@ def test_only_ctrans_tables_are_trained_and_sent():
     assert model.state_table.rows.shape == (2, 64)  # unknown has no row that could move away from zero
 
 
-def test_frozen_words_are_fedlgts():
+def test_frozen_added_states_give_fedlgts_network():
     ours = network(use_graph=False, state_combine="add_embed", state_embeddings="frozen").eval()
     theirs = network(name="fedlgt").eval()
     assert {n: tuple(v.shape) for n, v in ours.state_dict().items()} == {
@@ -232,7 +232,7 @@ def test_frozen_words_are_fedlgts():
         assert torch.equal(ours.head(tokens, states).logits, theirs.head(tokens, states).logits)
 
 
-def test_the_table_given_is_copied():
+def test_the_given_embeddings_are_copied():
     settings = ModelSettings(backbone={"width": 0.125})
     table = normalize(torch.ones(2, 64))
     model = new_model(settings, ModelSpec(("a", "b"), 64, table), generator())

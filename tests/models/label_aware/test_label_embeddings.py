@@ -21,7 +21,7 @@ def angles(rows):
 
 
 @pytest.mark.parametrize("dim", [64, 512])
-def test_lexical_rows_are_unit_repeatable_and_closer_for_similar_names(dim):
+def test_hash_embeddings_are_unit_reproducible_and_closer_for_similar_names(dim):
     rows = embed_labels(LabelSettings(), CLASSES, dim)
     assert rows.shape == (4, dim) and rows.dtype == torch.float32 and not rows.requires_grad
     assert torch.allclose(rows.norm(dim=1), torch.ones(4))
@@ -42,7 +42,7 @@ def test_prompt_names_replace_codes():
     assert torch.allclose(coded[0], embed_labels(LabelSettings(), ["cracked insulator"], 64)[0])
 
 
-def test_centred_rows_have_no_common_part():
+def test_centred_embeddings_have_mean_zero():
     plain = LabelSettings(source="hash", center=False)
     centred = embed_labels(plain.model_copy(update={"center": True}), CLASSES, label_embeddings.HASH_WIDTH)
     rows = embed_labels(plain, CLASSES, label_embeddings.HASH_WIDTH)
@@ -60,7 +60,7 @@ def test_centred_rows_have_no_common_part():
         (["cat"], {"center": True}, "center to false"),  # one label minus its mean is nothing
     ],
 )
-def test_names_that_give_no_embedding_of_their_own_are_refused(classes, options, words):
+def test_names_without_a_distinct_embedding_are_refused(classes, options, words):
     with pytest.raises(UserError, match=words):
         embed_labels(LabelSettings(**options), classes, 64)
 
@@ -72,7 +72,7 @@ def test_file_rows_follow_the_names_not_the_order(tmp_path):
     assert torch.allclose(embed_labels(settings, ["a", "c"], 2), torch.tensor([[0.0, 1.0], [0.6, 0.8]]))
 
 
-def test_another_width_is_projected_and_keeps_angles_roughly(tmp_path):
+def test_projection_to_another_width_roughly_keeps_angles(tmp_path):
     rows = torch.nn.functional.normalize(torch.randn(6, 300, generator=torch.Generator().manual_seed(0)))
     write_label_file(tmp_path / "l.safetensors", list("abcdef"), rows)
     settings = LabelSettings(source="file", file=tmp_path / "l.safetensors")
@@ -110,17 +110,17 @@ def write_bad(path, case):
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ("absent", "not there"),
+        ("absent", "does not exist"),
         ("text", "cannot be read"),
         ("no names", "labels"),
         ("no tensor", "cannot be read"),
-        ("counts", "contradicts"),
-        ("twice", "contradicts"),
+        ("counts", "inconsistent"),
+        ("twice", "inconsistent"),
         ("lacks", "without b"),
-        ("zero row", "no direction"),
-        ("nan", "no direction"),
-        ("equal", "cannot be told apart"),
-        ("complex", "contradicts"),
+        ("zero row", "zero or not finite"),
+        ("nan", "zero or not finite"),
+        ("equal", "cannot tell them apart"),
+        ("complex", "inconsistent"),
         ("deep", "cannot be read"),
     ],
 )
@@ -146,7 +146,7 @@ def tiny_clip(tmp_path_factory):
     return folder, model
 
 
-def test_clip_rows_are_the_text_towers_of_the_prompts(tiny_clip):
+def test_clip_embeddings_are_the_text_encoders_of_the_prompts(tiny_clip):
     import open_clip
 
     folder, model = tiny_clip
@@ -159,16 +159,16 @@ def test_clip_rows_are_the_text_towers_of_the_prompts(tiny_clip):
     assert embed_labels(settings, ["bird_nest", "smoking"], 64).shape == (2, 64)
 
 
-def test_clip_labels_that_it_reads_alike_are_refused_by_name(tiny_clip):
+def test_labels_with_equal_clip_embeddings_are_refused_by_name(tiny_clip):
     settings = LabelSettings(source="clip", clip_checkpoint=f"local-dir:{tiny_clip[0]}")
     alike = ["rust", "dirt & dust", "dirt &amp; dust"]  # its tokenizer unescapes HTML
-    with pytest.raises(UserError, match=r"one embedding[\s\S]*found: dirt & dust and dirt &amp; dust\n.*prompt_names"):
+    with pytest.raises(UserError, match=r"equal embeddings[\s\S]*found: dirt & dust and dirt &amp; dust\n.*prompt_names"):
         embed_labels(settings, alike, 24)
 
 
-def test_clip_refuses_prompts_that_it_would_cut(tiny_clip):
+def test_prompts_longer_than_clips_context_are_refused(tiny_clip):
     settings = LabelSettings(source="clip", clip_checkpoint=f"local-dir:{tiny_clip[0]}")
-    with pytest.raises(UserError, match="longer than CLIP reads"):
+    with pytest.raises(UserError, match="longer than CLIP's context"):
         embed_labels(settings, ["cat", "one two three four five six seven eight nine ten eleven twelve"], 24)
 
 
@@ -181,7 +181,7 @@ def test_clip_refuses_prompts_that_it_would_cut(tiny_clip):
         ({"a": LabelSettings}, "not executed"),
     ],
 )
-def test_checkpoints_that_are_no_clip_are_refused(tmp_path, content, words):
+def test_checkpoints_of_other_models_are_refused(tmp_path, content, words):
     torch.save(content, tmp_path / "clip.pt")
     settings = LabelSettings(source="clip", clip_model="RN50", clip_checkpoint=str(tmp_path / "clip.pt"))
     with pytest.raises(UserError, match=f"not available[\\s\\S]*{words}") as caught:
@@ -190,7 +190,7 @@ def test_checkpoints_that_are_no_clip_are_refused(tmp_path, content, words):
 
 
 @pytest.mark.parametrize("case", ["none", "unknown tag", "no folder", "no weights", "damaged", "offline hub"])
-def test_missing_clip_says_how_to_get_one_and_what_else_there_is(tiny_clip, tmp_path, monkeypatch, case):
+def test_a_missing_clip_checkpoint_is_reported_with_alternatives(tiny_clip, tmp_path, monkeypatch, case):
     if case == "no weights":  # open_clip alone would go on with random ones
         (tmp_path / "open_clip_config.json").write_text((tiny_clip[0] / "open_clip_config.json").read_text())
     (tmp_path / "damaged.safetensors").write_bytes(b"nothing")
@@ -209,13 +209,13 @@ def test_missing_clip_says_how_to_get_one_and_what_else_there_is(tiny_clip, tmp_
         embed_labels(LabelSettings(source="clip", clip_checkpoint=checkpoint), ["cat", "dog"], 24)
 
 
-def test_state_words_are_bare_words_whatever_is_set_for_the_labels():
+def test_state_embeddings_ignore_the_settings_of_label_prompts():
     plain = embed_states(LabelSettings(), 64)
     assert torch.equal(plain, embed_labels(LabelSettings(), ["negative", "positive"], 64))
     assert torch.equal(embed_states(LabelSettings(center=True, prompt_names={"cat": "a cat"}), 64), plain)
 
 
-def test_state_words_of_clip_have_no_sentence(tiny_clip):
+def test_clip_embeds_the_bare_state_words(tiny_clip):
     import open_clip
 
     settings = LabelSettings(source="clip", clip_checkpoint=f"local-dir:{tiny_clip[0]}")
@@ -224,7 +224,7 @@ def test_state_words_of_clip_have_no_sentence(tiny_clip):
     assert torch.allclose(embed_states(settings, 24), torch.nn.functional.normalize(expected), atol=1e-5)
 
 
-def test_a_label_file_must_hold_the_state_words_too(tmp_path):
+def test_a_label_file_must_contain_the_state_words(tmp_path):
     path = tmp_path / "l.safetensors"
     settings = ModelSettings(name="fedlgt", labels={"source": "file", "file": path}, backbone={"width": 0.125})
     write_label_file(path, ["a", "b"], torch.eye(2))
@@ -250,7 +250,7 @@ def test_a_label_file_must_hold_the_state_words_too(tmp_path):
         ({"name": "resnet18"}, set()),
     ],
 )
-def test_networks_get_the_tables_that_they_are_built_around(network, tables):
+def test_networks_get_the_frozen_embeddings_that_they_need(network, tables):
     assert set(frozen_embeddings(ModelSettings(**network), CLASSES)) == tables
 
 
@@ -270,7 +270,7 @@ def known_to_open_clip(tiny_clip, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("saved", ["folder", "safetensors", "pt"])
 @pytest.mark.parametrize("name", ["fmman", "fedlgt"])
-def test_from_a_clip_checkpoint_to_a_trained_and_scored_model(
+def test_from_a_clip_checkpoint_to_a_trained_and_evaluated_model(
     tiny_clip, known_to_open_clip, make_run, tiny_data, tmp_path, name, saved
 ):
     from tasks.client.train import TrainJob, train_client

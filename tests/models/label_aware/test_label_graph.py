@@ -46,7 +46,7 @@ def test_embedded_states_take_the_row_of_each_state(mode):
             assert torch.equal(masked[b, c], expected)
 
 
-def test_state_tables_start_as_the_scalar_reading_or_with_a_zero_row_for_unknown():
+def test_state_tables_start_as_scalars_or_with_zero_for_unknown():
     labels, states = random_labels(), torch.tensor([[-1, 0, 1, 1]])
     scalar = combine_states(labels, states, "mul_scalar")
     assert torch.equal(combine_states(labels, states, "mul_embed", StateTable(8, "mul_embed")()), scalar)
@@ -56,7 +56,7 @@ def test_state_tables_start_as_the_scalar_reading_or_with_a_zero_row_for_unknown
     assert added.rows.shape == (2, 8)  # unknown has no weights that training could move away from zero
 
 
-def test_frozen_state_words_are_added_and_unknown_adds_nothing():
+def test_frozen_state_embeddings_are_added_and_unknown_adds_nothing():
     labels, words = random_labels(3, 5), torch.tensor([[1.0, 0, 0, 0, 0], [0, 1.0, 0, 0, 0]])  # absent, present
     table = frozen_states(words)
     masked = combine_states(labels, torch.tensor([[-1, 0, 1]]), "add_embed", table())[0]
@@ -64,7 +64,7 @@ def test_frozen_state_words_are_added_and_unknown_adds_nothing():
     assert not list(table.parameters()) and not table.state_dict()
 
 
-def test_frozen_rows_are_a_copy_and_learnt_ones_start_by_their_width():
+def test_frozen_rows_are_a_copy_and_learned_rows_are_initialised_by_their_width():
     rows = random_labels(3, 5)
     frozen, kept = FrozenRows(rows), rows.clone()
     rows.zero_()
@@ -75,14 +75,14 @@ def test_frozen_rows_are_a_copy_and_learnt_ones_start_by_their_width():
     assert 0.24 < learnt().abs().max() <= 0.25  # 1 / sqrt(16)
 
 
-def test_edges_are_cosines_and_zero_for_zero_rows():
+def test_cosine_similarity_is_zero_for_zero_rows():
     # (3, 4) and (4, 3): 24 / 25; (3, 4) and (-4, 3): 0; anything with the zero row: 0
     vectors = torch.tensor([[3.0, 4.0], [4.0, 3.0], [-4.0, 3.0], [0.0, 0.0]])
     expected = torch.tensor([[1, 0.96, 0, 0], [0.96, 1, -0.28, 0], [0, -0.28, 1, 0], [0, 0, 0, 0]])
     assert torch.allclose(cosine_similarity_matrix(vectors), expected, atol=1e-6)
 
 
-def test_edges_of_zero_rows_have_finite_gradients():
+def test_cosine_similarity_of_zero_rows_has_finite_gradients():
     vectors = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
     cosine_similarity_matrix(vectors).square().sum().backward()
     assert torch.isfinite(vectors.grad).all() and not vectors.grad[1].any()
@@ -104,7 +104,7 @@ def test_all_unknown_has_the_graph_of_the_labels():
     ],
 )
 @pytest.mark.parametrize("norm", ["sym", "row", "softmax", "none"])
-def test_strength_and_adjacency_match_loops(act, rule, norm):
+def test_edge_weights_and_adjacency_match_loops(act, rule, norm):
     vectors = torch.randn(2, 4, 6, generator=generator(3))
     vectors[0, 2] = 0.0
     cosines = cosine_similarity_matrix(vectors)

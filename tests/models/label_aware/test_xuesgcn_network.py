@@ -38,7 +38,7 @@ def labels(batch=4, seed=5):
     return (torch.rand(batch, CLASSES, generator=generator(seed)) < 0.5).to(torch.uint8)
 
 
-def test_counts_by_hand():
+def test_co_occurrence_counts_by_hand():
     targets = torch.tensor([[1, 1, 0], [0, 1, 1], [1, 1, 0]], dtype=torch.uint8)
     counts = co_occurrence_counts(targets, torch.tensor([1, 0, 1]), 3)
     assert counts[1].tolist() == [[2, 2, 0], [2, 2, 0], [0, 0, 0]]
@@ -46,7 +46,7 @@ def test_counts_by_hand():
     assert counts[2].count_nonzero() == 0 and counts.dtype == torch.float32
 
 
-def test_a_graph_by_hand():
+def test_normalized_adjacency_by_hand():
     # label 0 was seen 4 times, once with label 1; label 1 twice; label 2 never
     counts = torch.tensor([[4.0, 1, 0], [1, 2, 0], [0, 0, 0]])
     p = label_probabilities(counts)
@@ -57,7 +57,7 @@ def test_a_graph_by_hand():
     assert torch.allclose(normalized_adjacency(p), by_hand)
 
 
-def test_a_scene_without_images_leaves_the_labels_apart():
+def test_a_scene_without_images_has_the_identity_as_graph():
     graphs = normalized_adjacency(label_probabilities(torch.zeros(2, 4, 4)))
     assert torch.equal(graphs, torch.eye(4).expand(2, 4, 4))
 
@@ -70,7 +70,7 @@ def test_attention_by_hand():
     assert torch.allclose(out, torch.tensor([[[3.0, 2.0]]]))
 
 
-def test_attention_is_the_published_one_with_the_hidden_layer_applied_to_every_pair():
+def test_attention_equals_the_published_form():
     model = network()
     part = model.attention
     tokens, table = torch.randn(2, 6, 64, generator=generator()), model.label_embeddings
@@ -80,7 +80,7 @@ def test_attention_is_the_published_one_with_the_hidden_layer_applied_to_every_p
     assert torch.allclose(part(tokens, table), expected, atol=1e-5)
 
 
-def test_the_output_is_that_of_the_steps_taken_image_by_image():
+def test_the_output_against_a_loop_over_images():
     model = network().eval()
     model.co_occurrence += co_occurrence_counts(labels(40), torch.arange(40) % 3, 3)
     x = images()
@@ -100,7 +100,7 @@ def test_the_output_is_that_of_the_steps_taken_image_by_image():
         assert torch.allclose(model.embed(x), tokens.mean(1))
 
 
-def test_training_batches_are_counted_in_the_scene_of_their_images():
+def test_training_labels_are_counted_in_their_images_scene():
     model = network().train()
     y = labels()
     out = model.scene_forward(images(), y)
@@ -132,7 +132,7 @@ def test_forward_without_targets_counts_nothing_in_training_either():
     assert model.co_occurrence.count_nonzero() == 0 and model.scene_counts.count_nonzero() == 0
 
 
-def test_the_graph_of_the_scene_matters():
+def test_the_output_depends_on_the_scenes_graph():
     model = network().eval()
     x = images()
     with torch.no_grad():
@@ -141,7 +141,7 @@ def test_the_graph_of_the_scene_matters():
         assert not torch.allclose(before, model(x))
 
 
-def test_checkpoints_hold_the_counts_and_not_the_label_table():
+def test_the_state_contains_the_counts_and_not_the_label_embeddings():
     model = network().train()
     model.scene_forward(images(), labels())
     state = model.state_dict()
@@ -153,19 +153,19 @@ def test_checkpoints_hold_the_counts_and_not_the_label_table():
         assert torch.equal(other.eval()(images()), model.eval()(images()))
 
 
-def test_the_private_prefixes_are_the_scenes_and_nothing_else():
+def test_the_private_prefixes_cover_exactly_the_scenes():
     private = [name for name in network().state_dict() if name.startswith(NETWORKS["xuesgcn"].private)]
     assert sorted(private) == ["co_occurrence", "scene_counts", "scene_head.weight"]
 
 
-def test_a_new_model_has_counted_nothing_and_repeats():
+def test_a_new_model_has_zero_counts_and_is_reproducible():
     first, second = network(seed=4), network(seed=4)
     assert first.co_occurrence.count_nonzero() == 0 and first.scene_counts.count_nonzero() == 0
     same = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
     assert all(torch.equal(a, b) for a, b in same)
 
 
-def test_parameters_at_the_specified_size():
+def test_number_of_parameters_at_full_size():
     model = network(width=1.0, classes=17, scenes=6, attention_width=1024, graph_width=1024)
     backbone = sum(p.numel() for p in model.backbone.parameters())
     attention = 2 * 512 * 1024 + 1024 * 1024 + 1024

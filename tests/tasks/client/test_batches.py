@@ -12,7 +12,7 @@ from tasks.core.train_settings import TrainSettings
 
 
 @pytest.mark.parametrize(("count", "size"), [(10, 4), (9, 4), (5, 4), (8, 4), (3, 4), (4, 4), (1, 4), (7, 2)])
-def test_batches_hold_every_image_once_and_none_stands_alone(count, size):
+def test_batches_contain_every_image_once_and_no_batch_has_a_single_image(count, size):
     parts = list(batches(count, size, np.random.default_rng(0)))
     assert sorted(np.concatenate(parts).tolist()) == list(range(count))
     sizes = [len(part) for part in parts]
@@ -34,7 +34,7 @@ def test_pixels_become_zero_to_one():
     assert x.flatten().tolist() == pytest.approx([0.0, 1.0, 0.2, 0.4])
 
 
-def test_augment_flips_and_shifts_each_image_by_its_own_draw():
+def test_augment_flips_and_shifts_each_image_independently():
     images = torch.rand(64, 3, 6, 6, generator=torch.Generator().manual_seed(1))
     settings = TrainSettings(flip=True, shift=2)
     first, again, other = (augment(images, settings, torch.Generator().manual_seed(s)) for s in (2, 2, 3))

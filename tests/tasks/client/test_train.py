@@ -1,4 +1,4 @@
-"""The local loop: the update it stores, repetition, BatchNorm policies (acceptance tests 8, 17, 18)."""
+"""The local loop: stored updates, repetition, BatchNorm policies, failures."""
 
 import dataclasses
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_a_damaged_update_is_trained_again(plain_run, tiny_data, damage):
     assert store.holds(first.model)
 
 
-def test_a18_the_same_job_gives_the_same_weights_in_any_store_and_order(make_run, tiny_data):
+def test_the_same_job_gives_the_same_weights_in_any_store_and_order(make_run, tiny_data):
     jobs, digests = {}, []
     for name, order in (("first", [0, 1]), ("second", [1, 0])):
         context, start = make_run(name)
@@ -119,7 +119,7 @@ def test_a18_the_same_job_gives_the_same_weights_in_any_store_and_order(make_run
 
 
 @pytest.mark.parametrize("change", [{"round": 2}, {"stage": 3}, {"client": 1}])
-def test_round_stage_and_client_decide_the_draws(plain_run, tiny_data, change):
+def test_random_numbers_depend_on_round_stage_and_client(plain_run, tiny_data, change):
     context, start = plain_run()
     job = TrainJob(tiny_data.ids[0], 1, 1, start)
     change = {k: tiny_data.ids[v] if k == "client" else v for k, v in change.items()}
@@ -129,7 +129,7 @@ def test_round_stage_and_client_decide_the_draws(plain_run, tiny_data, change):
     assert updates[0].model.digest != updates[1].model.digest
 
 
-def test_a17_an_update_keeps_integers_and_leaves_frozen_tensors_out(make_run, tiny_data):
+def test_an_update_keeps_integers_and_leaves_frozen_tensors_out(make_run, tiny_data):
     context, start = make_run()
     update = train_client(context, TrainJob(tiny_data.ids[0], 1, 1, start, ((start, 3),)))
     state, sent = context.open_store().get_state(update.model), context.open_store().get_state(start)
@@ -139,7 +139,7 @@ def test_a17_an_update_keeps_integers_and_leaves_frozen_tensors_out(make_run, ti
     assert not any("label_embeddings" in name for name in state)
 
 
-def test_a08_prototypes_are_the_same_after_training(make_run, tiny_data):
+def test_prototypes_are_the_same_after_training(make_run, tiny_data):
     context, start = make_run()
     store = context.open_store()
     changed = {n: v + 0.01 if v.is_floating_point() else v for n, v in store.get_state(start).items()}
@@ -164,7 +164,7 @@ def test_bn_frozen_never_changes_the_statistics(plain_run, tiny_data):
     assert not any(torch.equal(state[n], sent[n]) for n in state if n.startswith("readout"))
 
 
-def test_bn_local_statistics_come_back_in_the_next_round(plain_run, tiny_data):
+def test_bn_local_statistics_are_kept_for_the_next_round(plain_run, tiny_data):
     context, start = plain_run(bn_policy="local")
     first = train_client(context, TrainJob(tiny_data.ids[0], 1, 1, start))
     own = context.open_store().get_state(first.state)
@@ -176,7 +176,7 @@ def test_bn_local_statistics_come_back_in_the_next_round(plain_run, tiny_data):
 
 
 @pytest.mark.parametrize("factor", [0.5, 50.0])
-def test_stage_3_can_start_from_the_prototype_with_the_least_loss(plain_run, tiny_data, factor):
+def test_training_can_start_from_the_reference_with_the_lowest_loss(plain_run, tiny_data, factor):
     context, start = plain_run()
     store, state = context.open_store(), context.open_store().get_state(start)
     bad = store.put_state("bad.safetensors", state | {"readout.bias": state["readout.bias"] + factor})
@@ -191,7 +191,7 @@ def test_stage_3_can_start_from_the_prototype_with_the_least_loss(plain_run, tin
     assert state_digest(model.state_dict()) == min(losses, key=losses.get)
 
 
-def test_no_finite_loss_no_time_no_client_no_fit(plain_run, make_run, tiny_data):
+def test_infinite_losses_timeouts_unknown_clients_and_wrong_weights_are_refused(plain_run, make_run, tiny_data):
     context, start = plain_run(train={"optimizer": "sgd", "lr": 1e38, "grad_clip": None, "epochs": 3})
     job = TrainJob(tiny_data.ids[0], 1, 1, start)
     with pytest.raises(TrainingError, match=r"not finite.*train\.lr"):
@@ -210,7 +210,7 @@ def test_no_finite_loss_no_time_no_client_no_fit(plain_run, make_run, tiny_data)
     assert updates == [] and [d.client for d in dropped] == [tiny_data.ids[0], "nobody"]
 
 
-def test_a_chunk_names_who_failed_and_keeps_who_finished(plain_run, tiny_data, monkeypatch):
+def test_a_failed_chunk_names_failed_clients_and_keeps_finished_ones(plain_run, tiny_data, monkeypatch):
     context, start = plain_run()
     jobs = [TrainJob(client, 1, 1, start) for client in tiny_data.ids[:3]]
 
@@ -227,8 +227,8 @@ def test_a_chunk_names_who_failed_and_keeps_who_finished(plain_run, tiny_data, m
     assert found == [True, False, True]
 
 
-def test_a_client_with_one_image_does_not_keep_its_neighbours_from_training(plain_run, tiny_data, monkeypatch):
-    """Specification 1.2: at 32 pixels the last map is 1 x 1, and BatchNorm refuses to train on one value."""
+def test_a_client_with_one_image_does_not_stop_the_others_in_its_chunk(plain_run, tiny_data, monkeypatch):
+    """At 32 pixels the last map is 1 x 1, and BatchNorm refuses to train on one value."""
     context, start = plain_run()
 
     def small(context, client):
@@ -241,7 +241,7 @@ def test_a_client_with_one_image_does_not_keep_its_neighbours_from_training(plai
     assert {entry.client for entry in (*updates, *dropped)} == set(tiny_data.ids[:2])
 
 
-def test_only_batchnorm_s_single_value_is_a_batch_that_cannot_be_trained_on(plain_run, tiny_data, monkeypatch):
+def test_one_image_with_a_1x1_feature_map_is_refused_by_batchnorm(plain_run, tiny_data, monkeypatch):
     context, start = plain_run()
 
     def small(context, client):
@@ -254,7 +254,7 @@ def test_only_batchnorm_s_single_value_is_a_batch_that_cannot_be_trained_on(plai
 
 
 @pytest.mark.parametrize("error", [ValueError("no such margin"), KeyError("margin"), AssertionError("sums")])
-def test_a_slip_in_an_objective_keeps_its_name_and_place(plain_run, tiny_data, monkeypatch, caplog, error):
+def test_an_error_in_an_objective_keeps_its_name_and_place(plain_run, tiny_data, monkeypatch, caplog, error):
     context, start = plain_run()
 
     def broken(local):

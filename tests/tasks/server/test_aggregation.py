@@ -1,4 +1,4 @@
-"""Averaging: weights of eqs 14 and 15, the mean, BatchNorm statistics (acceptance tests 10, 17; section 7)."""
+"""Aggregation: weights of eqs 14 and 15, the mean, BatchNorm statistics."""
 
 import dataclasses
 import functools
@@ -50,14 +50,14 @@ def context(tmp_path):
     return SimpleNamespace(open_store=lambda: Store(tmp_path), fingerprint="test", bn_policy="avg")
 
 
-def test_size_weights_are_shares():
+def test_sample_count_weights_are_fractions():
     assert sample_count_weights([10, 30]) == [0.25, 0.75]
     for sizes in ([0, 0], [4, -1]):
         with pytest.raises(UserError, match="no client has training images"):
             sample_count_weights(sizes)
 
 
-def test_a10_eq15_by_hand():
+def test_eq15_by_hand():
     # products 2*10, 1*30, 5*10 of 100
     assert loss_weights([2.0, 1.0, 5.0], [10, 30, 10]) == (pytest.approx([0.2, 0.3, 0.5]), "")
     assert loss_weights([2.0, 1.0, 5.0], [10, 30, 10], "size") == (pytest.approx([0.2, 0.6, 0.2]), "")
@@ -65,7 +65,7 @@ def test_a10_eq15_by_hand():
 
 
 @pytest.mark.parametrize("mode", ["loss_size", "loss", "size"])
-def test_a10_weights_sum_to_one_and_a_higher_loss_weighs_more(mode):
+def test_loss_weights_sum_to_one_and_a_higher_loss_weighs_more(mode):
     rng = np.random.default_rng(3)
     for count in (1, 2, 20, 200):
         losses, sizes = rng.uniform(0.01, 3, count).tolist(), rng.integers(1, 5000, count).tolist()
@@ -77,24 +77,24 @@ def test_a10_weights_sum_to_one_and_a_higher_loss_weighs_more(mode):
     assert (second[0] > first[0]) == (mode != "size")
 
 
-def test_a10_equal_losses_are_fedavg():
+def test_equal_losses_are_fedavg():
     assert loss_weights([0.7] * 3, [10, 30, 60])[0] == pytest.approx(sample_count_weights([10, 30, 60]))
 
 
 @pytest.mark.parametrize("losses", [[math.nan, 1.0], [math.inf, 1.0], [-0.1, 1.0], [0.0, 0.0]])
-def test_a10_losses_that_cannot_weigh_fall_back_to_size_with_a_note(losses):
+def test_unusable_losses_fall_back_to_sample_counts_with_a_note(losses):
     weights, note = loss_weights(losses, [10, 30])
     assert weights == [0.25, 0.75]
     assert "by sample count" in note and str(losses[0]) in note
 
 
-def test_a10_a_huge_reported_loss_must_not_make_the_weights_nan():
+def test_a_huge_reported_loss_must_not_make_the_weights_nan():
     weights, _ = loss_weights([1e308, 1.0], [50, 50])
     assert all(math.isfinite(weight) for weight in weights) and math.fsum(weights) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("weights", [[0.5, 0.5 + 1e-6], [1.5, -0.5], [0.5, 0.4], [math.nan, math.nan]])
-def test_a10_weights_that_are_none_are_refused(weights):
+def test_invalid_weights_are_refused(weights):
     with pytest.raises(UserError, match="must sum to 1"):
         check_weights(weights)
     with pytest.raises(UserError, match="must sum to 1"):
@@ -118,7 +118,7 @@ def test_the_mean_is_summed_in_float64():
 
 
 @pytest.mark.parametrize("policy", ["avg", "local", "frozen", "total_variance"])
-def test_a10_equal_models_give_the_same_model_whatever_the_losses(policy):
+def test_equal_models_give_the_same_model_whatever_the_losses(policy):
     state = Held(w=randn(50), bn__running_mean=randn(4), bn__running_var=randn(4).square(), bn__n=torch.tensor(7))
     weights, _ = loss_weights([0.123, 4.56, 0.9], [3, 17, 80])
     out = combine([state] * 3, weights, weighted_mean, policy)
@@ -129,13 +129,13 @@ def test_a10_equal_models_give_the_same_model_whatever_the_losses(policy):
     assert torch.equal(out["w"], state.get_tensor("w"))
 
 
-def test_a17_integers_stay_integers_and_take_the_maximum():
+def test_integers_stay_integers_and_take_the_maximum():
     counts = [torch.tensor(n) for n in (9, 10, 3)]
     out = combine([Held(bn__num_batches_tracked=n) for n in counts], [0.2, 0.3, 0.5], weighted_mean, "avg")
     assert out["bn.num_batches_tracked"].dtype == torch.int64 and out["bn.num_batches_tracked"] == 10
 
 
-def test_a17_half_precision_states_keep_their_dtype():
+def test_half_precision_states_keep_their_dtype():
     out = combine([Held(w=torch.ones(2, dtype=torch.bfloat16))] * 2, [0.5, 0.5], weighted_mean, "avg")
     assert out["w"].dtype == torch.bfloat16
 
@@ -171,7 +171,7 @@ def put(store, name, seed):
     return store.put_state(name, {"w": randn(3, 4, seed=seed), "n": torch.tensor(seed)})
 
 
-def test_one_clients_average_is_the_client(context):
+def test_the_average_of_one_client_is_its_model(context):
     ref = put(context.open_store(), "a.safetensors", 1)
     assert aggregate(context, [ref], [1.0]).digest == ref.digest
 
@@ -213,7 +213,7 @@ def cut(values, weights, share):
     return torch.stack(list(values)).sort(0).values[int(share * len(values))].double()
 
 
-def test_rules_are_told_apart_by_their_settings_and_nested_ones_are_refused():
+def test_rules_differ_by_their_settings_and_nested_functions_are_refused():
     low, high = functools.partial(cut, share=0.0), functools.partial(cut, share=0.5)
     assert rule_name(low) != rule_name(high) and rule_name(low) == rule_name(functools.partial(cut, share=0.0))
     with pytest.raises(UserError, match="module-level function"):
@@ -223,7 +223,7 @@ def test_rules_are_told_apart_by_their_settings_and_nested_ones_are_refused():
 @pytest.mark.parametrize(
     "other", [{"w": torch.ones(3)}, {"w": torch.ones(2), "v": torch.ones(2)}, {"v": torch.ones(2)}]
 )
-def test_models_that_differ_in_form_are_not_combined(other, context):
+def test_models_with_different_tensors_are_refused(other, context):
     store = context.open_store()
     refs = [store.put_state("one.safetensors", {"w": torch.ones(2)}), store.put_state("two.safetensors", other)]
     with pytest.raises(UserError, match="cannot be combined"):

@@ -1,4 +1,4 @@
-"""FMMAN's stage 2: groups of clients (acceptance test 9)."""
+"""FMMAN's stage 2: clusters of clients."""
 
 import warnings
 from types import SimpleNamespace
@@ -26,23 +26,23 @@ def partition(groups):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a09_planted_groups_are_found(seed):
+def test_planted_clusters_are_found(seed):
     rows, truth = planted(seed)
     groups = cluster_rows(rows, 3, seed)
     assert partition(groups) == partition(truth)
     assert groups == renumber(groups), "numbered by their smallest member"
 
 
-def test_a09_groups_do_not_depend_on_a_common_shift():
+def test_clusters_do_not_depend_on_a_common_shift():
     rows, truth = planted(4)
     assert partition(cluster_rows(rows + 3.0, 3, 0)) == partition(truth)
 
 
-def test_a09_more_prototypes_than_clients():
+def test_more_clusters_than_clients():
     assert cluster_rows(np.eye(3), 5, 0) == [0, 1, 2]
 
 
-def test_a09_more_prototypes_than_different_clients():
+def test_more_clusters_than_distinct_clients():
     rows = np.array([[0.0, 1.0], [5.0, 5.0], [0.0, 1.0], [5.0, 5.0], [0.0, 1.0]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -50,13 +50,13 @@ def test_a09_more_prototypes_than_different_clients():
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_a09_identical_clients_are_one_group(k):
+def test_identical_clients_are_one_cluster(k):
     assert cluster_rows(np.full((5, 7), 0.25), k, 0) == [0] * 5
     assert cluster_rows(planted()[0], 1, 0) == [0] * 12
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_a09_permuting_clients_permutes_nothing_but_the_numbers(seed):
+def test_permuting_clients_permutes_only_the_numbers(seed):
     # No structure here: only a fixed order of the rows inside makes the result independent of theirs.
     rows = np.random.default_rng(seed).normal(size=(14, 3))
     plain = partition(cluster_rows(rows, 4, seed))
@@ -72,7 +72,7 @@ def test_renumber_by_smallest_member_without_gaps():
 
 
 @pytest.mark.parametrize(("count", "k"), [(10, 3), (2, 5), (4, 4)])
-def test_random_groups_are_nearly_equal_and_follow_the_generator(count, k):
+def test_random_clusters_are_nearly_equal_and_depend_on_the_generator(count, k):
     groups = random_clusters(count, k, np.random.default_rng(1))
     sizes = np.bincount(groups)
     assert len(sizes) == min(k, count) and sizes.max() - sizes.min() <= 1
@@ -95,7 +95,7 @@ def model(first, second, other=0.0, steps=1):
     }
 
 
-def test_the_vector_is_the_layers_change_in_name_order(context):
+def test_parameter_change_is_the_layers_change_in_name_order(context):
     store = context.open_store()
     ref = store.put_state("model", model([[1.0, 2.0], [3.0, 4.0]], [5.0], other=9.0, steps=8))
     anchor = store.put_state("anchor", model([[0.5, 0.0], [0.0, 0.0]], [1.0]))
@@ -110,8 +110,8 @@ def test_a_prefix_that_matches_nothing_is_an_error(context):
         parameter_change(store, ref, ref, "encoder.")
 
 
-def test_running_statistics_are_no_parameters(context):
-    """Specification 2.2 clusters on parameters; a prefix such as ``backbone.layer4`` also matches buffers."""
+def test_running_statistics_are_not_clustered_on(context):
+    """Clients are clustered on parameters; a prefix such as ``backbone.layer4`` also matches buffers."""
     store = context.open_store()
     state = {"layer4.weight": torch.tensor([2.0])}
     buffers = {"layer4.running_mean": torch.tensor([70.0]), "layer4.running_var": torch.tensor([80.0])}
@@ -120,7 +120,7 @@ def test_running_statistics_are_no_parameters(context):
     assert parameter_change(store, ref, anchor, "layer4").tolist() == [2.0]
 
 
-def test_a09_models_are_grouped_by_the_named_layer_alone(context):
+def test_models_are_clustered_by_the_named_layer_alone(context):
     store = context.open_store()
     anchor = store.put_state("anchor", model([0.0, 0.0], [0.0]))
     # By the layer: {0, 2} and {1, 3}. By everything else: {0, 1} and {2, 3}.

@@ -1,4 +1,4 @@
-"""What a client sends is checked before it counts (section 7: missing, extra, misshaped, non-finite)."""
+"""Validation of updates: missing, extra, misshaped and non-finite tensors, digests, reported numbers."""
 
 import dataclasses
 import math
@@ -46,7 +46,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_faults_of_tensors(case):
+def test_tensor_errors(case):
     change, sentences = CASES[case]
     state = {name: value for name, value in (template() | change).items() if value is not None}
     found = tensor_errors(state, template())
@@ -55,7 +55,7 @@ def test_faults_of_tensors(case):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "fine"])
-def test_a_faulty_update_is_dropped_and_the_others_count(context, case):
+def test_an_invalid_update_is_rejected_and_the_others_count(context, case):
     change, sentences = CASES[case]
     state = {name: value for name, value in (template() | change).items() if value is not None}
     good, dropped = check(context, update(context, "b"), update(context, "bad", state), update(context, "a"))
@@ -64,14 +64,14 @@ def test_a_faulty_update_is_dropped_and_the_others_count(context, case):
     assert all(sentence in dropped[0].reason for sentence in sentences)
 
 
-def test_a_digest_that_does_not_match_is_dropped(context):
+def test_an_update_with_a_wrong_digest_is_rejected(context):
     wrong = update(context, "wrong")
     wrong = dataclasses.replace(wrong, model=dataclasses.replace(wrong.model, digest="0" * 64))
     good, dropped = check(context, wrong)
     assert good == [] and "do not match the digest" in dropped[0].reason
 
 
-def test_weights_changed_after_sending_are_dropped(context):
+def test_weights_changed_after_sending_are_rejected(context):
     sent = update(context)
     changed = template() | {"w": torch.zeros(2, 3)}
     context.open_store().put_state(sent.model.uri, changed)
@@ -79,7 +79,7 @@ def test_weights_changed_after_sending_are_dropped(context):
 
 
 @pytest.mark.parametrize("how", ["missing", "no safetensors"])
-def test_weights_that_cannot_be_read_are_dropped(context, how):
+def test_unreadable_weights_are_rejected(context, how):
     sent = update(context)
     if how == "missing":
         sent = dataclasses.replace(sent, model=ModelRef("updates/nothing.safetensors", "0" * 64, 1))
@@ -98,7 +98,7 @@ def test_weights_that_cannot_be_read_are_dropped(context, how):
         ({"sums": {"classification": (math.inf, 1.0)}}, "reported loss is infinite"),
     ],
 )
-def test_what_a_client_says_of_itself_is_checked(context, change, sentence):
+def test_the_reported_numbers_are_checked(context, change, sentence):
     good, dropped = check(context, update(context, **change))
     assert good == [] and sentence in dropped[0].reason
 
@@ -108,13 +108,13 @@ def test_a_client_without_a_loss_still_counts(context):
     assert check(context, sent) == ([sent], [])
 
 
-def test_a_long_list_of_faults_is_cut(context):
+def test_a_long_list_of_errors_is_shortened(context):
     state = template() | {f"extra{i}": torch.ones(1) for i in range(5)}
     reason = check(context, update(context, state=state))[1][0].reason
     assert reason.count("not part of the model") == 3 and reason.endswith("(and 2 more)")
 
 
-def test_a_client_cannot_make_itself_heavier_than_the_partition_says(context):
+def test_a_sample_count_that_differs_from_the_partition_is_rejected(context):
     start = context.open_store().put_state("start.safetensors", template())
     updates = [update(context, "a", samples=5), update(context, "b", samples=500)]
     good, dropped = check_updates(context, updates, start, 1, {"a": 5, "b": 50})

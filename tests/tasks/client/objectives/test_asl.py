@@ -15,7 +15,7 @@ def logit(p):
     return math.log(p / (1 - p))
 
 
-def test_by_hand():
+def test_asymmetric_loss_by_hand():
     loss = asymmetric_loss(torch.tensor([[logit(0.25), logit(0.25), logit(0.04)]]), torch.tensor([[1.0, 0.0, 0.0]]))
     # present: (1 - 0.25) * -ln 0.25; absent: p_m = 0.2, 0.2^4 * -ln 0.8; absent below the margin: nothing
     assert loss[0].tolist() == pytest.approx([0.75 * math.log(4), 0.2**4 * -math.log(0.8), 0.0], rel=1e-5)
@@ -23,7 +23,7 @@ def test_by_hand():
     assert below.item() == 0  # the margin alone does that, whatever the exponent
 
 
-def test_without_exponents_and_margin_it_is_cross_entropy():
+def test_with_exponents_and_margin_zero_it_is_cross_entropy():
     z = torch.linspace(-60, 60, 25).view(5, 5)
     y = (torch.arange(25).view(5, 5) % 2).float()
     plain = binary_cross_entropy_with_logits(z, y, reduction="none")
@@ -31,7 +31,7 @@ def test_without_exponents_and_margin_it_is_cross_entropy():
 
 
 @pytest.mark.parametrize("settings", [(4, 1, 0.05), (4, 1, 0.0), (0.5, 0.5, 0.05), (0.5, 0.5, 0.0), (0, 0, 0.3)])
-def test_gradients_are_finite_at_the_ends_and_at_the_margin(settings):
+def test_gradients_are_finite_at_extreme_logits_and_at_the_margin(settings):
     z = torch.tensor([[-200.0, logit(0.05), logit(0.3), 0.0, 200.0]], requires_grad=True)
     for y in (0.0, 1.0):
         loss = asymmetric_loss(z, torch.full_like(z, y), *settings)
@@ -55,7 +55,7 @@ def test_scene_entropy_by_hand():
     assert scene_entropy(scenes[:1].expand(2, 2)).item() == pytest.approx(math.log(2), rel=1e-5)
 
 
-def test_scene_entropy_is_least_when_each_image_has_its_scene_and_all_are_used():
+def test_scene_entropy_is_minimal_if_each_image_has_one_scene_and_all_are_used():
     sure = 80 * torch.eye(4)
     assert scene_entropy(sure).item() == pytest.approx(0.0, abs=1e-5)
     assert scene_entropy(sure[:1].expand(4, 4)).item() == pytest.approx(math.log(4), rel=1e-5)  # one scene for all
@@ -108,7 +108,7 @@ def test_a_plain_classifier_has_the_loss_without_scenes(loss):
     assert torch.equal(out.embedding, X.flatten(1))
 
 
-def test_a_network_with_scenes_is_handed_the_targets_and_pays_for_its_scenes():
+def test_a_network_with_scenes_gets_the_targets_and_adds_the_scene_term():
     model = WithScenes()
     out = step_of(model, scene_weight=0.5)(X, Y)
     entropy = scene_entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
@@ -119,6 +119,6 @@ def test_a_network_with_scenes_is_handed_the_targets_and_pays_for_its_scenes():
     assert not any(pair[0].requires_grad for pair in out.sums.values() if isinstance(pair[0], torch.Tensor))
 
 
-def test_it_is_registered_and_asks_for_no_guides():
+def test_asl_needs_no_references():
     module = load_objective("asl")
     assert module.make is make and module.references_needed(Settings()) == "none"

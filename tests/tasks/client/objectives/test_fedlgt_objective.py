@@ -1,4 +1,4 @@
-"""Label-mask training (C-Tran) and FedLGT's reference against loops, on narrow networks (acceptance tests 2, 3, 8)."""
+"""Label-mask training (C-Tran) and FedLGT's reference against loops, on narrow networks."""
 
 import pytest
 import torch
@@ -81,7 +81,7 @@ def test_label_mask_training_sums_the_unknown_labels(name, reduction, scale):
 
 
 @pytest.mark.parametrize("name", WITH_STATES)
-def test_a02_the_guide_masks_what_it_is_unsure_of(name):
+def test_the_reference_masks_uncertain_labels(name):
     model, entry = network(1, name), reference(6, name)
     out = step_of(fedlgt, model, [entry], eps=0.05)(*data())
     states = guided_states(entry, 0.05)
@@ -92,7 +92,7 @@ def test_a02_the_guide_masks_what_it_is_unsure_of(name):
     assert out.sums["classification"][1] == count
 
 
-def test_fedlgts_code_masks_the_first_image_of_a_batch_only():
+def test_reference_scope_first_masks_the_first_image_only():
     model, entry = network(1), reference(3)
     out = step_of(fedlgt, model, [entry], eps=0.2, reference_scope="first")(*data())
     expected, count = restated(model, guided_states(entry, 0.2, images=1))
@@ -100,20 +100,20 @@ def test_fedlgts_code_masks_the_first_image_of_a_batch_only():
     assert count < step_of(fedlgt, model, [entry], eps=0.2)(*data()).sums["classification"][1]
 
 
-def test_the_guide_is_the_own_groups_prototype():
+def test_the_reference_is_the_assigned_clusters_prototype():
     model, references = network(1), [reference(2), reference(3)]
     alone = [step_of(fedlgt, model, [entry], eps=0.05)(*data()).total for entry in references]
     chosen = [step_of(fedlgt, model, references, own, eps=0.05)(*data()).total for own in (0, 1)]
     assert alone == chosen and alone[0] != alone[1]
 
 
-def test_a_guide_that_is_sure_of_everything_leaves_label_mask_training():
+def test_a_certain_reference_leaves_label_mask_training():
     model, entry = network(1), reference(3)
     entry.model.readout.bias.add_(20.0)
     assert step_of(fedlgt, model, [entry])(*data()).total == step_of(label_mask_training, model)(*data()).total
 
 
-def test_a03_without_unknown_labels_the_loss_is_zero_and_gradients_are_finite(monkeypatch):
+def test_without_unknown_labels_the_loss_is_zero_and_gradients_are_finite(monkeypatch):
     monkeypatch.setattr(
         "tasks.client.objectives.label_mask.label_states.draw_known_states", lambda targets, *_: targets.long()
     )
@@ -124,7 +124,7 @@ def test_a03_without_unknown_labels_the_loss_is_zero_and_gradients_are_finite(mo
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-def test_a08_the_guide_stays_as_it_is_and_batchnorm_sees_each_batch_once():
+def test_the_reference_is_unchanged_and_batchnorm_sees_each_batch_once():
     model, entry = network(1).train(), reference(3)
     before = state_digest(entry.model.state_dict())
     step_of(fedlgt, model, [entry], eps=0.05)(*data()).total.backward()
@@ -155,7 +155,7 @@ def test_networks_without_states_are_refused():
             step_of(module, plain, [Reference(plain)])
 
 
-def test_the_networks_name_their_losses():
+def test_networks_list_their_objectives():
     assert [NETWORKS[name].objectives[0] for name in WITH_STATES] == ["fmman", "fedlgt", "label_mask_training"]
     assert all({"label_mask_training", "fedlgt"} <= set(NETWORKS[name].objectives) for name in WITH_STATES)
     assert (
@@ -164,7 +164,7 @@ def test_the_networks_name_their_losses():
     )
 
 
-def test_evaluating_gives_every_module_its_mode_back():
+def test_evaluating_restores_every_modules_mode():
     model = network(1).train()
     model.backbone.bn1.eval()
     modes = [module.training for module in model.modules()]

@@ -1,4 +1,4 @@
-"""FMMAN's loss terms against hand-derived values and loops (acceptance tests 3, 6, 7)."""
+"""FMMAN's loss terms against hand-derived values and loops."""
 
 import math
 
@@ -26,7 +26,7 @@ def cosines_of(z, prototypes):
     return [[float(cosine_similarity(z[n], p[n], dim=0)) for p in prototypes] for n in range(len(z))]
 
 
-def test_a03_eq10_sums_the_unknown_labels_only():
+def test_eq10_sums_the_unknown_labels_only():
     logits = torch.tensor([[0.0, 2.0, -1.0], [3.0, 0.0, 0.0]])
     targets = torch.tensor([[1, 0, 1], [1, 1, 0]], dtype=torch.uint8)
     states = torch.tensor([[-1, -1, 1], [1, 1, -1]])
@@ -36,7 +36,7 @@ def test_a03_eq10_sums_the_unknown_labels_only():
     assert count.tolist() == [2, 1]
 
 
-def test_a03_the_target_of_a_known_label_does_not_count():
+def test_the_target_of_a_known_label_does_not_count():
     logits, targets = randn(4, 5), (randn(4, 5, seed=1) > 0).long()
     states = torch.where(randn(4, 5, seed=2) > 0, targets, -1)
     known = (states != -1).nonzero()
@@ -48,14 +48,14 @@ def test_a03_the_target_of_a_known_label_does_not_count():
     assert not torch.equal(unknown_label_bce(logits, 1 - changed, states)[0], before)
 
 
-def test_a03_known_labels_get_no_gradient():
+def test_known_labels_get_no_gradient():
     logits = randn(2, 3).requires_grad_()
     states = torch.tensor([[-1, 0, 1], [1, -1, 0]])
     unknown_label_bce(logits, torch.ones(2, 3), states)[0].sum().backward()
     assert torch.equal(logits.grad != 0, states == -1)
 
 
-def test_a03_no_unknown_label_gives_zero_loss_and_finite_gradients():
+def test_no_unknown_label_gives_zero_loss_and_finite_gradients():
     logits = (100 * randn(3, 4)).requires_grad_()
     loss, count = unknown_label_bce(logits, torch.ones(3, 4), torch.ones(3, 4, dtype=torch.long))
     loss.sum().backward()
@@ -95,7 +95,7 @@ def test_eq8_consistency_of_a_zero_row_has_finite_gradients():
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])
-def test_a06_contrast_is_printed_eq11(k):
+def test_prototype_contrast_is_eq11_as_printed(k):
     z, prototypes = randn(4, 6), [randn(4, 6, seed=i + 1) for i in range(k)]
     expected = [
         sum(-math.log(math.exp(c) / sum(math.exp(x) for x in row)) for c in row) for row in cosines_of(z, prototypes)
@@ -103,7 +103,7 @@ def test_a06_contrast_is_printed_eq11(k):
     assert prototype_contrast(z, prototypes).tolist() == pytest.approx(expected, rel=1e-5)
 
 
-def test_a06_contrast_is_zero_for_one_prototype():
+def test_prototype_contrast_is_zero_for_one_prototype():
     z = randn(4, 6).requires_grad_()
     value = prototype_contrast(z, [randn(4, 6, seed=1)])
     value.sum().backward()
@@ -112,7 +112,7 @@ def test_a06_contrast_is_zero_for_one_prototype():
 
 
 @pytest.mark.parametrize("k", [2, 3, 7])
-def test_a06_equal_prototypes_give_k_ln_k_and_no_gradient(k):
+def test_equal_prototypes_give_k_ln_k_and_no_gradient(k):
     z, same = randn(4, 6).double().requires_grad_(), randn(4, 6, seed=1).double()
     value = prototype_contrast(z, [same] * k)
     value.sum().backward()
@@ -120,7 +120,7 @@ def test_a06_equal_prototypes_give_k_ln_k_and_no_gradient(k):
     assert z.grad.abs().max() < 1e-15
 
 
-def test_a06_k_ln_k_is_the_least_value_and_equal_cosines_reach_it():
+def test_k_ln_k_is_the_minimum_and_equal_cosines_reach_it():
     k = 3
     for seed in range(30):
         prototypes = [randn(5, 4, seed=100 + seed * k + i) for i in range(k)]
@@ -131,7 +131,7 @@ def test_a06_k_ln_k_is_the_least_value_and_equal_cosines_reach_it():
     assert prototype_contrast(torch.tensor([[1.0, 0.0, 0.0]]), axes).item() > k * math.log(k) + 0.1
 
 
-def test_own_group_contrast_pulls_to_the_own_prototype():
+def test_contrastive_loss_against_a_loop_and_its_descent_direction():
     z, prototypes = randn(3, 6).requires_grad_(), [randn(3, 6, seed=i + 1) for i in range(3)]
     value = contrastive_loss(z, prototypes, positive=1, temperature=0.5)
     expected = [
@@ -149,7 +149,7 @@ def distance_to(k, multiplicity, seed=0):
     return sets, SquaredDistance(sets, multiplicity)
 
 
-def test_a07_parameter_term_is_the_printed_sum():
+def test_squared_distance_is_the_printed_sum():
     sets, distance = distance_to(3, [1, 2, 1])
     theta = [randn(2, 3, seed=99), randn(4, seed=98)]
     expected = sum(
@@ -160,7 +160,7 @@ def test_a07_parameter_term_is_the_printed_sum():
     assert distance(theta).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_a07_parameter_term_is_zero_at_the_start_of_stage_1():
+def test_parameter_term_is_zero_at_the_start_of_stage_1():
     start = [randn(2, 3), randn(4, seed=1)]
     distance = SquaredDistance([start], [3])
     theta = [t.clone().requires_grad_() for t in start]
@@ -170,7 +170,7 @@ def test_a07_parameter_term_is_zero_at_the_start_of_stage_1():
 
 
 @pytest.mark.parametrize("multiplicity", [[1, 1, 1], [3, 1, 2]])
-def test_a07_gradient_is_2k_times_the_way_to_the_mean_prototype(multiplicity):
+def test_the_gradient_is_2k_times_the_difference_to_the_mean_prototype(multiplicity):
     sets, distance = distance_to(3, multiplicity)
     theta = [randn(2, 3, seed=99).requires_grad_(), randn(4, seed=98).requires_grad_()]
     distance(theta).backward()
@@ -180,7 +180,7 @@ def test_a07_gradient_is_2k_times_the_way_to_the_mean_prototype(multiplicity):
         assert torch.allclose(t.grad, 2 * k * (t.detach() - mean), rtol=1e-5, atol=1e-6)
 
 
-def test_a07_anchors_do_not_follow_the_weights():
+def test_reference_weights_do_not_follow_the_model():
     start = [torch.ones(3)]
     theta = [torch.ones(3, requires_grad=True)]
     distance = SquaredDistance([theta], [2])
@@ -190,7 +190,7 @@ def test_a07_anchors_do_not_follow_the_weights():
     assert distance(start).item() == pytest.approx(0.0)
 
 
-def test_kl_by_hand_and_guarded_at_no_deviation():
+def test_kl_by_hand_and_with_zero_deviation():
     # N(0, 1): 0. N(2, 0.5^2): (4 + 0.25 - 1 - log 0.25) / 2; a negative deviation is the same spread
     mean, deviation = torch.tensor([[[0.0, 2.0], [0.0, 2.0]]]), torch.tensor([[[1.0, 0.5], [1.0, -0.5]]])
     assert gaussian_kl(mean, deviation).item() == pytest.approx((3.25 + math.log(4)) / 2, rel=1e-6)

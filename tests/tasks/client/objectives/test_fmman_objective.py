@@ -1,4 +1,4 @@
-"""FMMAN's local objective on a narrow network: what enters eqs 8, 10-12 (acceptance tests 3, 6, 7, 8)."""
+"""FMMAN's local objective on a narrow network: the terms of eqs 8 and 10 to 12."""
 
 import math
 
@@ -52,7 +52,7 @@ def gradients(model, loss):
 
 
 def restated(model, references, settings, own=None):
-    """Specification 1.10 with loops, for a model in eval mode (no noise): the total loss of ``data()``."""
+    """The local step with loops, for a model in eval mode (no noise): the total loss of ``data()``."""
     images, targets = data()
     related = related_labels(model.label_embeddings, targets, settings.corr_rule, settings.corr_k, settings.corr_rho)
     band = settings.tau, settings.eps, settings.band
@@ -121,7 +121,7 @@ def test_the_whole_step_against_a_loop(options, own):
         assert torch.allclose(value, theirs[name], rtol=1e-3, atol=1e-5), name
 
 
-def test_equal_copies_count_as_that_many_guides():
+def test_a_reference_of_multiplicity_k_counts_k_times():
     settings = {"eps": 0.1, "lambda_contrast": 0.3, "lambda_prox": 0.02}
     model = network(1).eval()
     once = make(local_context(model, [reference(2, multiplicity=3)], **settings))(*data())
@@ -132,7 +132,7 @@ def test_equal_copies_count_as_that_many_guides():
         assert weight == thrice.sums[term][1]
 
 
-def test_without_guides_there_is_one_mask_and_no_eq11():
+def test_without_references_there_is_one_mask_and_no_eq11():
     out = make(local_context(network(1).eval()))(*data())
     assert set(out.sums) == {"classification", "autoencoder", "feature_cosine"}
     assert out.sums["autoencoder"][1] == out.sums["feature_cosine"][1] == 3
@@ -148,7 +148,7 @@ def test_mask_sources(sources, count):
     assert out.sums["contrast"][1] == 3
 
 
-def test_a03_no_unknown_label_gives_zero_loss_and_finite_gradients():
+def test_no_unknown_label_gives_zero_loss_and_finite_gradients():
     model = network(1).train()
     out = make(local_context(model, state_init="random01", use_uncertainty=False))(*data())
     assert [float(x) for x in out.sums["classification"]] == [0.0, 0.0]
@@ -157,7 +157,7 @@ def test_a03_no_unknown_label_gives_zero_loss_and_finite_gradients():
     assert grads["readout.weight"].abs().max() == 0
 
 
-def test_a06_equal_prototypes_leave_the_gradient_alone():
+def test_equal_prototypes_add_no_gradient():
     model = network(1).eval()
     with_contrast, without = (
         make(local_context(model, [reference(2, multiplicity=3)], lambda_contrast=weight, prox="off"))(*data()).total
@@ -168,18 +168,18 @@ def test_a06_equal_prototypes_leave_the_gradient_alone():
     assert max((ours[name] - theirs[name]).abs().max() for name in ours) < 1e-6
 
 
-def test_a06_one_prototype_has_no_contrast():
+def test_one_prototype_has_a_contrastive_term_of_zero():
     out = make(local_context(network(1).eval(), [reference(2)], lambda_contrast=1.0))(*data())
     assert float(out.sums["contrast"][0]) == 0.0
 
 
-def test_a07_parameter_term_is_zero_at_the_start_of_stage_1():
+def test_parameter_term_is_zero_at_the_start_of_stage_1():
     out = make(local_context(network(1).eval(), [reference(1, multiplicity=3)]))(*data())
     assert float(out.sums["distance"][0]) == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("own", [None, 0])
-def test_a07_own_group_counts_the_own_prototype_once_though_it_has_copies(own):
+def test_own_cluster_counts_the_assigned_prototype_once_whatever_its_multiplicity(own):
     """``own_cluster`` keeps only the assigned cluster's prototype, counted once, not K times."""
     single = make(local_context(network(1).eval(), [reference(2)], own, prox="own_cluster"))(*data())
     multiplicity = make(local_context(network(1).eval(), [reference(2, multiplicity=3)], own, prox="own_cluster"))(
@@ -188,7 +188,7 @@ def test_a07_own_group_counts_the_own_prototype_once_though_it_has_copies(own):
     assert float(multiplicity.sums["distance"][0]) == pytest.approx(float(single.sums["distance"][0]), rel=1e-6)
 
 
-def test_the_features_are_z_under_the_last_mask_with_gradient():
+def test_the_embedding_is_z_under_the_last_mask_with_gradient():
     model, settings = network(1).eval(), Settings(eps=0.1)
     out = make(local_context(model, [reference(2)], eps=0.1))(*data())
     images, targets = data()
@@ -204,7 +204,7 @@ def test_the_features_are_z_under_the_last_mask_with_gradient():
     assert torch.allclose(out.embedding, model.head(tokens, states).z, atol=1e-6) and out.embedding.requires_grad
 
 
-def test_a08_prototypes_stay_as_they_are():
+def test_prototypes_are_unchanged():
     model, references = network(1).train(), [reference(2), reference(3, multiplicity=2)]
     before = [{name: value.clone() for name, value in g.model.state_dict().items()} for g in references]
     step = make(local_context(model, references, lambda_contrast=1.0, lambda_prox=1.0))
@@ -250,7 +250,7 @@ def test_paper_sum_is_a_sum_over_images_masks_labels_and_pairs():
         ({"prox": "off", "mask_sources": "local"}, "all"),
     ],
 )
-def test_which_guides_are_needed(options, needed):
+def test_which_references_are_needed(options, needed):
     assert references_needed(Settings(**options)) == needed
 
 
@@ -262,7 +262,7 @@ def test_another_network_is_refused():
 
 
 @pytest.mark.parametrize("residual", [False, True])
-def test_the_collapse_figure_is_that_of_the_features_without_noise(residual):
+def test_feature_cosine_is_measured_without_noise(residual):
     def cosine(model):
         step = make(local_context(model, use_uncertainty=False))
         total, weight = step(*data()).sums["feature_cosine"]

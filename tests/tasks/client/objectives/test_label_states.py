@@ -1,4 +1,4 @@
-"""Label states: known-subset draws, eq 2's uncertainty mask and the labels that follow (acceptance test 2)."""
+"""Label states: random known subsets, eq 2's uncertainty mask and related labels."""
 
 import math
 
@@ -28,12 +28,12 @@ def angles(*degrees):
     return torch.stack([radians.cos(), radians.sin()], dim=1)
 
 
-def test_a02_uncertain_at_tau_and_not_at_two_eps():
+def test_a_label_is_uncertain_at_tau_and_not_at_two_eps():
     p = torch.tensor([[0.5, 0.53, 0.47, 0.51, 0.49]])
     assert uncertain(p, 0.5, 0.015).tolist() == [[True, False, False, True, True]]
 
 
-def test_a02_the_band_is_open():
+def test_the_band_is_open():
     # 0.25 and 0.75 are exact in binary, so nothing here depends on rounding.
     assert uncertain(torch.tensor([[0.25, 0.75, 0.2500001, 0.7499999]]), 0.5, 0.25).tolist() == [
         [False, False, True, True]
@@ -41,7 +41,7 @@ def test_a02_the_band_is_open():
     assert not uncertain(torch.tensor([[0.5]]), 0.5, 0.0).any()
 
 
-def test_a02_fedlgts_band_is_closed():
+def test_fedlgts_band_is_closed():
     p = torch.tensor([[0.25, 0.75, 0.2499999, 0.7500001, 0.5]])
     assert uncertain(p, 0.5, 0.25, "closed").tolist() == [[True, True, False, False, True]]
     assert uncertain(torch.tensor([[0.48, 0.52, 0.4799, 0.5201]]), 0.5, 0.02, "closed").tolist() == [
@@ -50,7 +50,7 @@ def test_a02_fedlgts_band_is_closed():
     assert mask_uncertain(torch.ones(1, 1).long(), torch.tensor([[0.75]]), None, 0.5, 0.25, "closed").item() == -1
 
 
-def test_a02_every_image_of_the_batch_is_masked_by_its_own_predictions():
+def test_every_image_of_the_batch_is_masked_by_its_own_predictions():
     base = torch.tensor([[1, 0, 1, 0]]).repeat(3, 1)
     p = torch.tensor([[0.5, 0.9, 0.1, 0.9], [0.9, 0.1, 0.9, 0.1], [0.9, 0.1, 0.505, 0.495]])
     masked = mask_uncertain(base, p, NOBODY, 0.5, 0.015)
@@ -58,7 +58,7 @@ def test_a02_every_image_of_the_batch_is_masked_by_its_own_predictions():
     assert base.min() == 0, "the base states must not change in place"
 
 
-def test_a02_correlated_labels_follow_and_only_in_that_direction():
+def test_correlated_labels_follow_and_only_in_that_direction():
     related = NOBODY.clone()
     related[0, 2] = True  # 2 follows 0; 0 does not follow 2, and what follows 2 does not follow 0
     related[2, 3] = True
@@ -67,7 +67,7 @@ def test_a02_correlated_labels_follow_and_only_in_that_direction():
     assert mask_uncertain(base, p, related, 0.5, 0.015).tolist() == [[-1, 0, -1, 0], [1, 0, -1, -1]]
 
 
-def test_a02_mask_against_a_loop():
+def test_mask_against_a_loop():
     p, base = torch.rand(20, 7, generator=generator(1)), random_states(torch.zeros(20, 7), generator(2))
     related = torch.rand(7, 7, generator=generator(3)) < 0.3
     expected = base.clone()

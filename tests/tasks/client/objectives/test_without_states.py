@@ -40,12 +40,12 @@ def test_the_loss_is_that_of_all_labels_in_one_pass():
 
 
 @pytest.mark.parametrize("settings", [{"state_init": "random01"}, {"eps": 0.4}, {"mask_sources": "global"}])
-def test_nothing_about_states_matters(settings):
+def test_settings_of_states_have_no_effect_without_states(settings):
     plain, other = (make(local_context(bare(1), [Reference(bare(2))], **s))(*data()).total for s in ({}, settings))
     assert torch.equal(plain, other)
 
 
-def test_with_states_they_do():
+def test_settings_of_states_have_an_effect_with_states():
     plain, other = (
         make(local_context(network(1).eval(), [reference(2)], **s))(*data()).total for s in ({}, {"eps": 0.4})
     )

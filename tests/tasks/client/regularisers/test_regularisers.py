@@ -61,7 +61,7 @@ def test_the_proximal_term_by_hand():
     assert model.frozen.grad is None and term.finish(3) == {}
 
 
-def test_the_anchor_stays_where_training_began():
+def test_the_reference_weights_stay_at_the_received_model():
     model, term = moved("prox", VALUES["prox"])
     with torch.no_grad():  # back at the start the term is 0 again: nothing moved along
         model.a.copy_(torch.tensor([1.0, 2.0]))
@@ -69,7 +69,7 @@ def test_the_anchor_stays_where_training_began():
     assert term.change(Loss(torch.tensor(0.0)), None).total == 0.0
 
 
-def test_without_weight_the_loss_is_the_same_object():
+def test_with_mu_zero_the_loss_is_returned_unchanged():
     loss = Loss(torch.tensor(1.0))
     term = fedprox.make(local_context(Tiny(), {"mu": 0.0}))
     assert type(term) is Regulariser and term.change(loss, None) is loss and term.finish(1) == {}
@@ -90,7 +90,7 @@ def test_the_dual_term_by_hand():
     assert not any(value.requires_grad for value in after.values())
 
 
-def test_a_client_begins_with_duals_of_zero():
+def test_duals_are_zero_at_first():
     _, term = moved("dual", VALUES["dual"])
     assert term.change(Loss(torch.tensor(0.0)), None).sums["dual"] == (0.0, 1.0)
     assert term.finish(1)["b"].tolist() == [[-0.5]]
@@ -102,7 +102,7 @@ def test_at_the_local_minimum_the_dual_is_the_gradient():
     assert fedhybrid.next_dual(torch.tensor(2.0), torch.tensor(1.0), x, 1.0) == 3 * (x - 4)
 
 
-def test_every_term_says_whether_it_needs_the_global_model():
+def test_every_regulariser_declares_whether_it_needs_the_global_model():
     need = {
         name: load_regulariser(name).needs_reference(VALUES.get(name, {"mu": 1.0, "temperature": 0.5}))
         for name in REGULARISERS
@@ -112,7 +112,7 @@ def test_every_term_says_whether_it_needs_the_global_model():
 
 
 @pytest.mark.parametrize("name", ["prox", "dual"])
-def test_in_the_loop_a_heavy_term_holds_the_model_at_its_start(make_run, tiny_data, name):
+def test_in_the_local_loop_a_large_mu_keeps_the_model_near_its_start(make_run, tiny_data, name):
     sgd = {"optimizer": "sgd", "lr": 0.001, "grad_clip": None, "epochs": 4}
     context, start = make_run(objective="bce", network=PLAIN, train=sgd)
     store, begin = context.open_store(), context.open_store().get_state(start)
@@ -126,7 +126,7 @@ def test_in_the_loop_a_heavy_term_holds_the_model_at_its_start(make_run, tiny_da
     assert distance(500.0) < 0.7 * distance(1e-4)
 
 
-def test_duals_travel_nowhere_and_come_back_to_their_client(make_run, tiny_data):
+def test_duals_stay_at_their_client(make_run, tiny_data):
     context, start = make_run(objective="bce", network=PLAIN, bn_policy="local")
     store, client = context.open_store(), tiny_data.ids[0]
     spec = RegulariserSpec("dual", {"mu": 0.1, "scale": 1.0})
