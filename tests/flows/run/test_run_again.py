@@ -39,13 +39,6 @@ def play(tiny_data, migrated, tmp_path_factory):
     return call
 
 
-@pytest.fixture
-def plain(monkeypatch):
-    """No images in the report: drawing them takes seconds."""
-    monkeypatch.setattr("tasks.report.report.write_plots", lambda *_: {})
-    monkeypatch.setattr("tasks.report.report._data_figures", lambda *_: ({}, []))
-
-
 @pytest.fixture(scope="module")
 def finished(play, tmp_path_factory):
     """A folder with a finished run of three rounds, the first of which was not scored; and its summary."""
@@ -83,7 +76,7 @@ def test_starting_a_finished_run_again_changes_nothing(finished, play):
     assert dump == before[1]
 
 
-def test_asking_for_fewer_rounds_reports_the_result_after_them_everywhere(copy, play, plain):
+def test_asking_for_fewer_rounds_reports_the_result_after_them_everywhere(copy, play):
     folder, whole = copy
     fewer = play(folder, "federation.rounds=1")
     assert fewer.rounds == 1 and fewer.digest == whole.records[0].model.digest != whole.digest
@@ -100,7 +93,7 @@ def test_asking_for_fewer_rounds_reports_the_result_after_them_everywhere(copy, 
     assert [step for step, _ in points(folder, "round", whole.mlflow_run_id)] == [1, 2, 3]
 
 
-def test_a_round_that_becomes_the_last_one_is_evaluated_as_any_last_round(tmp_path, play, plain):
+def test_a_round_that_becomes_the_last_one_is_evaluated_as_any_last_round(tmp_path, play):
     class Stop(Quiet):
         def round_done(self, record, found=False):
             if record.round == 1 and not found:
@@ -114,7 +107,7 @@ def test_a_round_that_becomes_the_last_one_is_evaluated_as_any_last_round(tmp_pa
     assert points(tmp_path / "a", "macro_ap", late.mlflow_run_id) == [(1, late.metrics["macro_ap"])]
 
 
-def test_a_finished_round_that_was_not_tracked_before_a_kill_is_tracked_on_resume(tmp_path, play, plain, monkeypatch):
+def test_a_finished_round_that_was_not_tracked_before_a_kill_is_tracked_on_resume(tmp_path, play, monkeypatch):
     from flows.run.tracker import MlflowTracker
 
     def end(*_):
@@ -130,7 +123,7 @@ def test_a_finished_round_that_was_not_tracked_before_a_kill_is_tracked_on_resum
     assert not list((tmp_path / "a/r").rglob("*.tmp")) and not (tmp_path / "a/r/updates").exists()
 
 
-def test_a_database_deleted_during_a_run_does_not_end_it_and_resuming_logs_all_rounds(tmp_path, play, plain, caplog):
+def test_a_database_deleted_during_a_run_does_not_end_it_and_resuming_logs_all_rounds(tmp_path, play, caplog):
     class Delete(Quiet):
         def round_done(self, record, found=False):
             if record.round == 1:
@@ -147,7 +140,7 @@ def test_a_database_deleted_during_a_run_does_not_end_it_and_resuming_logs_all_r
     assert [step for step, _ in points(tmp_path / "a", "round", again.mlflow_run_id)] == [1, 2, 3]
 
 
-def test_a_database_locked_until_the_end_does_not_end_a_run(tmp_path, play, plain, caplog):
+def test_a_database_locked_until_the_end_does_not_end_a_run(tmp_path, play, caplog):
     held = []
 
     class Lock(Quiet):

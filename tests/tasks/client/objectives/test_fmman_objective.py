@@ -4,51 +4,15 @@ import math
 
 import pytest
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity, normalize
+from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity
 
-from models.build import new_model
 from models.errors import UserError
-from models.registry import ModelSpec
-from models.settings import ModelSettings
 from models.stochastic import use_generator
-from tasks.client.objectives import LocalContext, Reference, load_objective
+from tasks.client.objectives import LocalContext, load_objective
 from tasks.client.objectives.label_mask.fmman import Settings, make, references_needed
 from tasks.client.objectives.label_mask.fmman_losses import mean_pair_cosine
 from tasks.client.objectives.label_mask.label_states import draw_known_states, mask_uncertain, related_labels
-
-CLASSES = 5
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def network(seed, name="fmman", **options):
-    options = {"layers": 1, "heads": 2, "dropout": 0.0} | options
-    settings = ModelSettings(name=name, backbone={"width": 0.125}, fmman=options)
-    table = normalize(torch.randn(CLASSES, 64, generator=generator(7)))
-    model = new_model(settings, ModelSpec(tuple(f"label {i}" for i in range(CLASSES)), 64, table), generator(seed))
-    use_generator(model, generator(seed))
-    return model
-
-
-def reference(seed, multiplicity=1):
-    return Reference(network(seed).eval().requires_grad_(False), multiplicity)
-
-
-def data(batch=3):
-    images = torch.rand(batch, 3, 32, 32, generator=generator(20))
-    return images, (torch.rand(batch, CLASSES, generator=generator(21)) < 0.5).to(torch.uint8)
-
-
-def local_context(model, references=(), own=None, **settings):
-    return LocalContext(model, tuple(references), own, Settings(**settings), generator(5), data()[1])
-
-
-def gradients(model, loss):
-    model.zero_grad()
-    loss.backward()
-    return {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+from tests.support.label_aware import CLASSES, data, generator, gradients, local_context, network, reference
 
 
 def restated(model, references, settings, own=None):

@@ -7,15 +7,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similar
 from tasks.client.objectives import Reference
 from tasks.client.objectives.label_mask.fmman import make
 from tasks.client.objectives.label_mask.fmman_losses import consistency_error, reconstruction_error
-from tests.tasks.client.objectives.test_fmman_objective import (
-    CLASSES,
-    data,
-    generator,
-    gradients,
-    local_context,
-    network,
-    reference,
-)
+from tests.support.label_aware import CLASSES, data, generator, gradients, local_context, network, reference
 
 
 def bare(seed):
