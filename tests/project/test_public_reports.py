@@ -52,7 +52,8 @@ def outcome(source, root, **own):
     try:
         return rows_of(source, root, **own)
     except UserError as error:
-        assert len(str(error).splitlines()) < 40 and "Traceback" not in str(error)
+        assert len(str(error).splitlines()) < 40
+        assert "Traceback" not in str(error)
         return error
 
 
@@ -126,7 +127,8 @@ def test_vott_133_two_paths_without_a_line_break_between_them(tmp_path):
               "obj.data": b"classes=1\ntrain=train.txt\nnames=obj.names\n"}  # fmt: skip
     root = tree(tmp_path, files)
     found = outcome("yolo", root)
-    assert isinstance(found, UserError) and "obj/0.png and obj/1.png" in str(found)
+    assert isinstance(found, UserError)
+    assert "obj/0.png and obj/1.png" in str(found)
 
 
 def test_cvat_8090_a_class_number_beyond_the_names(tmp_path):
@@ -156,7 +158,8 @@ def test_datumaro_2084_voc_with_lists_of_labels_and_no_xml(tmp_path):
     root = tree(tmp_path, files)
     with pytest.raises(UserError) as caught:
         ingested(root, tmp_path.with_name("out"), "voc")
-    assert "ImageSets/Main/cat_train.txt" in str(caught.value) and "ingest.source=table" in str(caught.value)
+    assert "ImageSets/Main/cat_train.txt" in str(caught.value)
+    assert "ingest.source=table" in str(caught.value)
 
 
 def test_chexpert_1_an_uncertain_label_is_neither_yes_nor_no(tmp_path):
@@ -166,7 +169,8 @@ def test_chexpert_1_an_uncertain_label_is_neither_yes_nor_no(tmp_path):
     if isinstance(found, UserError):
         assert "-1" in str(found)
     else:
-        assert found["b.png"].status == "quarantined" and "-1" in found["b.png"].detail
+        assert found["b.png"].status == "quarantined"
+        assert "-1" in found["b.png"].detail
         assert found["c.png"].labels == ["Fracture"]
 
 
@@ -186,7 +190,8 @@ def test_labelimg_981_a_list_of_classes_that_lost_its_head(tmp_path):
     files = {f"{n}.png": make_image(n) for n in range(3)} | {f"{n}.txt": f"{n} .5 .5 .1 .1".encode() for n in range(3)}
     found = outcome("yolo", tree(tmp_path, files | {"classes.txt": b"pills\n"}))
     if not isinstance(found, UserError):
-        assert found["1.png"].status == "quarantined" and no_negative(found)
+        assert found["1.png"].status == "quarantined"
+        assert no_negative(found)
         with pytest.raises(UserError):
             ingested(tmp_path, tmp_path.with_name("out"), "yolo", max_bad_share=0.02)
 

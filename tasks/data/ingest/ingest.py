@@ -105,13 +105,13 @@ def _ingest(
     workers: int | None,
     hash_cache: Path | None,
 ) -> dict[str, Any]:
-    rejected, parts = out.with_name(f"{out.name}.rejected-manifest.parquet"), out.with_name(f".{out.name}.parts")
+    rejected, chunks = out.with_name(f"{out.name}.rejected-manifest.parquet"), out.with_name(f".{out.name}.parts")
     source = open_source(settings)
     listing = list_source(settings)  # before anything is read, so that later changes are noticed
     known = HashCache(hash_cache, listing.where)
     with replacing_folder(out, SUMMARY) as folder:
-        parts.mkdir(exist_ok=True)
-        how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, parts)
+        chunks.mkdir(exist_ok=True)
+        how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, chunks)
         collector = collect(source, settings, seed, how, progress, workers)
         source, kept = select_images(source, settings, collector)
         write_audit(evaluate(source, settings, collector, kept), folder / AUDIT)
@@ -123,12 +123,12 @@ def _ingest(
         except UserError as error:
             write_manifest(collector.rows, rejected)
             raise _pointing_to(rejected, error) from error
-        write_images(kept, parts, folder / IMAGES, settings.image_size)
+        write_images(kept, chunks, folder / IMAGES, settings.image_size)
         contents = contents_after_read(listing, collector.rows, known)
         summary = _write(folder, collector, kept, classes, settings, seed, contents)
     known.save()
     rejected.unlink(missing_ok=True)
-    shutil.rmtree(parts)
+    shutil.rmtree(chunks)
     return summary
 
 

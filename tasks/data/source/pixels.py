@@ -49,10 +49,10 @@ def check_depth(pixels: np.ndarray, bits: int) -> None:
 
     Args:
         pixels: What the decoder gave, uint8.
-        bits: Of a channel in the file.
+        bits: Bits of a channel in the file.
 
     Raises:
-        FlatError: They are.
+        FlatError: The upper bits are nearly unused.
     """
     if bits > 8 and int(pixels.max(initial=0)) < _MIN_LEVELS:
         raise FlatError(f"its {bits}-bit colours use low values only and would be nearly black; save it with 8 bits")

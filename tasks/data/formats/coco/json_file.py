@@ -13,7 +13,7 @@ from tasks.data.formats.files.foreign_formats import foreign_json
 from tasks.data.formats.files.tree import Entry, split_from_name
 from tasks.data.text.read_text import Encodings, TextError, decode_text
 
-_MAX_BYTES = 64 * 2**20  # bytes of a JSON that is parsed only to name it
+_MAX_BYTES = 64 * 2**20  # bytes of a JSON that is parsed only to identify it
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Listing:
         root: The name of a root category without any annotation; "" if there is none.
         records: Its images.
         dangling: Annotations of no listed image: position -> what is wrong with them.
-        nameless: Images without a file name, in the same way.
+        nameless: Images without a file name: position -> what is wrong with them.
         warnings: One line for each irregularity.
-        encoding: The encoding it was decoded with, when that needed a repair, else "".
+        encoding: The encoding it was decoded with if that needed a repair, else "".
     """
 
     entry: Entry
@@ -48,7 +48,7 @@ def is_coco_json(path: Path) -> bool:
     try:
         text = path.read_bytes().replace(b"\0", b"")  # UTF-16
     except OSError:
-        return False  # the file's own row will say so
+        return False  # reported in the file's own row
     return text.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")[:1] == b"{" and b'"images"' in text and b'"categories"' in text
 
 
@@ -70,7 +70,7 @@ def load_listing(entry: Entry, rules: Rules, encodings: Encodings | None = None)
     Args:
         entry: The file.
         rules: How doubtful annotations are treated.
-        encodings: What is known of the encoding of the source's JSON files.
+        encodings: What is known about the encoding of the source's JSON files.
 
     Raises:
         UserError: It cannot be read, is not JSON, or not in COCO's form; single wrong entries are warnings.
@@ -150,7 +150,7 @@ def _refuse_dialects(images: Sequence[Any], annotations: Sequence[Any], entry: E
     """Refuse files that are built like COCO but mean something else.
 
     Raises:
-        UserError: It is the LVIS set's, or COCO's panoptic form.
+        UserError: It is an LVIS or a panoptic COCO JSON.
     """
     if any(isinstance(image, dict) and "neg_category_ids" in image for image in images[:100]):
         raise UserError(

@@ -139,7 +139,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
         for place, detail in listing.nameless.items():
             yield RawSample(place, NO_SITE, None, "quarantined", "no_image", detail=detail)
     site_of = compile_rule(source.site, "ingest.site", ONE_SITE) if source.site.rule == "column" else None
-    others = tree.others + tree.redundant  # the content decides what is an image
+    others = tree.others + tree.redundant  # their content decides whether they are images
     listed_others = [entry for entry in others if entry.name in uses]
     for entry in sorted(tree.images + listed_others, key=lambda entry: entry.name):
         if entry.name in uses:

@@ -1,6 +1,6 @@
 """Files that NAS boxes, desktops, cameras and tools leave among images: thumbnails, bins, versions, indexes.
 
-Names are compared without regard to case. Names that begin with a dot are hidden anyway (``tree``) and not listed here.
+Case does not matter. Names that begin with a dot are hidden anyway (``tree``) and not listed here.
 """
 
 import re

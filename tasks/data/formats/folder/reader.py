@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 LAYOUT = "CLASS/NAME.jpg, also below folders such as train and test, or below a folder for each site"
 KIND = "folder"
-#: How the detail of an image begins whose folder may be a class or a split.
+#: Prefix of the detail of an image whose folder may be a class or a split.
 
 
 class Settings(Section):

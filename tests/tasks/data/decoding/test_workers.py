@@ -31,7 +31,8 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
     pids = [int(pid) for pid in parent.stdout.readline().split()]
-    assert pids and all(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert pids
+    assert all(Path(f"/proc/{pid}").exists() for pid in pids)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     end = time.monotonic() + 20

@@ -113,9 +113,11 @@ def test_one_xml_for_many_images_is_reported_by_name(tmp_path):
         put(tmp_path / f"images/{number}.png", encoded(make_image(number)))
     put(tmp_path / "annotations.xml", b'<annotations><image name="0.png"><box label="oil"/></image></annotations>')
     why = guess_format(tmp_path)
-    assert why[0] == "images" and "annotations.xml is an XML of CVAT" in why[1]
+    assert why[0] == "images"
+    assert "annotations.xml is an XML of CVAT" in why[1]
     detail = rows_of("voc", tmp_path)["annotations.xml"].detail
-    assert "CVAT" in detail and "PASCAL VOC 1.1" in detail
+    assert "CVAT" in detail
+    assert "PASCAL VOC 1.1" in detail
 
 
 LABELME = {"version": "5", "shapes": [{"label": "oil"}], "imagePath": "a.png", "imageData": None}
@@ -155,7 +157,9 @@ def test_foreign_json_for_all_images_is_reported_by_name(tmp_path, tool):
     put(tmp_path / "a.png", encoded(make_image(0)))
     put(tmp_path / "export.json", json.dumps(ALL_IMAGES[tool]).encode())
     name, why = guess_format(tmp_path)
-    assert name == "images" and "export.json is " in why and tool in why
+    assert name == "images"
+    assert "export.json is " in why
+    assert tool in why
     with pytest.raises(UserError, match=tool):
         guess_format(tmp_path / "export.json")
     with pytest.raises(UserError, match=tool):
@@ -204,4 +208,5 @@ def test_a_foreign_json_does_not_hide_class_folders(tmp_path):
     assert guess_format(tmp_path) == ("folder", "2 folders of images, taken for classes: crack, oil")
     put(tmp_path / "old.json", json.dumps(ALL_IMAGES["CreateML"]).encode())
     name, why = guess_format(tmp_path)
-    assert name == "folder" and "old.json is a JSON of CreateML" in why
+    assert name == "folder"
+    assert "old.json is a JSON of CreateML" in why

@@ -44,7 +44,8 @@ def test_near_groups_are_those_of_all_pairs(codes, distance, random):
     ]
     found = near_pairs(hashes, distance)
     assert _groups(found, len(codes)) == _groups(every, len(codes))
-    assert len(found) < max(1, len(codes)) and all(i < j for i, j in found)
+    assert len(found) < max(1, len(codes))
+    assert all(i < j for i, j in found)
 
 
 def test_near_pairs_of_100000_hashes_take_seconds():
@@ -93,13 +94,16 @@ def test_too_many_bad_files_end_with_1_and_the_report_shows_it(check, tmp_path):
     assert (code, found["bad"], found["unlabelled"]) == (1, 1, 1)
     assert "1 of 5 inputs" in found["problem"]
     text = (out / "audit.md").read_text()
-    assert "alone\\|\\[x].png" in text and "max_bad_share" in text and "(quarantined.png)" in text
+    assert "alone\\|\\[x].png" in text
+    assert "max_bad_share" in text
+    assert "(quarantined.png)" in text
     assert Image.open(out / "quarantined.png").size[0] > 192
     assert pq.read_table(out / "manifest.parquet").num_rows == 9
     code, found = check(root, "--out", out, "--set", "ingest.max_bad_share=0.3")
     assert code == 0
     code, found = check(root, "--out", root)
-    assert code == 2 and "holds something else" in found["error"]["what"]
+    assert code == 2
+    assert "holds something else" in found["error"]["what"]
 
 
 def test_the_printed_command_continues_with_the_settings(check, tmp_path):  # noqa: F811
@@ -107,7 +111,9 @@ def test_the_printed_command_continues_with_the_settings(check, tmp_path):  # no
     done = CliRunner().invoke(app, ["data", "check", str(root), "--near", "--set", "ingest.image_size=32"])
     assert done.exit_code == 0, done.output
     line = next(line for line in done.stdout.splitlines() if "fedscene data ingest" in line)
-    assert "ingest.source=voc" in line and "ingest.near_duplicates=6" in line and "a b" in line
+    assert "ingest.source=voc" in line
+    assert "ingest.near_duplicates=6" in line
+    assert "a b" in line
     done = CliRunner().invoke(app, [*shlex.split(line)[1:], "--root", str(tmp_path / "data")])
     assert done.exit_code == 0, done.output
 
@@ -214,8 +220,10 @@ def test_unexpected_kinds_of_files_get_one_row_each(check, tmp_path):  # noqa: F
     rows = {row["path"]: row for row in found["files"]}
     assert {name: rows[name]["reason"] for name in UNUSUAL_KINDS} == {name: r for name, (_, r) in UNUSUAL_KINDS.items()}
     assert rows["dangling.jpg"]["reason"] == "unreadable"
-    assert "\\xb1\\xed.png" in rows and "folder.jpg/in.png" in rows
-    assert code == 0 and len(rows) == len(files_below(root))
+    assert "\\xb1\\xed.png" in rows
+    assert "folder.jpg/in.png" in rows
+    assert code == 0
+    assert len(rows) == len(files_below(root))
     shown = CliRunner().invoke(app, ["data", "check", str(root), *LOOSE])
     assert "\\u202e" in (tmp_path / "runs/audit/src/audit.md").read_text().replace("\\\\", "\\")
     assert "\u202e" not in shown.stdout

@@ -141,4 +141,5 @@ def test_aliases_without_a_declared_label_name_their_file(tmp_path, monkeypatch)
     put(tmp_path / "c.txt", b"rust\ncrack\noil\n")
     options = ["--aliases", str(tmp_path / "a.csv"), "--classes", str(tmp_path / "c.txt")]
     done = CliRunner().invoke(app, ["data", "check", str(tmp_path / "src"), *options])
-    assert done.exit_code == 2 and f"ingest.label_aliases is read from {tmp_path / 'a.csv'}" in done.output
+    assert done.exit_code == 2
+    assert f"ingest.label_aliases is read from {tmp_path / 'a.csv'}" in done.output
