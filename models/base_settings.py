@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Section(BaseModel):
-    """A block of ``params.yaml``. A wrong key or a wrong type is refused before any work starts."""
+    """A section of ``params.yaml``; a wrong key or type is refused before any work starts."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, protected_namespaces=(), allow_inf_nan=False
@@ -16,7 +16,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _true_is_no_number(cls, values: Any) -> Any:
-        """YAML's yes and true are not 1; pydantic would take them for it."""
+        """Refuse YAML's yes and true where a number is expected; pydantic would read them as 1."""
         if isinstance(values, Mapping):
             for name, value in values.items():
                 field = cls.model_fields.get(str(name))

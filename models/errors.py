@@ -1,27 +1,30 @@
-"""The one exception for what a user can mend: a file, a setting, a service that does not answer."""
+"""The exception for errors that the user can fix: a file, a setting, an unreachable service."""
 
 from collections.abc import Sequence
 
-PREFIX = "error: "  # of the line that the command line begins an error with
-_LONGEST, _MOST = 600, 40  # letters of a line, and lines: a message fits a screen
+PREFIX = "error: "  # begins the command line's error messages
+_MAX_CHARACTERS, _MAX_LINES = 600, 40  # per line and message: a message fits a screen
 
 
 def shortened(value: object) -> str:
-    """A value as a message shows it: a cell of a table may hold a image, a list thousands of names."""
+    """Return a value shortened for a message: a table's cell may contain an image, a list thousands of names."""
     lines = str(value).split("\n")
-    kept = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ... ({len(line)} letters)" for line in lines[:_MOST]]
-    return "\n".join(kept + [f"    ... and {len(lines) - _MOST} lines more"] * (len(lines) > _MOST))
+    kept = [
+        line if len(line) <= _MAX_CHARACTERS else f"{line[:_MAX_CHARACTERS]} ... ({len(line)} characters)"
+        for line in lines[:_MAX_LINES]
+    ]
+    return "\n".join(kept + [f"    ... and {len(lines) - _MAX_LINES} lines more"] * (len(lines) > _MAX_LINES))
 
 
 class UserError(Exception):
-    """Bad input from outside; the command line prints it without a traceback and exits with 2.
+    """Bad input; the command line prints it without a traceback and exits with 2.
 
     Args:
         what: What is wrong, in one sentence.
-        where: The file, setting key or client that it concerns.
-        expected: What would have been right.
-        found: What was there instead.
-        hint: What to do about it.
+        where: The file, setting key or client.
+        expected: The valid values.
+        found: The actual value.
+        hint: How to fix it.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class UserError(Exception):
 
     @classmethod
     def from_lines(cls, lines: Sequence[str]) -> "UserError | None":
-        """The last error in the output of a command, as the command line prints it; None when there is none."""
+        """Return the last error in a command's output; None if there is none."""
         start = next((n for n in reversed(range(len(lines))) if lines[n].startswith(PREFIX)), None)
         if start is None:
             return None
@@ -64,15 +67,15 @@ class UserError(Exception):
 
 
 class LabelError(UserError):
-    """A label is refused for its name; who knows the data set says which file the label is from.
+    """A label is refused for its name; callers that know the data set add the label's file.
 
     Args:
         what: What is wrong, in one sentence.
-        labels: The labels that it concerns.
-        where: The setting that it concerns, if not the labels alone.
-        expected: What would have been right.
-        found: What was there instead.
-        hint: What to do about it.
+        labels: The labels.
+        where: The setting, if not the labels alone.
+        expected: The valid values.
+        found: The actual value.
+        hint: How to fix it.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class LabelError(UserError):
         super().__init__(what, where=where or names, expected=expected, found=found, hint=hint)
 
     def at(self, places: Sequence[str]) -> UserError:
-        """The same refusal, with the place of each label."""
+        """Return the same error with the place of each label."""
         named = [f"label {label!r}: {place}" for label, place in zip(self.labels, places, strict=True)]
         where = "; ".join(filter(None, (self.setting, *named)))
         return UserError(self.what, where=where, expected=self.expected, found=self.found, hint=self.hint)

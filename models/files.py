@@ -1,7 +1,7 @@
-"""Files are replaced whole, never written in place.
+"""Atomic file writes: files are replaced as a whole, never written in place.
 
-A file may be a link into DVC's cache (``cache.type hardlink,symlink``) or be somebody's hard link: writing into it
-would change the other one as well, and fails where the cache is read-only.
+A file may be a link into DVC's cache (``cache.type hardlink,symlink``) or have other hard links: writing into it would
+change those as well, and fails if the cache is read-only.
 """
 
 import contextlib
@@ -19,11 +19,10 @@ _PART = 1 << 20
 
 @contextlib.contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
-    """A free path beside ``path``; what the block wrote there takes the place of ``path`` if the block ends well.
+    """Yield a temporary path; the file written there replaces ``path`` if the block succeeds.
 
-    A link at the place is replaced, not followed. A file that would not change stays, with its time: doing finished
-    work again changes nothing. The folder is made if it is missing. The name beside ends in ``.tmp``, which git and
-    DVC ignore.
+    A link at ``path`` is replaced, not followed. A file whose content would not change keeps its time stamp. A missing
+    folder is created. The temporary name ends in ``.tmp``, which git and DVC ignore.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name[:40]}.{os.getpid()}-{threading.get_ident()}.tmp")
@@ -36,37 +35,37 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 
 def _same(new: Path, old: Path) -> bool:
-    """Whether a file is there already with this very content; no cache by times, as two writes may share one."""
+    """Return whether ``old`` exists with the content of ``new``; time stamps are not compared."""
     if old.is_symlink() or not old.is_file() or old.stat().st_size != new.stat().st_size:
         return False
     try:
         with new.open("rb") as one, old.open("rb") as other:
             return all(part == other.read(_PART) for part in iter(lambda: one.read(_PART), b""))
-    except OSError:  # not ours to read; it can be replaced all the same
+    except OSError:  # unreadable, but it can be replaced
         return False
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file whole."""
+    """Write a file atomically."""
     with replacing_file(path) as beside:
         beside.write_bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file whole, as UTF-8."""
+    """Write a text file atomically, as UTF-8."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copies the content of a file into a new file at ``target``."""
+    """Copy the content of a file to a new file at ``target``."""
     with replacing_file(target) as beside:
         shutil.copyfile(source, beside)
 
 
 def edit_text(path: Path, text: str) -> None:
-    """Writes a file that a user owns, as a settings file: its rights stay.
+    """Write a user's file, such as a settings file, and keep its permissions.
 
-    A link is followed, as by an editor, unless what it leads to is read-only, as DVC's cache is.
+    A link is followed, as by an editor, unless its target is read-only, as in DVC's cache.
     """
     target = path.resolve() if path.is_symlink() and path.exists() else path
     if target is not path and not target.stat().st_mode & _WRITABLE:
@@ -79,7 +78,7 @@ def edit_text(path: Path, text: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Removes a file, a folder with all in it, or a link (not what it leads to), if it is there."""
+    """Remove a file, a folder with its content, or a link (not its target), if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

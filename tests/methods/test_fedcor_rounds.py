@@ -25,11 +25,11 @@ def ref(*parts):
 
 
 class Recorder:
-    """An engine whose clients answer at once; what chooses clients is real, and every call is kept."""
+    """An engine whose clients report at once; the selection of clients is real, and every call is recorded."""
 
     def __init__(self, split="val", empty=()):
         self.split, self.empty = split, set(empty)
-        self.jobs, self.averages, self.scored, self.fits = [], [], [], []
+        self.jobs, self.averages, self.evaluated, self.fits = [], [], [], []
 
     def map(self, task, calls, timeout_s=None, done=None):
         assert task == "train-clients"
@@ -52,7 +52,7 @@ class Recorder:
             return self.split
         if task == "evaluate-clients":
             clients, model, split = args
-            self.scored.append((model, split))
+            self.evaluated.append((model, split))
             return {client: self.loss(model, client) for client in clients}
         if task == "check-updates":
             return args[0], []
@@ -103,11 +103,11 @@ def test_the_schedule_of_warm_up_selection_and_probing_rounds(rounds):
     for fed, model in zip(feds, models, strict=False):
         ids = fed.record.participants
         if fed.number <= 3:
-            assert ids == Federation.sample(fed)  # drawn as for every other method
+            assert ids == Federation.sample(fed)  # sampled as for every other method
         here = [job for job in engine.jobs if job.round == fed.number and job.stage == 1]
         assert [job.client for job in here] == ids and len(here) == 2
         assert {job.start for job in here} == {model}
-    assert [model for model, _ in engine.scored if model in models] == models[:9]
+    assert [model for model, _ in engine.evaluated if model in models] == models[:9]
 
 
 def test_probing_rounds_follow_the_paper_or_the_release():
@@ -167,9 +167,9 @@ def test_the_mean_is_uniform_or_weighted_by_sample_count(rounds):
 
 def test_losses_are_of_validation_images_or_else_training_images(rounds):
     feds, _, engine = rounds(1, engine=Recorder("val"))
-    assert engine.scored[0][1] == "val" and feds[0].record.notes == []
+    assert engine.evaluated[0][1] == "val" and feds[0].record.notes == []
     feds, _, engine = rounds(1, engine=Recorder("train"))
-    assert engine.scored[0][1] == "train" and "losses are of the training images" in feds[0].record.notes[0]
+    assert engine.evaluated[0][1] == "train" and "losses are of the training images" in feds[0].record.notes[0]
     feds, _, _ = rounds(5, {"loss_on": "val"}, engine=Recorder("val", empty="c"), store="empty")
     assert all("no val images at c" in fed.record.notes[0] for fed in feds)
     assert [len(fed.record.participants) for fed in feds] == [2] * 5  # the process stays as it started

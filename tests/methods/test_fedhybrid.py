@@ -28,10 +28,10 @@ class Quadratics:
     """Clients with f_i(x) = 1/2 (x - b_i)^T A_i (x - b_i), random positive definite A_i and b_i far from each other."""
 
     def __init__(self, seed):
-        self.draws = torch.Generator().manual_seed(seed)
-        roots = torch.randn(N, D, D, generator=self.draws, dtype=torch.float64)
+        self.rng = torch.Generator().manual_seed(seed)
+        roots = torch.randn(N, D, D, generator=self.rng, dtype=torch.float64)
         self.a = roots @ roots.mT / D + torch.eye(D, dtype=torch.float64)
-        self.b = 2 * torch.randn(N, D, generator=self.draws, dtype=torch.float64)
+        self.b = 2 * torch.randn(N, D, generator=self.rng, dtype=torch.float64)
 
     def minimiser(self, weights):
         """Of sum_i w_i f_i: (sum w_i A_i)^-1 sum w_i A_i b_i."""
@@ -39,21 +39,21 @@ class Quadratics:
         return torch.linalg.solve(torch.einsum("i,ijk->jk", w, self.a), torch.einsum("i,ijk,ik->j", w, self.a, self.b))
 
     def train(self, i, x_0, name, values, state):
-        """The exact local minimum with a term, by one Newton step: (x_i, the term's new state)."""
+        """The exact local minimum with a regulariser, by one Newton step: (x_i, the regulariser's new state)."""
         model = Point(x_0)
-        term = load_regulariser(name).make(RegulariserContext(model, (), values, state, {}, SimpleNamespace()))
+        regulariser = load_regulariser(name).make(RegulariserContext(model, (), values, state, {}, SimpleNamespace()))
         gap = model.x - self.b[i]
-        term.change(Loss(0.5 * gap @ self.a[i] @ gap), None).total.backward()
+        regulariser.change(Loss(0.5 * gap @ self.a[i] @ gap), None).total.backward()
         hessian = values.get("scale", 1.0) * self.a[i] + values["mu"] * torch.eye(D, dtype=torch.float64)
         with torch.no_grad():
             model.x -= torch.linalg.solve(hessian, model.x.grad)
-        return model.x.detach().clone(), term.finish(1)
+        return model.x.detach().clone(), regulariser.finish(1)
 
     def participants(self, share):
-        """All clients, half of them, or as many as happen to answer."""
-        some = int(torch.randint(1, N, (), generator=self.draws))
+        """All clients, half of them, or a random number."""
+        some = int(torch.randint(1, N, (), generator=self.rng))
         count = {"all": N, "half": N // 2, "some": some}[share]
-        return sorted(torch.randperm(N, generator=self.draws)[:count].tolist())
+        return sorted(torch.randperm(N, generator=self.rng)[:count].tolist())
 
 
 def play(task, share, mu=3.0, scales=(1.0,) * N, clients=lambda ids: N, rounds=120):

@@ -9,7 +9,7 @@ from tests.support.rounds import NARROW, run_rounds
 
 
 class Hybrid(Recorder):
-    """The recorder that also answers FedHybrid's server step."""
+    """The recorder with FedHybrid's server step."""
 
     def run(self, task, title, context, *args):
         if task == "fedhybrid-average":
@@ -49,7 +49,7 @@ def test_a_client_without_an_update_is_left_out_of_the_server_step():
 
 
 def test_the_servers_mean_dual_is_the_mean_of_the_clients_duals(make_run, tiny_data):
-    """Those of clients that were never drawn are 0."""
+    """The duals of clients that never took part are 0."""
     context, start = make_run(objective="bce", network=NARROW)
     options = {"own": {"mu": 0.1}, "clients_per_round": 2}
     last = run_rounds(2, "fedhybrid", context, start, tiny_data.sizes, **options)[-1]

@@ -27,7 +27,7 @@ def test_coefficients_by_hand():
 
 
 def stored(context, start, seed, steps):
-    """A trained state that never was: the start's parameters and statistics moved by lot, ``steps`` batches seen."""
+    """A fabricated trained state: the start's parameters and statistics plus noise, ``steps`` batches counted."""
     generator, store = torch.Generator().manual_seed(seed), context.open_store()
     state = {
         name: value + torch.rand(value.shape, generator=generator) if value.is_floating_point() else value + steps

@@ -16,9 +16,9 @@ def played(method, settings):
 def test_the_regulariser_is_all_that_differs_from_fedavg(settings):
     method = fedprox if isinstance(settings, fedprox.Settings) else fedhybrid
     fed, engine, model = played(method, settings)
-    term = RegulariserSpec("prox", {"mu": 0.3})
+    regulariser = RegulariserSpec("prox", {"mu": 0.3})
     assert [(j.client, j.start, j.references, j.regulariser) for j in engine.jobs] == [
-        (c, START, (), term) for c in "abcd"
+        (c, START, (), regulariser) for c in "abcd"
     ]
     assert engine.averages == [(trained("abcd"), [0.1, 0.3, 0.2, 0.4])]
     plain, _, average = played(fedavg, fedavg.Settings())

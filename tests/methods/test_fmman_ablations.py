@@ -1,4 +1,4 @@
-"""The presets of tables 5 and 6 change what their row says, and nothing else, whatever they are laid over."""
+"""The presets of tables 5 and 6 change what their row says, and nothing else, whatever they are merged on top of."""
 
 import pytest
 

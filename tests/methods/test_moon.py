@@ -1,4 +1,4 @@
-"""MOON's term: its number by hand, what is contrasted with what, and what a client keeps."""
+"""MOON's contrastive loss: by hand, its references, and the client's state."""
 
 import copy
 import math
@@ -62,11 +62,11 @@ def test_the_references_are_the_received_and_the_previous_model(batch):
     model, previous = Net(SAME), Net(MIRROR)
     previous.norm.running_var.fill_(4.0)  # the kept model brings its own statistics
     state = {name: value.clone() for name, value in previous.state_dict().items()}
-    term = moon.make(local_context(model, Net(TURN), state))
+    regulariser = moon.make(local_context(model, Net(TURN), state))
     images = torch.randn(batch, 1, 1, 2, generator=torch.Generator().manual_seed(3))
     z = images.flatten(1).clone().requires_grad_()
     before = Loss(torch.tensor(10.0), {"classification": (10.0, 1.0)}, z)
-    loss = term.change(before, images)
+    loss = regulariser.change(before, images)
     # A quarter turn has cosine 0, a mirrored vector -1, whatever its length: log(1 + e^(-1 / 0.5))
     each = math.log(1 + math.exp(-2))
     assert loss.total.item() == pytest.approx(10 + 2 * each)
@@ -77,7 +77,7 @@ def test_the_references_are_the_received_and_the_previous_model(batch):
     assert loss.sums["classification"] == (10.0, 1.0) and loss.embedding is z
     loss.total.backward()
     assert z.grad.norm() > 0
-    received, kept = term.received, term.previous
+    received, kept = regulariser.received, regulariser.previous
     for network in (received, kept):
         assert not network.training and not any(value.requires_grad for value in network.parameters())
         assert network.norm.num_batches_tracked == 0  # eval mode: statistics stay
@@ -86,32 +86,34 @@ def test_the_references_are_the_received_and_the_previous_model(batch):
 
 def test_the_kept_state_shares_no_tensor_with_the_model():
     model = Net(SAME)
-    term = moon.make(local_context(model, Net(TURN), {k: v.clone() for k, v in Net(MIRROR).state_dict().items()}))
-    kept = term.finish(1)
+    regulariser = moon.make(
+        local_context(model, Net(TURN), {k: v.clone() for k, v in Net(MIRROR).state_dict().items()})
+    )
+    kept = regulariser.finish(1)
     assert kept.keys() == model.state_dict().keys()
     with torch.no_grad():
         model.linear.weight.fill_(9.0)
     assert kept["linear.weight"].tolist() == SAME
-    assert term.previous.linear.weight.tolist() == MIRROR and term.received.linear.weight.tolist() == TURN
+    assert regulariser.previous.linear.weight.tolist() == MIRROR and regulariser.received.linear.weight.tolist() == TURN
 
 
 def test_the_first_training_has_no_contrastive_loss():
     loss = Loss(torch.tensor(1.0), {}, torch.ones(2, 2))
-    term = moon.make(local_context(Net(SAME), Net(TURN)))
-    assert term.change(loss, torch.ones(2, 1, 1, 2)) is loss and term.finish(1)
+    regulariser = moon.make(local_context(Net(SAME), Net(TURN)))
+    assert regulariser.change(loss, torch.ones(2, 1, 1, 2)) is loss and regulariser.finish(1)
 
 
 def test_with_mu_zero_nothing_is_computed_kept_or_sent():
     loss, values = Loss(torch.tensor(1.0)), VALUES | {"mu": 0.0}
-    term = moon.make(RegulariserContext(Net(SAME), (), values, {}, {}, SimpleNamespace()))
-    assert type(term) is Regulariser and term.change(loss, None) is loss and term.finish(1) == {}
+    regulariser = moon.make(RegulariserContext(Net(SAME), (), values, {}, {}, SimpleNamespace()))
+    assert type(regulariser) is Regulariser and regulariser.change(loss, None) is loss and regulariser.finish(1) == {}
     assert not moon.needs_reference(values) and moon.needs_reference(VALUES)
 
 
 def test_an_objective_without_embeddings_is_refused_by_name():
-    term = moon.make(local_context(Net(SAME), Net(TURN)))
+    regulariser = moon.make(local_context(Net(SAME), Net(TURN)))
     with pytest.raises(UserError, match=r"(?s)returns none.*bce with the network Net"):
-        term.change(Loss(torch.tensor(1.0)), torch.ones(2, 1, 1, 2))
+        regulariser.change(Loss(torch.tensor(1.0)), torch.ones(2, 1, 1, 2))
 
 
 def test_in_the_local_loop_the_contrastive_loss_begins_with_the_second_training(make_run, tiny_data):
@@ -135,9 +137,9 @@ def test_in_the_local_loop_the_contrastive_loss_begins_with_the_second_training(
 def test_clients_need_the_global_model_as_a_reference_if_the_contrast_has_weight(mu, references):
     fed = federation(engine := Recorder(), method.Settings(mu=mu), model="resnet18")
     method.run_round(fed, START)
-    term = RegulariserSpec("moon", {"mu": mu, "temperature": 0.5})
+    regulariser = RegulariserSpec("moon", {"mu": mu, "temperature": 0.5})
     assert [(j.client, j.start, j.references, j.regulariser) for j in engine.jobs] == [
-        (c, START, references, term) for c in "abcd"
+        (c, START, references, regulariser) for c in "abcd"
     ]
     assert engine.averages == [(trained("abcd"), [0.1, 0.3, 0.2, 0.4])]
     assert bytes_of(fed, "bytes_down") == bytes_of(fed, "bytes_down_naive") == {"local training": 4 * P}

@@ -38,22 +38,22 @@ def minimiser(clients, weights):
 
 
 def train(client, theta, steps, own, shared, corrected):
-    """Local SGD from theta; returns theta_i and c_i_new, by the client's term."""
+    """Local SGD from theta; returns theta_i and c_i_new, by the client's regulariser."""
     client.theta.data = theta.clone()
-    term = Control(
+    regulariser = Control(
         RegulariserContext(client, (), {}, own, shared, TrainSettings(optimizer="sgd", lr=LR, grad_clip=None))
     )
     sgd = torch.optim.SGD(client.parameters(), LR)
     for _ in range(steps):
         sgd.zero_grad()
         loss = Loss(client.loss())
-        (term.change(loss, torch.zeros(1)) if corrected else loss).total.backward()
+        (regulariser.change(loss, torch.zeros(1)) if corrected else loss).total.backward()
         sgd.step()
-    return client.theta.detach().clone(), term.finish(steps)
+    return client.theta.detach().clone(), regulariser.finish(steps)
 
 
 def run(sizes, together=CLIENTS, rounds=120, divisor=CLIENTS, corrected=True):
-    """The method on quadratics through the client's term and the server's functions; returns W and the gap of c."""
+    """The method on quadratics through both parts; returns W and the gap of c."""
     clients = [Quadratic(seed) for seed in range(CLIENTS)]
     theta, c = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
     own = [{} for _ in clients]
@@ -91,13 +91,13 @@ def test_without_the_correction_or_with_the_wrong_number_of_clients_it_is_missed
 def test_the_correction_is_a_constant_in_the_gradient_of_parameters_only():
     client = Quadratic(3)
     own, shared = {"theta": torch.tensor([1.0, 2.0, 3.0])}, {"theta": torch.tensor([0.5, 0.5, 5.0])}
-    term = Control(RegulariserContext(client, (), {}, own, shared, TrainSettings(optimizer="sgd", lr=LR)))
+    regulariser = Control(RegulariserContext(client, (), {}, own, shared, TrainSettings(optimizer="sgd", lr=LR)))
     loss = Loss(client.loss(), {"classification": (torch.tensor(2.0), 1.0)})
-    changed = term.change(loss, torch.zeros(1))
+    changed = regulariser.change(loss, torch.zeros(1))
     change = torch.autograd.grad(changed.total - loss.total, client.theta)[0]
     assert change.tolist() == [-0.5, -1.5, 2.0] and changed.sums is loss.sums
     client.theta.data -= LR * torch.tensor([4.0, 8.0, 12.0])  # as after four steps of the mean gradient (1, 2, 3)
-    ((name, fresh),) = term.finish(4).items()
+    ((name, fresh),) = regulariser.finish(4).items()
     assert name == "theta" and fresh.tolist() == pytest.approx([1.0 + 0.5, 2.0 + 1.5, 3.0 - 2.0])
 
 

@@ -40,7 +40,7 @@ def test_counts_are_mixed_by_similarity():
     assert mixed["a"].flatten().tolist() == pytest.approx(
         [(10 + 0.6 * 200) / 1.6, (20 + 0.8 * 200 + 1.0 * 2000) / (1 + 0.8 + 1.0)]
     )
-    # c comes last, and is lent what the others had before the step
+    # c comes last, and gets the counts that the others had before the step
     assert mixed["c"].flatten()[1].item() == pytest.approx((2000 + 1.0 * 20 + 0.8 * 200) / 2.8)
     # b's first scene: a's best has cosine 0, which adds nothing; c's first is the same direction
     assert mixed["b"].flatten()[0].item() == pytest.approx((100 + 1.0 * 1000) / 2)
@@ -107,7 +107,7 @@ def test_training_counts_each_image_once_per_epoch_and_the_server_returns_person
         assert torch.equal(tensors["model/scene_head.weight"], state["scene_head.weight"])
         assert torch.equal(tensors["model/scene_counts"], state["scene_counts"])
         assert torch.equal(tensors["model/co_occurrence"], mixed[client].float())
-    # the global model: counts are summed and never averaged, the rest is the mean by size, variances are pooled
+    # the global model: counts are summed and never averaged, the rest is a weighted mean, variances are pooled
     assert torch.equal(out["co_occurrence"], states[0]["co_occurrence"] + states[1]["co_occurrence"])
     assert out["scene_counts"].sum() == 22 and out.keys() == states[0].keys()
     for name in ("scene_head.weight", "readout.weight", "backbone.bn1.running_mean"):

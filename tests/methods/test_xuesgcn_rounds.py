@@ -1,4 +1,4 @@
-"""XueSGCN's round: what is sent, averaged, kept and scored."""
+"""XueSGCN's round: what is sent, averaged, kept and evaluated."""
 
 import dataclasses
 from pathlib import Path
@@ -16,7 +16,7 @@ OWN = 50  # bytes of a client's scenes
 
 
 class Scenes(Recorder):
-    """The recorder that also answers XueSGCN's server step; its clients may keep tensors themselves."""
+    """The recorder with XueSGCN's server step; its clients may keep tensors themselves."""
 
     def __init__(self, keeps=False, **options):
         super().__init__(**options)

@@ -57,7 +57,7 @@ def restated(model, states):
 
 
 def guided_states(entry, eps, images=None):
-    """What the reference leaves of the drawn states, image by image and label by label."""
+    """The random states after the reference's mask, image by image and label by label."""
     states = draw_known_states(data()[1], generator(5), 0.75)
     p = torch.sigmoid(entry.model(data()[0]))
     for n in range(len(states) if images is None else images):
@@ -85,8 +85,8 @@ def test_the_reference_masks_uncertain_labels(name):
     model, entry = network(1, name), reference(6, name)
     out = step_of(fedlgt, model, [entry], eps=0.05)(*data())
     states = guided_states(entry, 0.05)
-    drawn = draw_known_states(data()[1], generator(5), 0.75)
-    assert (states != drawn).any() and (states != -1).any(), "the case shows nothing"
+    random_states = draw_known_states(data()[1], generator(5), 0.75)
+    assert (states != random_states).any() and (states != -1).any(), "the case shows nothing"
     expected, count = restated(model, states)
     assert out.total.item() == pytest.approx(expected.item(), rel=1e-5)
     assert out.sums["classification"][1] == count

@@ -15,7 +15,7 @@ from tasks.client.objectives.label_mask.label_states import (
     uncertain,
 )
 
-NOBODY = torch.zeros((4, 4), dtype=torch.bool)
+NO_RELATION = torch.zeros((4, 4), dtype=torch.bool)
 
 
 def generator(seed=0):
@@ -53,13 +53,13 @@ def test_fedlgts_band_is_closed():
 def test_every_image_of_the_batch_is_masked_by_its_own_predictions():
     base = torch.tensor([[1, 0, 1, 0]]).repeat(3, 1)
     p = torch.tensor([[0.5, 0.9, 0.1, 0.9], [0.9, 0.1, 0.9, 0.1], [0.9, 0.1, 0.505, 0.495]])
-    masked = mask_uncertain(base, p, NOBODY, 0.5, 0.015)
+    masked = mask_uncertain(base, p, NO_RELATION, 0.5, 0.015)
     assert masked.tolist() == [[-1, 0, 1, 0], [1, 0, 1, 0], [1, 0, -1, -1]]
     assert base.min() == 0, "the base states must not change in place"
 
 
 def test_correlated_labels_follow_and_only_in_that_direction():
-    related = NOBODY.clone()
+    related = NO_RELATION.clone()
     related[0, 2] = True  # 2 follows 0; 0 does not follow 2, and what follows 2 does not follow 0
     related[2, 3] = True
     base = torch.tensor([[1, 0, 1, 0]]).repeat(2, 1)

@@ -1,4 +1,4 @@
-"""The terms of FedProx and FedHybrid: numbers by hand, fixed anchors, parameters only, and the loop around them."""
+"""The regularisers of FedProx and FedHybrid: by hand, fixed reference weights, parameters only, in the local loop."""
 
 from types import SimpleNamespace
 
@@ -38,62 +38,62 @@ def local_context(model, values, state=None):
 
 
 def moved(name, values, state=None):
-    """A term made at a = (1, 2), b = 3 whose model has then gone to a = (2, 0), b = 4; everything else moved too."""
+    """A regulariser made at a = (1, 2), b = 3 whose model has then gone to a = (2, 0), b = 4; all else moved too."""
     model = Tiny()
-    term = load_regulariser(name).make(local_context(model, values, state))
+    regulariser = load_regulariser(name).make(local_context(model, values, state))
     with torch.no_grad():
         model.a.copy_(torch.tensor([2.0, 0.0]))
         model.b.fill_(4.0)
         model.frozen.fill_(100.0)
         model.seen.fill_(100.0)
-    return model, term
+    return model, regulariser
 
 
 def test_the_proximal_term_by_hand():
     # (0.5 / 2) * (1^2 + 2^2 + 1^2) = 1.5, not the norm's sqrt(6) / 4; the gradient is 0.5 * (theta - W)
-    model, term = moved("prox", VALUES["prox"])
+    model, regulariser = moved("prox", VALUES["prox"])
     before = Loss(torch.tensor(10.0), {"classification": (torch.tensor(10.0), 1.0)})
-    loss = term.change(before, None)
+    loss = regulariser.change(before, None)
     loss.total.backward()
     assert loss.total.item() == 11.5 and loss.sums["proximal"] == (1.5, 1.0)
     assert loss.sums["classification"] == before.sums["classification"] and before.total.item() == 10.0
     assert model.a.grad.tolist() == [0.5, -1.0] and model.b.grad.tolist() == [[0.5]]
-    assert model.frozen.grad is None and term.finish(3) == {}
+    assert model.frozen.grad is None and regulariser.finish(3) == {}
 
 
 def test_the_reference_weights_stay_at_the_received_model():
-    model, term = moved("prox", VALUES["prox"])
+    model, regulariser = moved("prox", VALUES["prox"])
     with torch.no_grad():  # back at the start the term is 0 again: nothing moved along
         model.a.copy_(torch.tensor([1.0, 2.0]))
         model.b.fill_(3.0)
-    assert term.change(Loss(torch.tensor(0.0)), None).total == 0.0
+    assert regulariser.change(Loss(torch.tensor(0.0)), None).total == 0.0
 
 
 def test_with_mu_zero_the_loss_is_returned_unchanged():
     loss = Loss(torch.tensor(1.0))
-    term = fedprox.make(local_context(Tiny(), {"mu": 0.0}))
-    assert type(term) is Regulariser and term.change(loss, None) is loss and term.finish(1) == {}
+    regulariser = fedprox.make(local_context(Tiny(), {"mu": 0.0}))
+    assert type(regulariser) is Regulariser and regulariser.change(loss, None) is loss and regulariser.finish(1) == {}
 
 
 def test_the_dual_term_by_hand():
     # 2 * 10 - (1 * 2 + 1 * 0 + 2 * 4) + 1.5 = 11.5; gradient -y + mu (x - x_0)
     state = {"a": torch.tensor([1.0, 1.0]), "b": torch.tensor([[2.0]])}
-    model, term = moved("dual", VALUES["dual"], state)
-    loss = term.change(Loss(torch.tensor(10.0), {"classification": (10.0, 1.0)}), None)
+    model, regulariser = moved("dual", VALUES["dual"], state)
+    loss = regulariser.change(Loss(torch.tensor(10.0), {"classification": (10.0, 1.0)}), None)
     loss.total.backward()
     assert loss.total.item() == 11.5
     assert loss.sums == {"classification": (10.0, 1.0), "dual": (-10.0, 1.0), "proximal": (1.5, 1.0)}
     assert model.a.grad.tolist() == [-0.5, -2.0] and model.b.grad.tolist() == [[-1.5]]
     # y + mu (x_0 - x): (1, 1) + 0.5 (-1, 2) and 2 - 0.5
-    after = term.finish(3)
+    after = regulariser.finish(3)
     assert {name: value.tolist() for name, value in after.items()} == {"a": [0.5, 2.0], "b": [[1.5]]}
     assert not any(value.requires_grad for value in after.values())
 
 
 def test_duals_are_zero_at_first():
-    _, term = moved("dual", VALUES["dual"])
-    assert term.change(Loss(torch.tensor(0.0)), None).sums["dual"] == (0.0, 1.0)
-    assert term.finish(1)["b"].tolist() == [[-0.5]]
+    _, regulariser = moved("dual", VALUES["dual"])
+    assert regulariser.change(Loss(torch.tensor(0.0)), None).sums["dual"] == (0.0, 1.0)
+    assert regulariser.finish(1)["b"].tolist() == [[-0.5]]
 
 
 def test_at_the_local_minimum_the_dual_is_the_gradient():
