@@ -59,10 +59,10 @@ def write_report(
 ) -> list[RoundRecord]:
     """Write a run's report, by the run's settings unless others are given; return the rounds that it covers."""
     from tasks.core.round_summary import load_records
-    from tasks.report.report import rounds_asked
+    from tasks.report.report import requested_rounds
     from tasks.report.sample_predictions import report_with_predictions
 
-    rounds = rounds or rounds_asked(root)
+    rounds = rounds or requested_rounds(root)
     into_run = out.resolve().is_relative_to(root.resolve())
     with locked_run(root, "wait for it, or write elsewhere: --out FOLDER") if into_run else contextlib.nullcontext():
         report_with_predictions(root, out, settings or read_run(root).report, rounds)

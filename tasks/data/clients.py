@@ -164,7 +164,7 @@ def clients_digest(
 
     for client in sorted(held):
         add([client, held[client].chosen("train", "labelled").tolist()])
-    for client in sorted(held):  # other rows are hashed only where there are some
+    for client in sorted(held):  # other rows are hashed only if any exist
         split, pool = held[client].split, held[client].pool
         other = (split != "train") | (pool != "labelled")
         if other.any():
@@ -187,8 +187,8 @@ def write_clients_table(dataset: Dataset, held: Mapping[str, Rows], server: np.n
     owners = [client for client, rows in parts for _ in rows.index]
     ids = dataset.sample_ids[index].tolist()
     columns = {"index": index, "sample_id": ids, "client": owners, "split": split, "pool": pool, "step": chunk}
-    with replacing_file(path) as beside:
-        pq.write_table(pa.table(columns), beside)
+    with replacing_file(path) as temporary:
+        pq.write_table(pa.table(columns), temporary)
 
 
 @lru_cache(maxsize=8)

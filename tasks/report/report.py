@@ -94,7 +94,7 @@ def build_report(
         UserError: The run has no finished round, or one of its files cannot be read.
     """
     settings = settings or ReportSettings()
-    records = load_records(run_root, rounds or rounds_asked(run_root))
+    records = load_records(run_root, rounds or requested_rounds(run_root))
     run, effective = (read_json(run_root / name, what=RUN_FILE) for name in ("run.json", "settings.json"))
     out.mkdir(parents=True, exist_ok=True)
     evaluation = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
@@ -106,19 +106,11 @@ def build_report(
     metrics = _metrics(records)
     write_text(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     _write_rounds(out / "rounds.csv", records)
-    evaluated = last_evaluated(records)
     parts = [
         _head(run, records, evaluation["threshold"]),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
         *(f"[{DATA_PAGES[path.name]}]({path.name})" for path in data_tables if path.name in DATA_PAGES),
-        metrics_section(evaluated),
-        rounds_section(records),
-        classes_section(evaluated, evaluation["zero_support"]),
-        sites_section(evaluated),
-        clients_section(evaluated),
-        clusters_section(records),
-        dropped_section(records),
-        notes_section(records),
+        *_sections(records, evaluation["zero_support"]),
         _settings(effective),
     ]
     write_text(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
@@ -126,7 +118,21 @@ def build_report(
     return {"metrics": metrics, "files": [*files, *plots.values(), *data_tables]}
 
 
-def rounds_asked(run_root: Path) -> int | None:
+def _sections(records: Sequence[RoundRecord], zero_support: str) -> list[str]:
+    evaluated = last_evaluated(records)
+    return [
+        metrics_section(evaluated),
+        rounds_section(records),
+        classes_section(evaluated, zero_support),
+        sites_section(evaluated),
+        clients_section(evaluated),
+        clusters_section(records),
+        dropped_section(records),
+        notes_section(records),
+    ]
+
+
+def requested_rounds(run_root: Path) -> int | None:
     """Return the number of rounds of the run's latest settings; the run may have more, which are not shown."""
     file = run_root / "settings.json"
     rounds = (read_json(file, what=RUN_FILE).get("federation") or {}).get("rounds") if file.is_file() else None

@@ -102,7 +102,7 @@ def _assign_matched(
 
 
 def _assignable(assignment: Assignment, settings: PartitionSettings) -> np.ndarray:
-    """Which images some client may get, bool [n]: all; for ``natural`` those of the sites that have a client."""
+    """Select the images that clients may get, bool [n]: all; for ``natural`` those of sites that have a client."""
     if settings.scheme != "natural":
         return np.ones(len(assignment.strata), dtype=bool)
     assignable: np.ndarray = np.isin(assignment.strata, assignment.strata[assignment.owner >= 0])

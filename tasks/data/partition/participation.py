@@ -32,7 +32,7 @@ def untrained_sites(dataset: "Dataset", clients: "Clients") -> dict[str, int]:
 
 
 def site_means(per_site: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Average macro-AP over the sites that train and over those that do not, where there are both kinds.
+    """Average macro-AP over the sites that train and over those that do not, if both kinds exist.
 
     Args:
         per_site: Site -> its metrics and ``train_images``.

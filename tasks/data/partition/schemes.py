@@ -66,7 +66,7 @@ def assign(images: SchemeInput, settings: PartitionSettings, seed: int) -> Assig
     assert clients is not None
     if clients * settings.min_size > n:
         raise UserError(
-            "there are too few training images for so many clients",
+            "too few training images for so many clients",
             where="partition.clients",
             expected=f"at most {n // settings.min_size} clients of partition.min_size = {settings.min_size}",
             found=f"{clients} clients, {n} training images",

@@ -150,9 +150,7 @@ class LabelledSettings(Section):
     @model_validator(mode="after")
     def _streaming_and_balanced_fit_where(self) -> Self:
         if self.where == "all" and self.streaming > 1:
-            raise ValueError(
-                "streaming needs unlabelled images, and with where: all there are none; set where to clients or server"
-            )
+            raise ValueError("streaming needs unlabelled images; set where to clients or server")
         if self.balanced and self.where != "clients":
             raise ValueError("balanced needs labelled images at the clients; set where to clients")
         return self

@@ -29,36 +29,41 @@ def statistics(targets: np.ndarray, owners: np.ndarray, ids: list[str], classes:
     rows = rows_of(owners, ids)
     counts, sizes = label_counts(targets, owners, ids), np.array([len(part) for part in rows])
     negatives = np.array([(~present[part].any(axis=1)).sum() for part in rows])
-    distances = js_distances(np.hstack([counts, negatives[:, None]]))
+    js = js_distances(np.hstack([counts, negatives[:, None]]))
     multi_label = bool((present.sum(axis=1) > 1).any())
-    whole, share = cooccurrence(targets), present.mean(axis=0)
+    pooled, prevalence = cooccurrence(targets), present.mean(axis=0)
     clients: dict[str, Any] = {}
     for k, client in enumerate(ids):
-        apart: float | None = None
-        left_out: int | None = None
+        distance: float | None = None
+        undefined: int | None = None
         if multi_label:
-            apart, left_out = cooccurrence_distance(cooccurrence(targets[rows[k]]), whole, share)
-        clients[client] = {
-            "images": int(sizes[k]),
-            "negatives": int(negatives[k]),
-            "labels": dict(zip(classes, counts[k].tolist(), strict=True)),
-            "prevalence": dict(zip(classes, (counts[k] / sizes[k]).tolist(), strict=True)),
-            "cardinality": float(counts[k].sum() / sizes[k]),
-            "labels_without_positives": [name for name, count in zip(classes, counts[k], strict=True) if not count],
-            "effective_classes": effective_classes(counts[k]),
-            "js_distance": float(distances[k]),
-            "cooccurrence_distance": apart,
-            "undefined_pairs": left_out,
+            distance, undefined = cooccurrence_distance(cooccurrence(targets[rows[k]]), pooled, prevalence)
+        clients[client] = _label_statistics(counts[k], int(sizes[k]), int(negatives[k]), classes) | {
+            "js_distance": float(js[k]),
+            "cooccurrence_distance": distance,
+            "undefined_pairs": undefined,
         }
     found = [entry["cooccurrence_distance"] for entry in clients.values()]
     known = [value for value in found if value is not None]
-    matrix = [[None if np.isnan(value) else float(value) for value in row] for row in whole]
+    matrix = [[None if np.isnan(value) else float(value) for value in row] for row in pooled]
     return {
         "clients": clients,
-        "mean_js_distance": float(np.mean(distances)),
+        "mean_js_distance": float(np.mean(js)),
         "effective_clients": effective_clients(sizes),
         "mean_cooccurrence_distance": float(np.mean(known)) if known else None,
         "cooccurrence": matrix if multi_label else None,
+    }
+
+
+def _label_statistics(counts: np.ndarray, images: int, negatives: int, classes: list[str]) -> dict[str, Any]:
+    return {
+        "images": images,
+        "negatives": negatives,
+        "labels": dict(zip(classes, counts.tolist(), strict=True)),
+        "prevalence": dict(zip(classes, (counts / images).tolist(), strict=True)),
+        "cardinality": float(counts.sum() / images),
+        "labels_without_positives": [name for name, count in zip(classes, counts, strict=True) if not count],
+        "effective_classes": effective_classes(counts),
     }
 
 
@@ -133,7 +138,7 @@ def cooccurrence(targets: np.ndarray) -> np.ndarray:
     return np.where(np.outer(variance, variance) > 0, phi, np.nan)
 
 
-def cooccurrence_distance(own: np.ndarray, whole: np.ndarray, share: np.ndarray) -> tuple[float | None, int]:
+def cooccurrence_distance(client: np.ndarray, pooled: np.ndarray, prevalence: np.ndarray) -> tuple[float | None, int]:
     """Compute the distance of a client's co-occurrence to that of all images.
 
     d = sqrt(sum w_ij (phi_ij of the client - phi_ij of all)^2 / sum w_ij), over the pairs i < j for which both are
@@ -142,21 +147,21 @@ def cooccurrence_distance(own: np.ndarray, whole: np.ndarray, share: np.ndarray)
     positive distance by chance alone, see ``distance_by_chance``.
 
     Args:
-        own: ``cooccurrence`` of the client's images, [C, C].
-        whole: ``cooccurrence`` of all images, [C, C].
-        share: Prevalence of each label among all images, [C].
+        client: ``cooccurrence`` of the client's images, [C, C].
+        pooled: ``cooccurrence`` of all images, [C, C].
+        prevalence: Share of each label among all images, [C].
 
     Returns:
         The distance, ``None`` without any defined pair; and the number of undefined pairs out of C (C - 1) / 2.
     """
-    upper = np.triu_indices(len(share), k=1)
-    std = np.sqrt(share * (1 - share))
-    weight, apart = np.outer(std, std)[upper], (own - whole)[upper]
-    defined = ~np.isnan(apart)
-    left_out = int((~defined).sum())
+    upper = np.triu_indices(len(prevalence), k=1)
+    std = np.sqrt(prevalence * (1 - prevalence))
+    weight, difference = np.outer(std, std)[upper], (client - pooled)[upper]
+    defined = ~np.isnan(difference)
+    undefined = int((~defined).sum())
     if not defined.any():
-        return None, left_out
-    return float(np.sqrt(np.average(apart[defined] ** 2, weights=weight[defined]))), left_out
+        return None, undefined
+    return float(np.sqrt(np.average(difference[defined] ** 2, weights=weight[defined]))), undefined
 
 
 def distance_by_chance(images: int, all_images: int) -> float:

@@ -64,7 +64,7 @@ def as_markdown(figures: dict[str, Any], classes: list[str], what: str = "client
 
 
 def _row(client: str, entry: dict[str, Any], total: int) -> list[str]:
-    distance, left_out = entry["cooccurrence_distance"], entry["undefined_pairs"]
+    distance, undefined = entry["cooccurrence_distance"], entry["undefined_pairs"]
     return [
         visible_name(client),
         str(entry["images"]),
@@ -75,7 +75,7 @@ def _row(client: str, entry: dict[str, Any], total: int) -> list[str]:
         _shown(entry["js_distance"]),
         _shown(distance),
         _shown(None if distance is None else distance_by_chance(entry["images"], total)),
-        _NONE if left_out is None else str(left_out),
+        _NONE if undefined is None else str(undefined),
     ]
 
 

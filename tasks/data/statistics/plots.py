@@ -159,8 +159,8 @@ def cooccurrence_panels(
     """
     columns, note = _most_frequent(targets.sum(axis=0, dtype=np.int64))
     clients = figures["clients"]
-    apart = {key: clients[key]["cooccurrence_distance"] for key in clients if len(clients) > 1}
-    known = sorted((key for key in apart if apart[key] is not None), key=lambda key: (-apart[key], key))
+    distances = {key: clients[key]["cooccurrence_distance"] for key in clients if len(clients) > 1}
+    known = sorted((key for key in distances if distances[key] is not None), key=lambda key: (-distances[key], key))
     far = known[:_MAX_PANELS]
     C, roomy, down = len(columns), len(columns) <= _FEW_LABELS, math.ceil(len(far) / _ACROSS)
     above, below = (max(4.6, 2.6 + 0.3 * C) if roomy else min(9.4, 3.6 + 0.16 * C)), 0.3 + 2.35 * down
@@ -184,7 +184,7 @@ def cooccurrence_panels(
             panel.axis("off")
         for key, rows, panel in zip(far, rows_of(owners, far), panels, strict=False):
             _matrix(panel, cooccurrence(targets[rows][:, columns]), top)
-            panel.set_title(f"{one_line(key, 18)}: {apart[key]:.2f}, {clients[key]['images']} images", fontsize=7.5)
+            panel.set_title(f"{one_line(key, 18)}: {distances[key]:.2f}, {clients[key]['images']} images", fontsize=7.5)
 
 
 def _matrix(axes: "Axes", phi: np.ndarray, top: float) -> Any:

@@ -1,4 +1,4 @@
-"""Data on disk that somebody changed or damaged: refused with the file's name, never read as something else."""
+"""Changed or damaged data on disk is refused with the file's name."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ def refused(load, folder, name):
 
 
 def change(path, column, value):
-    """Put a value (or values of another type) into a column of a Parquet file."""
+    """Change the values of a column of a Parquet file."""
     table = pq.read_table(path)
     index = table.column_names.index(column)
     pq.write_table(table.set_column(index, column, pa.array(value(table[column].to_pylist()))), path)
@@ -47,7 +47,7 @@ def change(path, column, value):
         ("images.npy", ""),
     ],
 )
-def test_damaged_files_of_a_data_set(data, name, text):
+def test_damaged_files_of_a_data_set_are_refused(data, name, text):
     (data / "dataset" / name).write_text(text)
     refused(load_dataset, data / "dataset", "samples.parquet" if "ud800" in text else name)
 
@@ -63,7 +63,7 @@ def test_damaged_files_of_a_data_set(data, name, text):
         ("source", lambda old: ["another.jpg", *old[1:]]),
     ],
 )
-def test_samples_are_those_that_were_written(data, column, value):
+def test_changed_samples_are_refused(data, column, value):
     change(data / "dataset/samples.parquet", column, value)
     refused(load_dataset, data / "dataset", "samples.parquet")
 
@@ -78,7 +78,7 @@ def test_classes_in_another_order_are_refused(data):
     "changes",
     [{"dataset_digest": 3}, {"digest": None}, {"clients": []}, {"clients": {"a": 1}}, {"clients": {}}, {"scheme": 1}],
 )
-def test_damaged_summaries_of_clients(data, changes):
+def test_damaged_summaries_of_clients_are_refused(data, changes):
     path = data / "clients/clients.json"
     shutil.copy(path, data / "intact.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -93,12 +93,12 @@ def test_damaged_summaries_of_clients(data, changes):
 
 
 @pytest.mark.parametrize("value", [lambda old: ["x"] * len(old), lambda old: [None, *old[1:]], lambda old: old[::-1]])
-def test_damaged_tables_of_clients(data, value):
+def test_damaged_tables_of_clients_are_refused(data, value):
     change(data / "clients/clients.parquet", "index", value)
     refused(load_clients, data / "clients", "clients.parquet")
 
 
-def test_names_that_look_like_markup_are_shown_as_they_are(data, capsys):
+def test_names_that_resemble_markup_are_shown_literally(data, capsys):
     from flows.cli.show import show_differences
 
     summary = load_clients(data / "clients").summary

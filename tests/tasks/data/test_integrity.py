@@ -1,4 +1,4 @@
-"""What was written is what is read: one changed byte of pixels, samples, clients or decoded parts is noticed."""
+"""A single changed byte of pixels, samples, clients or decoded chunks is detected."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def data(tiny_data, tmp_path):
 
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("at", [200, -1])
-def test_a_changed_pixel_is_refused_with_what_was_recorded_and_found(data, before, at):
+def test_a_changed_pixel_is_refused_with_both_digests(data, before, at):
     if before:  # what this process has already read does not hide it
         load_dataset(data / "dataset")
     recorded = json.loads((data / "dataset/dataset.json").read_text())["digest"]
@@ -44,14 +44,14 @@ def test_a_changed_pixel_is_refused_with_what_was_recorded_and_found(data, befor
     assert recorded in str(error.expected) and recorded not in str(error.found)
 
 
-def test_bytes_behind_the_pixels_are_no_part_of_a_data_set(data):
+def test_extra_bytes_after_the_pixels_are_refused(data):
     with (data / "dataset/images.npy").open("ab") as file:
         file.write(b"more")
     with pytest.raises(UserError, match="damaged"):
         load_dataset(data / "dataset")
 
 
-def test_a_new_run_does_not_begin_on_changed_pixels(data, monkeypatch):
+def test_a_new_run_on_changed_pixels_is_refused(data, monkeypatch):
     from flows.run.inputs import DataPaths
     from flows.run.open import open_run
     from flows.settings.files import load_settings
@@ -64,7 +64,7 @@ def test_a_new_run_does_not_begin_on_changed_pixels(data, monkeypatch):
     assert not (data / "runs").exists()
 
 
-def test_pixels_are_hashed_once_in_a_process_however_many_threads_ask(data, monkeypatch):
+def test_pixels_are_hashed_once_per_process_with_many_threads(data, monkeypatch):
     from concurrent.futures import ThreadPoolExecutor
 
     calls = []
@@ -75,7 +75,7 @@ def test_pixels_are_hashed_once_in_a_process_however_many_threads_ask(data, monk
     assert len(calls) == 1 and all(one is loaded[0] for one in loaded)
 
 
-def test_data_that_are_replaced_while_a_run_trains_on_them_end_it(data, make_run):
+def test_replacing_the_data_of_a_running_run_ends_it(data, make_run):
     from tasks.client.train import client_data
     from tasks.data.clients import load_clients
     from tasks.data.partition import PartitionSettings, partition
@@ -117,7 +117,7 @@ def damage_record(path: Path) -> None:
         (".npy", lambda path: np.save(path, np.zeros((1, 3, 32, 32), np.uint8))),
     ],
 )
-def test_a_damaged_part_is_decoded_again_and_that_is_said(tmp_path, caplog, suffix, damage):
+def test_a_damaged_chunk_is_decoded_again_with_a_warning(tmp_path, caplog, suffix, damage):
     found, how = images(tmp_path / "in"), Decoding(32, Limits(), cache=tmp_path / "parts")
     how.cache.mkdir()
     first = decode_chunk(found, how)
@@ -130,7 +130,7 @@ def test_a_damaged_part_is_decoded_again_and_that_is_said(tmp_path, caplog, suff
     assert np.array_equal(np.load(record.with_suffix(".npy")), pixels)
 
 
-def test_an_ingest_that_resumes_does_not_take_over_changed_pixels(tmp_path, monkeypatch):
+def test_a_resumed_ingest_does_not_reuse_changed_pixels(tmp_path, monkeypatch):
     source = tmp_path / "in"
     for name in ("a", "b"):
         (source / name).parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The split: shares per label, small sets, groups, and the source's own lists."""
+"""The split: shares per label, small sets, groups, and lists given by the source."""
 
 import numpy as np
 import pytest
@@ -27,14 +27,14 @@ def test_every_label_has_its_share_in_every_split():
         assert (abs(targets[held].sum(axis=0) - wanted) <= np.maximum(2, 0.06 * wanted)).all()
 
 
-def test_one_label_divides_exactly():
+def test_images_of_one_label_are_divided_exactly():
     # 20 images of one label and shares 0.7, 0.1, 0.2: 14, 2 and 4, whatever the seed.
     for seed in range(5):
         splits = stratified_split(np.ones((20, 1)), FRACTIONS, seed)
         assert [int((splits == name).sum()) for name in FRACTIONS] == [14, 2, 4]
 
 
-def test_seed_decides_and_the_global_generator_does_not():
+def test_the_split_depends_on_the_seed_and_not_on_the_global_generator():
     targets = (np.random.default_rng(3).random((200, 4)) < 0.4).astype(np.uint8)
     np.random.seed(0)
     first = stratified_split(targets, FRACTIONS, seed=5)
@@ -56,7 +56,7 @@ def test_a_label_with_one_image_goes_to_train():
         assert (splits == "train").sum() == 8
 
 
-def test_small_sets_fill_every_split_while_train_keeps_one():
+def test_small_sets_have_an_image_in_every_split_if_train_keeps_one():
     found = [stratified_split(np.ones((n, 1)), FRACTIONS, 0).tolist() for n in range(5)]
     assert [len(set(splits)) for splits in found] == [0, 1, 2, 3, 3]
     assert all("train" in splits for splits in found[1:])
@@ -80,7 +80,7 @@ def test_groups_stay_together(images, seed):
     assert (stratified_split(targets, FRACTIONS, seed, renamed) == splits).all()
 
 
-def test_given_split():
+def test_a_given_split_is_checked_for_completeness():
     assert given_split(["test", "train"], ["a", "b"], "src").tolist() == ["test", "train"]
     with pytest.raises(UserError, match=r"2 of 3 without one: a\.png, c\.png"):
         given_split([None, "train", "extra"], ["a.png", "b.png", "c.png"], "src")
@@ -109,14 +109,14 @@ def test_sites_are_divided_in_the_same_shares(tmp_path):
         for i, path in enumerate(sorted((root / "JPEGImages").iterdir())):
             path.write_bytes(path.read_bytes() + bytes([number, i]))  # other bytes, so that they are no duplicates
     settings_ = IngestSettings(source="voc", path=tmp_path / "src", site={"rule": "folder"})
-    # The pixels of a/NNN and b/NNN are equal, so each such pair lies on one side and the sites come out alike.
+    # The pixels of a/NNN and b/NNN are equal, so each pair is in one split and the sites are divided equally.
     ingest(settings_, tmp_path / "out", seed=0)
     data = load_dataset(tmp_path / "out")
     counts = {site: [int(((data.splits == s) & (data.sites == site)).sum()) for s in FRACTIONS] for site in "ab"}
     assert counts == {"a": [14, 2, 4], "b": [14, 2, 4]}
 
 
-def test_worst_label_share_is_far_better_than_at_random_on_the_defects_set():
+def test_label_shares_are_far_better_than_those_of_a_random_split():
     settings = SyntheticSettings(set="defects", images=4000)
     targets = np.vstack([defects.sample_labels(settings, 0, site, n) for site, n in defects.sites(settings).items()])
 

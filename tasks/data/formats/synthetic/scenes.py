@@ -131,7 +131,7 @@ def _main_transformer(brush: Brush) -> bool:
 
 
 def _gas_insulated(brush: Brush) -> bool:
-    """Draw bays of tubes and domes, in a hall or outdoors with bushings, local control cabinets beside."""
+    """Draw bays of tubes and domes, in a hall or outdoors with bushings, local control cabinets nearby."""
     horizon = brush.between(-0.1, 0.2)
     inside = brush.rng.random() < 0.55
     if inside:

@@ -52,14 +52,14 @@ def test_statistics_of_two_clients_by_hand():
     assert whole[0][1] == pytest.approx(4 / math.sqrt(240)) and whole[0][2] == pytest.approx((8 - 4) / math.sqrt(112))
     # x has no c, so (a, b) alone counts, whatever its weight
     assert x["cooccurrence_distance"] == pytest.approx(1 - 4 / math.sqrt(240)) and x["undefined_pairs"] == 2
-    apart = {
+    squared = {
         (0, 1): (-2 / math.sqrt(12) - 4 / math.sqrt(240)) ** 2,
         (0, 2): ((4 - 2) / math.sqrt(12) - 4 / math.sqrt(112)) ** 2,
         (1, 2): ((0 - 1) / math.sqrt(9) - (0 - 3) / math.sqrt(105)) ** 2,
     }
     std = [math.sqrt(p * (1 - p)) for p in (4 / 8, 3 / 8, 1 / 8)]
-    weight = {(i, j): std[i] * std[j] for i, j in apart}
-    expected = math.sqrt(sum(weight[pair] * apart[pair] for pair in apart) / sum(weight.values()))
+    weight = {(i, j): std[i] * std[j] for i, j in squared}
+    expected = math.sqrt(sum(weight[pair] * squared[pair] for pair in squared) / sum(weight.values()))
     assert y["cooccurrence_distance"] == pytest.approx(expected) and y["undefined_pairs"] == 0
     assert found["mean_cooccurrence_distance"] == pytest.approx((x["cooccurrence_distance"] + expected) / 2)
     assert found["mean_js_distance"] == pytest.approx((x["js_distance"] + y["js_distance"]) / 2)

@@ -43,7 +43,7 @@ def test_mixtures_are_shares_and_move_with_site_prevalence(module: ModuleType) -
             assert mixture.min() > 0.03
         assert np.array_equal(module.prevalences(SyntheticSettings(site_prevalence=0), site), shared)
         assert half == pytest.approx((shared + own) / 2)
-        # Without site_prevalence, site_correlation stands for it.
+        # Without site_prevalence, site_correlation applies.
         assert module.prevalences(SyntheticSettings(site_correlation=0.5), site) == pytest.approx(half)
         assert module.prevalences(SyntheticSettings(site_correlation=0.5, site_prevalence=1.0), site) == pytest.approx(
             own
@@ -54,10 +54,10 @@ def test_mixtures_are_shares_and_move_with_site_prevalence(module: ModuleType) -
 def test_sites_of_a_group_are_nearer_than_those_of_different_groups(module: ModuleType) -> None:
     assert [module.site_group(DEFAULT, site) for site in SITES] == [0, 1, 2, 0, 1, 2]
     mixtures = [module.prevalences(DEFAULT, site) for site in SITES]
-    apart = {(i, j): np.abs(mixtures[i] - mixtures[j]).sum() / 2 for i, j in combinations(range(6), 2)}
-    same = [apart[pair] for pair in ((0, 3), (1, 4), (2, 5))]
+    distance = {(i, j): np.abs(mixtures[i] - mixtures[j]).sum() / 2 for i, j in combinations(range(6), 2)}
+    same = [distance[pair] for pair in ((0, 3), (1, 4), (2, 5))]
     # Between the two specialised groups more than two fifths of the images would have to change class.
-    assert max(same) < 0.25 < 0.4 < min(apart[pair] for pair in ((1, 2), (1, 5), (2, 4), (4, 5)))
+    assert max(same) < 0.25 < 0.4 < min(distance[pair] for pair in ((1, 2), (1, 5), (2, 4), (4, 5)))
 
 
 @both
