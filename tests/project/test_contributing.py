@@ -20,13 +20,16 @@ NETWORK = {"name": "fmman", "backbone": {"width": 0.125}, "fmman": {"layers": 1,
 
 @pytest.fixture
 def median(tmp_path, monkeypatch):
-    """The example as a module of its own, listed among the methods."""
-    (code,) = re.findall(r"^`flows/methods/median.py`:\n\n```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-    (tmp_path / "median_example.py").write_text(code)
+    """The example's two modules in a folder of their own, the method listed among the others."""
+    for path in ("tasks/server/median.py", "flows/methods/median.py"):
+        (code,) = re.findall(rf"^`{path}`:\n\n```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+        module = path.split("/")[0] + "_median_example"
+        (tmp_path / f"{module}.py").write_text(code.replace("tasks.server.median", "tasks_median_example"))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(METHODS, "median", "median_example")
+    monkeypatch.setitem(METHODS, "median", "flows_median_example")
     yield load_method("median")
-    sys.modules.pop("median_example", None)
+    for module in ("tasks_median_example", "flows_median_example"):
+        sys.modules.pop(module, None)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

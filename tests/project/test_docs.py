@@ -2,12 +2,17 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.main import get_command
 
 from flows.cli.main import app
+from flows.methods import METHODS
 from flows.settings.files import load_settings
+from tasks.data.formats import FORMATS
+from tasks.data.formats.synthetic.registry import SETS
+from tasks.data.partition import PartitionSettings
 from tests.support.commands import commands
 
 ROOT = Path(__file__).parents[2]
@@ -33,3 +38,14 @@ def test_every_link_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+def test_the_counts_in_the_readme_are_those_of_the_registries():
+    text = (ROOT / "README.md").read_text()
+    files = [name for name in FORMATS if name not in ("synthetic", "images")]
+    schemes = get_args(PartitionSettings.model_fields["scheme"].annotation)
+    words = {4: "four", 8: "eight"}
+    assert f"{words[len(files)]} file formats, {words[len(SETS)]} synthetic data sets" in text
+    assert f"{len(schemes)} partition schemes" in text
+    (methods,) = re.findall(r"^\| methods \| (.*) \|$", text, re.MULTILINE)
+    assert {name.casefold() for name in methods.split(", ")} == set(METHODS)
