@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from models.errors import UserError
 from tasks.core.randomness import torch_generator
 from tasks.server import fedcor, fedcor_gp
+from tests.support.rounds import NARROW
 
 DOUBLE = torch.float64
 OPTIONS = {"gamma": 0.95, "steps": 50, "lr": 0.01, "group_size": 100, "normalise": False}
@@ -122,7 +123,7 @@ def recorded(context, rows, warm=True):
 
 
 def test_the_warm_up_records_each_change_with_its_round(make_run):
-    context, _ = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
+    context, _ = make_run(objective="bce", network=NARROW)
     first = recorded(context, [[1.0, 2.0, 4.0]])
     assert "changes" not in state_of(context, first)
     state = state_of(context, recorded(context, [[1.0, 2.0, 4.0], [0.5, 2.5, 4.0], [0.25, 2.0, 3.0]]))
@@ -135,7 +136,7 @@ def test_the_warm_up_records_each_change_with_its_round(make_run):
 
 
 def test_fitting_adds_the_probing_change_drops_old_records_and_resets_the_discounts(make_run):
-    context, _ = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
+    context, _ = make_run(objective="bce", network=NARROW)
     ref = recorded(context, [[1.0, 2.0, 4.0], [0.5, 2.5, 4.0], [0.25, 2.0, 3.0]])
     chosen, ref = fedcor.select_clients(context, ref, [10, 10, 20], 2, 0.5)
     assert sorted(state_of(context, ref)["discount"][chosen].tolist()) == [0.5, 0.5] and len(set(chosen)) == 2
@@ -151,7 +152,7 @@ def test_fitting_adds_the_probing_change_drops_old_records_and_resets_the_discou
 
 
 def test_records_are_scaled_by_the_standard_deviation_of_the_warm_up(make_run):
-    context, _ = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
+    context, _ = make_run(objective="bce", network=NARROW)
     ref = recorded(context, [[1.0, 2.0, 4.0], [0.5, 2.5, 4.0], [0.25, 2.0, 3.0]])
     ref = fedcor.fit_process(context, ref, None, 3, OPTIONS | {"normalise": True})
     scale = fedcor_gp.standard_deviation(state_of(context, ref)["changes"])
@@ -162,7 +163,7 @@ def test_records_are_scaled_by_the_standard_deviation_of_the_warm_up(make_run):
 
 
 def test_without_records_the_process_keeps_its_initial_factor(make_run):
-    context, _ = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
+    context, _ = make_run(objective="bce", network=NARROW)
     ref = recorded(context, [[math.nan, 1.0], [math.nan, 2.0]])
     assert torch.equal(
         state_of(context, fedcor.fit_process(context, ref, None, 2, OPTIONS))["factor"],
@@ -171,7 +172,7 @@ def test_without_records_the_process_keeps_its_initial_factor(make_run):
 
 
 def test_validation_images_are_used_if_every_client_has_some(make_run, monkeypatch):
-    context, _ = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
+    context, _ = make_run(objective="bce", network=NARROW)
     from tasks.data.clients import load_clients
 
     ids = load_clients(context.clients).ids

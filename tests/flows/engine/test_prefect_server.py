@@ -13,6 +13,7 @@ from flows.engine.environment import prepare
 from flows.engine.flows import call_flow
 from models.errors import UserError
 
+pytestmark = pytest.mark.integration
 DEAD = "http://127.0.0.1:9"
 
 

@@ -7,16 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flows.engine.engines import LocalEngine, make_engine
-from flows.federation.federation import Federation
-from flows.federation.progress import Quiet
+from flows.engine.engines import LocalEngine
 from flows.methods import load_method
 from models.errors import UserError
 from tasks.client import chunk
 from tasks.client.batches import TrainingError
-from tasks.core.federation_settings import FederationSettings
-
-PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
+from tests.support.rounds import NARROW, make_federation
 
 
 @pytest.fixture
@@ -24,14 +20,12 @@ def play(make_run, tiny_data):
     """``play("fedavg", name, workers=2, ...)`` runs one round in its own store: (record, model's digest, store)."""
 
     def run(method, name="run", workers=1, order=1, changes=None, number=1, states=None, **federation):
-        plain = {} if method == "fmman" else {"objective": "bce", "network": PLAIN}
+        plain = {} if method == "fmman" else {"objective": "bce", "network": NARROW}
         context, start = make_run(name, **plain, **(changes or {}))
-        module = load_method(method)
-        settings = FederationSettings(engine="local", workers=workers, **federation)
         clients = dict.fromkeys(tiny_data.ids[::order], 11)
-        engine = make_engine("local", workers)
-        progress = Quiet()
-        fed = Federation(context, settings, module.Settings(), clients, engine, number, states or {}, progress)
+        module, held = load_method(method), {"number": number, "states": states}
+        options = {"engine": LocalEngine(workers), "workers": workers, **held, **federation}
+        fed = make_federation(context, module.Settings(), clients, **options)
         ref = module.run_round(fed, start)
         return fed.record, ref.digest, context.open_store()
 

@@ -14,9 +14,9 @@ from tasks.client.train import TrainJob, train_client
 from tasks.core.network import binary_cross_entropy, build_network, predict_logits, with_personal
 from tasks.core.records import ModelRef
 from tasks.evaluation.client_losses import evaluate_client_losses
+from tests.support.rounds import NARROW
 
 P = [ModelRef(f"p{k}", f"digest{k}", 100) for k in range(3)]
-CLASSIFIER = {"name": "resnet18", "backbone": {"width": 0.125}}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ class Counting(regularisers.Regulariser):
 def test_a_regulariser_changes_every_batch_and_gets_its_state_back(make_run, tiny_data, monkeypatch):
     module = type("module", (), {"make": staticmethod(Counting)})
     monkeypatch.setattr("tasks.client.train.load_regulariser", lambda name: module)
-    context, start = make_run(objective="bce", network=CLASSIFIER)
+    context, start = make_run(objective="bce", network=NARROW)
     store, client = context.open_store(), tiny_data.ids[0]
     sent = store.put_state("shared.safetensors", {"offset": torch.tensor([100.0])})
     first = train_client(
@@ -105,7 +105,7 @@ def test_the_neutral_regulariser_changes_nothing():
 
 
 def test_personal_tensors_replace_the_models_and_are_checked(make_run):
-    context, start = make_run(objective="bce", network=CLASSIFIER)
+    context, start = make_run(objective="bce", network=NARROW)
     store = context.open_store()
     model = build_network(context, store, start)
     bias = torch.full_like(model.readout.bias, 5.0)
@@ -121,7 +121,7 @@ def test_personal_tensors_replace_the_models_and_are_checked(make_run):
 def test_clients_evaluate_a_model_on_their_own_images(make_run, tiny_data):
     from tasks.client.train import client_data
 
-    context, start = make_run(objective="bce", network=CLASSIFIER)
+    context, start = make_run(objective="bce", network=NARROW)
     found = evaluate_client_losses(context, tiny_data.ids, start, "train")
     assert list(found) == sorted(tiny_data.ids)
     images, targets = client_data(context, tiny_data.ids[1])

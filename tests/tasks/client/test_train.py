@@ -25,8 +25,7 @@ from tasks.client.train import (
 from tasks.core.network import build_network
 from tasks.core.randomness import numpy_generator
 from tasks.core.store import state_digest
-
-PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
+from tests.support.rounds import NARROW
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def plain_run(make_run):
     """A run of the plain classifier with binary cross entropy, the cheapest there is."""
 
     def build(name="run", **changes):
-        return make_run(name, objective="bce", network=PLAIN, **changes)
+        return make_run(name, objective="bce", network=NARROW, **changes)
 
     return build
 

@@ -17,8 +17,8 @@ from tasks.client.regularisers import (
     load_regulariser,
 )
 from tasks.client.train import TrainJob, train_client
+from tests.support.rounds import NARROW
 
-PLAIN = {"name": "resnet18", "backbone": {"width": 0.125}}
 VALUES = {"prox": {"mu": 0.5}, "dual": {"mu": 0.5, "scale": 2.0}}
 
 
@@ -114,7 +114,7 @@ def test_every_regulariser_declares_whether_it_needs_the_global_model():
 @pytest.mark.parametrize("name", ["prox", "dual"])
 def test_in_the_local_loop_a_large_mu_keeps_the_model_near_its_start(make_run, tiny_data, name):
     sgd = {"optimizer": "sgd", "lr": 0.001, "grad_clip": None, "epochs": 4}
-    context, start = make_run(objective="bce", network=PLAIN, train=sgd)
+    context, start = make_run(objective="bce", network=NARROW, train=sgd)
     store, begin = context.open_store(), context.open_store().get_state(start)
 
     def distance(mu):
@@ -127,7 +127,7 @@ def test_in_the_local_loop_a_large_mu_keeps_the_model_near_its_start(make_run, t
 
 
 def test_duals_stay_at_their_client(make_run, tiny_data):
-    context, start = make_run(objective="bce", network=PLAIN, bn_policy="local")
+    context, start = make_run(objective="bce", network=NARROW, bn_policy="local")
     store, client = context.open_store(), tiny_data.ids[0]
     spec = RegulariserSpec("dual", {"mu": 0.1, "scale": 1.0})
     first = train_client(context, TrainJob(client, 1, 1, start, regulariser=spec))
