@@ -171,5 +171,5 @@ def settings_in_params(root: Path, load: Callable[[], Settings], note: Callable[
         for line in lines:
             note(f"{PARAMS}: {line}")
         if lines:
-            note(f"changed, as dvc.lock records what ran; a failure takes it back, else git checkout {PARAMS} does")
+            note(f"changed, as dvc.lock records what ran; a failure rolls it back, else git checkout {PARAMS} does")
         yield settings

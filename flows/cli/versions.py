@@ -36,7 +36,7 @@ def add(
         from flows.settings.params_file import write_settings
         from tasks.versioning import raw_data
 
-        wanted = raw_data.plan(Path.cwd(), path, name)
+        wanted = raw_data.planned_path(Path.cwd(), path, name)
         sets = [f"ingest.path={wanted}"] + [f"ingest.source={format_}"] * bool(format_)
         settings = load_settings(PARAMS, (), sets)  # refused before any copy
         with counting(console(True), "copying") as progress:

@@ -1,7 +1,7 @@
-"""DVC: run a stage, record outputs, name the version of the data. Nothing else calls the program.
+"""DVC: run a stage, record outputs, name the version of the data. No other module calls the program.
 
-DVC is called as a program: its Python API is not a stable one. One call at a time per repository, as DVC gives
-up after three seconds when another call holds its lock.
+DVC is called as a program, as its Python API is not stable. One call at a time per repository, as DVC gives up after
+three seconds when another call holds its lock.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tasks.versioning.yaml_keys import set_key
 
 DATA_STAGES = ("ingest", "partition")
 LOCK_TIMEOUT_S = 120.0
-MAX_QUOTED_LINES = 15  # of a failed call's output, in the error
+MAX_QUOTED_LINES = 15  # of a failed call's output in an error
 
 
 def repro(
@@ -38,15 +38,15 @@ def repro(
     wait: float = LOCK_TIMEOUT_S,
     force: bool = False,
 ) -> bool:
-    """Runs a stage if its dependencies, parameters or outputs changed: ``dvc repro``.
+    """Run a stage if its dependencies, parameters or outputs changed: ``dvc repro``.
 
     Args:
         root: The repository's root, where ``dvc.yaml`` is.
         stage: The stage's name.
-        single: Only this stage; otherwise also what it depends on.
-        echo: Called with every line that DVC and the stage print, as it comes.
+        single: Run this stage only; otherwise also the stages that it depends on.
+        echo: Called with every line that DVC and the stage print.
         wait: Seconds to wait for another DVC call of this repository.
-        force: Whether it runs although DVC sees no change, as of a source outside the repository.
+        force: Run although DVC sees no change, for instance because the source is outside the repository.
 
     Returns:
         Whether what ``dvc.lock`` records of the pipeline changed: the stage ran, or its outputs came from DVC's cache.
@@ -61,7 +61,7 @@ def repro(
 
 
 def commit(root: Path, stages: Sequence[str], wait: float = LOCK_TIMEOUT_S) -> None:
-    """Records the present dependencies, parameters and outputs of stages, so that ``dvc repro`` has nothing to do.
+    """Record the present dependencies, parameters and outputs of stages, so that ``dvc repro`` has nothing to do.
 
     Raises:
         UserError: As in ``repro``.
@@ -70,18 +70,18 @@ def commit(root: Path, stages: Sequence[str], wait: float = LOCK_TIMEOUT_S) -> N
 
 
 def data_version(root: Path, stages: Sequence[str] = DATA_STAGES) -> str | None:
-    """One name for the data that the stages put out: 32 hex digits over the paths and md5 sums in ``dvc.lock``.
+    """Return the version of the stages' outputs: 32 hex digits over the paths and md5 sums in ``dvc.lock``.
 
-    Returns None when there is no ``dvc.lock`` or it knows not all the stages: the data have no version then.
+    It is ``None`` if there is no ``dvc.lock`` or a stage is not in it.
 
     Raises:
         UserError: If ``dvc.lock`` cannot be read.
     """
-    return version_of(_locked_stages(root), stages)
+    return derive_version(_locked_stages(root), stages)
 
 
-def version_of(locked: Mapping[str, Any], stages: Sequence[str] = DATA_STAGES) -> str | None:
-    """``data_version`` of the stages that a ``dvc.lock`` holds, as ``parse_lock`` gives them."""
+def derive_version(locked: Mapping[str, Any], stages: Sequence[str] = DATA_STAGES) -> str | None:
+    """Return the ``data_version`` of the stages of a ``dvc.lock``, as ``parse_lock`` returns them."""
     if not stages or not all(stage in locked for stage in stages):
         return None
     outs = [(out["path"], str(out.get("md5"))) for stage in stages for out in locked[stage].get("outs", [])]
@@ -89,26 +89,26 @@ def version_of(locked: Mapping[str, Any], stages: Sequence[str] = DATA_STAGES) -
 
 
 def git_commit(root: Path) -> str | None:
-    """The commit that is checked out; None outside git, without git, or before the first commit."""
+    """Return the commit that is checked out; ``None`` outside git, without git, or before the first commit."""
     return run_git(root, "rev-parse", "--verify", "--quiet", "HEAD")
 
 
 def git_dirty(root: Path) -> bool | None:
-    """Whether files that git tracks differ from the commit; None outside git.
+    """Return whether files that git tracks differ from the commit; ``None`` outside git.
 
-    Files that git does not know are left out: the pipeline's own outputs are such files until they are committed.
+    Untracked files do not count: the pipeline's outputs are untracked until they are committed.
     """
     status = run_git(root, "status", "--porcelain", "--untracked-files=no")
     return None if status is None else bool(status)
 
 
 def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -> bool:
-    """Sets dotted keys in a YAML file, as ``dvc exp run -S`` does; comments, order and quotes stay.
+    """Set dotted keys in a YAML file, as ``dvc exp run -S`` does; comments, order and quotes stay.
 
     Args:
         path: The file, ``params.yaml``.
         changes: Dotted key -> plain value, as ``{"train.lr": 0.05}``.
-        create: Whether a key that is not there is added; otherwise it is an error, as it may be a slip.
+        create: Whether a missing key is added; otherwise it is an error, as it may be a typing error.
 
     Returns:
         Whether the file changed.
@@ -117,7 +117,7 @@ def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -
         UserError: If the file is missing or no YAML mapping, or a key is not in it.
     """
     if not path.is_file():
-        raise UserError("The file of parameters is missing", where=path)
+        raise UserError("the parameter file is missing", where=path)
     old = path.read_text(encoding="utf-8")
     new = edited_params(old, changes, path, create)
     edit_text(path, new)
@@ -125,7 +125,7 @@ def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -
 
 
 def edited_params(old: str, changes: Mapping[str, Any], path: Path, create: bool = False) -> str:
-    """The text that ``write_params`` makes of a text; the path is for its errors."""
+    """Return the text that ``write_params`` writes; the path is for errors."""
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
     from ruamel.yaml.error import YAMLError
@@ -141,7 +141,7 @@ def edited_params(old: str, changes: Mapping[str, Any], path: Path, create: bool
     try:
         tree, indent, offset = load_yaml_guess_indent(old, yaml=editor)
     except YAMLError as error:
-        raise UserError("The file of parameters is no YAML", where=path, found=str(error)) from error
+        raise UserError("the parameter file is not valid YAML", where=path, found=str(error)) from error
     tree = CommentedMap() if tree is None else tree
     for key, value in changes.items():
         set_key(tree, key, value, path, create)
@@ -153,7 +153,7 @@ def edited_params(old: str, changes: Mapping[str, Any], path: Path, create: bool
 
 
 def nested_changes(present: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted key -> value that makes ``present`` hold ``wanted``; a mapping with keys to lose is set as a whole."""
+    """Return dotted key -> value that turn ``present`` into ``wanted``; a mapping that loses keys is set as a whole."""
     out: dict[str, Any] = {}
     for key, value in wanted.items():
         old = present.get(key)
@@ -170,10 +170,10 @@ def _locked_stages(root: Path) -> dict[str, Any]:
 
 
 def parse_lock(content: bytes, where: object) -> dict[str, Any]:
-    """Stage name -> what a ``dvc.lock`` records of it.
+    """Return stage name -> its entry in a ``dvc.lock``.
 
     Raises:
-        UserError: If it is no lock file.
+        UserError: If it is not a lock file.
     """
     try:
         return dict((parse_yaml(content.decode(), unique_keys=False) or {}).get("stages") or {})
@@ -182,9 +182,9 @@ def parse_lock(content: bytes, where: object) -> dict[str, Any]:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, with DVC's own calls home off and this interpreter's programs first on the path."""
-    own = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return {**os.environ, "PATH": own, "DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1"}
+    """Return this process's environment without DVC's telemetry, with this interpreter's programs first on the path."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, "PATH": path, "DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def run_dvc(
@@ -193,12 +193,12 @@ def run_dvc(
     echo: Callable[[str], None] | None = None,
     wait: float = LOCK_TIMEOUT_S,
 ) -> list[str]:
-    """Runs ``dvc`` with these arguments and returns the lines that it printed.
+    """Run ``dvc`` with these arguments and return the lines that it printed.
 
     Args:
         root: The repository's root.
         arguments: Command and options.
-        echo: Called with every line, as it comes.
+        echo: Called with every line.
         wait: Seconds to wait for another DVC call of this repository.
 
     Raises:
@@ -233,7 +233,7 @@ def run_dvc(
                     if echo:
                         echo(line.rstrip())
             except BaseException:
-                # An interrupt must not leave DVC, or the stage that it started, running without us
+                # An interrupt must not leave DVC, or the stage that it started, running
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
                 raise
@@ -243,12 +243,14 @@ def run_dvc(
 
 
 def _failure(root: Path, arguments: Sequence[str], code: int, lines: Sequence[str]) -> UserError:
-    """What a stage itself refused, where it said so as our commands do; else the end of what DVC printed."""
-    told = UserError.from_lines(lines) if arguments[0] == "repro" else None
-    if told is not None:
+    """Return the user error that the stage reported; else an error with the end of DVC's output."""
+    reported = UserError.from_lines(lines) if arguments[0] == "repro" else None
+    if reported is not None:
         named = re.search(r"failed to reproduce '([^']+)'", "\n".join(lines))
-        what = f"DVC's stage {named[1] if named else arguments[-1]}: {told.what}"
-        return UserError(what, where=told.where, expected=told.expected, found=told.found, hint=told.hint)
+        what = f"DVC's stage {named[1] if named else arguments[-1]}: {reported.what}"
+        return UserError(
+            what, where=reported.where, expected=reported.expected, found=reported.found, hint=reported.hint
+        )
     return UserError(
         f"dvc {' '.join(arguments)} failed",
         where=root.resolve(),

@@ -1,4 +1,4 @@
-"""git, called as a program, to read what is in commits. Nothing here changes a repository."""
+"""git, called as a program to read commits. Nothing here changes a repository."""
 
 import os
 import subprocess
@@ -9,13 +9,13 @@ TIMEOUT_S = 60.0
 
 
 def run_git(root: Path, *arguments: str) -> str | None:
-    """What git prints, without surrounding blanks; None when it fails or there is none."""
+    """Return git's output without surrounding blanks; ``None`` if git fails or is not installed."""
     out = _git_bytes(root, arguments, b"")
     return None if out is None else out.decode(errors="replace").strip()
 
 
-def git_complaint(root: Path, *arguments: str) -> str:
-    """What git prints when it fails, in English and on one line without "fatal:"; empty when it does not fail."""
+def git_error(root: Path, *arguments: str) -> str:
+    """Return git's error message in English, the first line without "fatal:"; "" if git does not fail."""
     command = ["git", "-C", str(root), *arguments]
     try:
         done = subprocess.run(
@@ -30,7 +30,7 @@ def git_complaint(root: Path, *arguments: str) -> str:
 
 
 def git_files(root: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """Contents of files in commits, by one call of git; what is not there is left out.
+    """Return the contents of files in commits, by one call of git; missing files are left out.
 
     Args:
         root: The folder that paths are relative to.

@@ -1,4 +1,4 @@
-"""Bringing a version of the data back, without losing what is there."""
+"""Restore a version of the data without losing the present one."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -33,26 +33,26 @@ def restore(
     check: Callable[[dict[str, Any]], object] | None = None,
     note: Callable[[str], object] = str,
 ) -> None:
-    """Brings back raw data, outputs of stages as the version's ``dvc.lock`` names them, and keys of ``params.yaml``.
+    """Restore raw data, the outputs that the version's ``dvc.lock`` names, and keys of ``params.yaml``.
 
-    Code and other settings stay as they are, and nothing is committed. Files come from DVC's cache, else from the
-    remote; if the data are in neither, everything is put back as it was. A model or report that is in neither
-    is left out: ``dvc repro`` makes it again.
+    Code and other settings stay, and nothing is committed. Files come from DVC's cache, else from the remote; if the
+    data are in neither, everything is rolled back. A model or report that is in neither is left out: ``dvc repro``
+    makes it again.
 
     Args:
         root: The repository's root.
         version: One that has a commit.
-        check: Called with what ``params.yaml`` will hold, before anything is changed; raises if the program does not
-            know such settings.
-        note: Called with a line for what was taken back.
+        check: Called with the new content of ``params.yaml`` before anything is changed; raises if the settings are
+            invalid.
+        note: Called with a line for what was rolled back.
 
     Raises:
-        UserError: If something would be lost that no commit or cache holds, or the data are nowhere.
+        UserError: If something would be lost that no commit or cache has, or the data are nowhere.
     """
-    assert version.commit, "only what git has can be brought back"
+    assert version.commit, "only a committed version can be restored"
     now, then = present_record(root), commit_record(root, version.commit)
     if now.version.key == then.version.key:
-        _bring(root, now)
+        _fetch(root, now)
         return
     paths = sorted({*now.pointers, *then.files, LOCK, IGNORE} - {PARAMS})
     old = {path: _content(root / path) for path in paths}
@@ -66,9 +66,9 @@ def restore(
         new[PARAMS] = edited_params(now.files[PARAMS].decode(), changes, root / PARAMS, create=True).encode()
     with undoable(root, "fedscene data restore", note) as change:
         change(new, whole=True)
-        _bring(root, then)
+        _fetch(root, then)
         for name in set(now.version.raw) - set(then.version.raw):
-            remove(root / RAW / name)  # raw data that the version did not have; DVC holds them
+            remove(root / RAW / name)  # raw data that the version did not have; DVC has them
 
 
 def _content(file: Path) -> bytes | None:
@@ -76,11 +76,11 @@ def _content(file: Path) -> bytes | None:
 
 
 def _check_committed(root: Path, paths: list[str]) -> None:
-    """Every file as it is now must be in some commit."""
+    """Check that the present content of every file is in some commit."""
     lost = [path for path in paths if not _in_a_commit(root, path)]
     if lost:
-        hint = f"git add {shlex.join(lost)} && git commit, or git checkout of what is not wanted"
-        raise UserError("Changes that no commit has would be lost", found=", ".join(lost), hint=hint)
+        hint = f"git add {shlex.join(lost)} && git commit, or git checkout the files to discard"
+        raise UserError("uncommitted changes would be lost", found=", ".join(lost), hint=hint)
 
 
 def _in_a_commit(root: Path, path: str) -> bool:
@@ -91,7 +91,7 @@ def _in_a_commit(root: Path, path: str) -> bool:
 
 
 def _check_held(root: Path) -> None:
-    """What will be replaced must be as DVC has it."""
+    """Check that DVC has everything that will be replaced."""
     changed = changed_outs(root, recorded(root))
     lost = {path: state for path, state in changed.items() if state != "deleted"}
     if lost:
@@ -99,14 +99,14 @@ def _check_held(root: Path) -> None:
         hint = (
             f"fedscene data add {shlex.quote(raw[0])}, and commit"
             if raw
-            else "dvc repro, dvc commit, or delete what is not wanted"
+            else "dvc repro, dvc commit, or delete the files to discard"
         )
         found = ", ".join(f"{path} ({state})" for path, state in lost.items())
-        raise UserError("Data that DVC does not hold would be lost", found=found, hint=hint)
+        raise UserError("data that DVC does not have would be lost", found=found, hint=hint)
 
 
 def _settings(root: Path, now: Record, then: Record) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What ``params.yaml`` will hold, and the dotted keys that change for it."""
+    """Return the new content of ``params.yaml``, and the dotted keys that change."""
     if PARAMS not in now.files or PARAMS not in then.files:
         return {}, {}
     present, wanted = (parse_yaml(record.files[PARAMS], unique_keys=False) or {} for record in (now, then))
@@ -115,7 +115,7 @@ def _settings(root: Path, now: Record, then: Record) -> tuple[dict[str, Any], di
     if changes and not any(_data_keys(present) == _data_keys(params) for params in committed_params(root)):
         hint = f"git add {PARAMS} && git commit, or git checkout {PARAMS}"
         found = ", ".join(changes)
-        raise UserError("Settings of the data that no commit has would be lost", where=PARAMS, found=found, hint=hint)
+        raise UserError("uncommitted settings of the data would be lost", where=PARAMS, found=found, hint=hint)
     return present | wanted, changes
 
 
@@ -123,20 +123,20 @@ def _data_keys(params: Mapping[str, Any]) -> dict[str, Any]:
     return {key: params[key] for key in DATA_KEYS if key in params}
 
 
-def _bring(root: Path, record: Record) -> None:
-    """The files that ``dvc.lock`` and the pointers name, from the cache or the remote."""
+def _fetch(root: Path, record: Record) -> None:
+    """Fetch the files that ``dvc.lock`` and the pointers name from the cache or the remote."""
     data = [*record.pointers, *(stage for stage in DATA_STAGES if stage in record.stages)]
     try:
         run_dvc(root, ["checkout", *data])
     except UserError as error:
         remote = default_remote(root)
         if remote is None:
-            hint = "fedscene data remote URL names a remote that may have them"
+            hint = "fedscene data remote URL sets a remote that may have them"
             raise UserError("DVC's cache lacks these data", found=error.found, hint=hint) from error
         try:
             run_dvc(root, ["fetch", *data])
             run_dvc(root, ["checkout", *data])
-        except UserError as again:
-            what = "DVC's cache lacks these data, and they cannot be had from the remote"
-            raise UserError(what, where=remote.url, found=again.found) from again
+        except UserError as second:
+            what = "DVC's cache lacks these data, and they cannot be fetched from the remote"
+            raise UserError(what, where=remote.url, found=second.found) from second
     run_dvc(root, ["checkout", "--allow-missing"])

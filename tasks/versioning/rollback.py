@@ -1,7 +1,7 @@
-"""Taking back what a failed or killed command changed: settings, ``dvc.lock``, outputs that left the workspace.
+"""Roll back what a failed or killed command changed: settings, ``dvc.lock``, outputs that left the workspace.
 
-Before a command changes anything it writes down how things were, in ``.dvc/tmp``, which git ignores. If it fails, it
-puts them back; if it is killed, the next command that changes the repository does.
+Before a command changes anything it writes a journal of the previous state to ``.dvc/tmp``, which git ignores. If it
+fails, it rolls back; if it is killed, the next command that changes the repository does.
 """
 
 import base64
@@ -24,7 +24,7 @@ from tasks.versioning.git import git_files
 
 JOURNAL = Path(".dvc/tmp/fedscene-undo.json")
 LOCK = "dvc.lock"
-MAX_KEPT = 4 << 20  # bytes of one small output that are kept
+MAX_KEPT = 4 << 20  # bytes of one small output in the journal
 
 Note = Callable[[str], object]
 Content = bytes | None
@@ -32,16 +32,16 @@ Content = bytes | None
 
 @dataclass
 class Journal:
-    """How things were.
+    """The state before a command.
 
     Attributes:
         what: The command, for messages.
-        began: When, as text.
-        before: Path -> content of the files that the command itself changes; None for no file.
-        after: Path -> what it makes of them.
-        kept: Path -> content of ``dvc.lock`` and of the small outputs that DVC's cache does not hold.
-        outs: Path -> what tells a state of an output in DVC's cache from another one; None for no output.
-        whole: Whether all that the repository's ``.dvc`` files and ``dvc.lock`` name is brought back.
+        began: Its start time, as text.
+        before: Path -> content of the files that the command itself changes; ``None`` for no file.
+        after: Path -> their new content.
+        kept: Path -> content of ``dvc.lock`` and of the small outputs that are not in DVC's cache.
+        outs: Path -> inode and time of an output in DVC's cache; ``None`` for no output.
+        whole: Whether everything that the repository's ``.dvc`` files and ``dvc.lock`` name is restored.
     """
 
     what: str
@@ -55,28 +55,28 @@ class Journal:
 
 @contextlib.contextmanager
 def undoable(root: Path, what: str, note: Note) -> Iterator[Callable[..., None]]:
-    """One command at a time that changes settings and outputs; what it changed is taken back if it fails.
+    """Run one command at a time that changes settings and outputs; roll back its changes if it fails.
 
     Args:
         root: The repository's root.
         what: The command, for messages.
-        note: Called with a line for what was taken back.
+        note: Called with a line for what was rolled back.
 
     Yields:
-        ``change(files, whole=False)``: writes down how things are, then writes these files (path -> content, None to
-        remove). It is called once, before anything is changed.
+        ``change(files, whole=False)``: writes the journal, then these files (path -> content, ``None`` to remove). It
+        is called once, before anything is changed.
 
     Raises:
-        UserError: If another such command is running, or what a killed one left cannot be taken back.
+        UserError: If another such command is running, or the changes of a killed one cannot be rolled back.
     """
     lock = root / JOURNAL.parent / "fedscene-undo.lock"
     refusal = "another command is changing this repository"
     with locked(root.resolve(), f"runs {what}", wait_s=0, refusal=refusal, file=lock):
-        _undo_leftover(root, note)
+        _roll_back_killed(root, note)
         try:
             yield lambda files, whole=False: _change(root, what, files, whole)
         except BaseException:  # an interrupt too
-            _undo_failed(root, note)
+            _roll_back_failed(root, note)
             raise
         (root / JOURNAL).unlink(missing_ok=True)
 
@@ -92,39 +92,39 @@ def _change(root: Path, what: str, files: Mapping[str, Content], whole: bool) ->
     journal.kept = {path: data for path, data in journal.kept.items() if data is None or len(data) <= MAX_KEPT}
     _write(root, journal)
     for path, content in files.items():
-        _put(root / path, content)
+        _write_content(root / path, content)
 
 
-def _undo_failed(root: Path, note: Note) -> None:
-    """After a failure, whose own error says more than what goes wrong here."""
+def _roll_back_failed(root: Path, note: Note) -> None:
+    """Roll back after a failure, whose error must not be hidden by one of the rollback."""
     journal = _read(root)
     if journal is None:
         return
     try:
-        _tell(_take_back(root, journal), "taken back", note)
+        _note_done(_roll_back(root, journal), "rolled back", note)
     except (UserError, OSError) as error:
-        note(f"not everything could be taken back; the next run tries again: {error}")
+        note(f"not everything could be rolled back; the next run tries again: {error}")
 
 
-def _undo_leftover(root: Path, note: Note) -> None:
-    """What a killed command left, unless somebody has made it right since."""
+def _roll_back_killed(root: Path, note: Note) -> None:
+    """Roll back the changes of a killed command, unless the user has accepted them since."""
     journal = _read(root)
     if journal is None:
         return
-    if _settled(root, journal):
+    if _is_accepted(root, journal):
         (root / JOURNAL).unlink()
         return
     try:
-        done = _take_back(root, journal)
+        done = _roll_back(root, journal)
     except UserError as error:
-        hint = f"mend that, or rm '{(root / JOURNAL).resolve()}' to leave things as they are"
-        what = f"What '{journal.what}' left, killed after {journal.began}, cannot be taken back"
+        hint = f"fix that, or rm '{(root / JOURNAL).resolve()}' to keep the present state"
+        what = f"the changes of '{journal.what}', started {journal.began} and killed, cannot be rolled back"
         raise UserError(what, found=error, hint=hint) from error
-    _tell(done, f"'{journal.what}', begun {journal.began}, was killed; taken back", note)
+    _note_done(done, f"'{journal.what}', started {journal.began}, was killed; rolled back", note)
 
 
-def _settled(root: Path, journal: Journal) -> bool:
-    """Whether the changed files were committed since, or DVC has nothing to do with them: then they are wanted."""
+def _is_accepted(root: Path, journal: Journal) -> bool:
+    """Return whether the changed files were committed since, or DVC is up to date with them."""
     changed = [path for path, content in journal.after.items() if content != journal.before[path]]
     if not changed:
         return False
@@ -137,8 +137,8 @@ def _settled(root: Path, journal: Journal) -> bool:
     return json.loads(next((line for line in reversed(lines) if line.startswith("{")), "null")) == {}
 
 
-def _take_back(root: Path, journal: Journal) -> list[str]:
-    """Puts everything back and forgets the journal; returns what was put back, and what was not with the reason."""
+def _roll_back(root: Path, journal: Journal) -> list[str]:
+    """Restore everything and remove the journal; return what was restored, and what was not with the reason."""
     done: list[str] = []
     edited = False
     for path, before in journal.before.items():
@@ -149,16 +149,16 @@ def _take_back(root: Path, journal: Journal) -> list[str]:
             edited = True
             done.append(f"not {path}, which was edited since")
             continue
-        _put(root / path, before)
+        _write_content(root / path, before)
         done.append(path)
     whole = not edited and journal.before != journal.after
     recorded = _sums(_content(root / LOCK)), _sums(journal.kept.get(LOCK))
     for path, before in journal.kept.items():
         now = _content(root / path)
-        # With the user's own settings what a stage has newly recorded is wanted
-        made_anew = path == LOCK or recorded[0].get(path) != recorded[1].get(path)
-        if now != before and (whole or now is None or not made_anew):
-            _put(root / path, before)
+        # With the user's own settings, what a stage has newly recorded stays
+        new_record = path == LOCK or recorded[0].get(path) != recorded[1].get(path)
+        if now != before and (whole or now is None or not new_record):
+            _write_content(root / path, before)
     gone = [path for path, state in journal.outs.items() if state is not None and _state(root / path) != state]
     if journal.whole and whole:
         run_dvc(root, ["checkout", "--allow-missing"])
@@ -166,20 +166,20 @@ def _take_back(root: Path, journal: Journal) -> list[str]:
         run_dvc(root, ["checkout", "--force", "--allow-missing", *gone])
     for path, before in journal.before.items():
         if whole and before is None and journal.outs.get(path.removesuffix(".dvc"), ()) is None:
-            remove(root / path.removesuffix(".dvc"))  # came with the pointer that was there for a while
+            remove(root / path.removesuffix(".dvc"))  # came with the pointer that is removed again
     for path in gone:
-        there = os.path.lexists(root / path)
-        done.append(path if there else f"not {path}, which DVC's cache lacks (dvc repro makes it)")
+        exists = os.path.lexists(root / path)
+        done.append(path if exists else f"not {path}, which DVC's cache lacks (dvc repro makes it)")
     (root / JOURNAL).unlink()
     return done
 
 
-def _tell(done: Sequence[str], how: str, note: Note) -> None:
+def _note_done(done: Sequence[str], how: str, note: Note) -> None:
     if done:
         note(f"{how}: {', '.join(done)}")
 
 
-def _put(file: Path, content: Content) -> None:
+def _write_content(file: Path, content: Content) -> None:
     if content is None:
         file.unlink(missing_ok=True)
     elif _content(file) != content:
@@ -194,22 +194,22 @@ def _content(file: Path) -> Content:
 
 
 def _sums(lock: Content) -> dict[str, Any]:
-    """Path -> sum of every output that a ``dvc.lock`` records."""
+    """Return path -> md5 of every output in a ``dvc.lock``."""
     stages = parse_lock(lock, LOCK) if lock else {}
     return {out["path"]: out.get("md5") for stage in stages.values() for out in stage.get("outs", [])}
 
 
 def _outputs(root: Path) -> tuple[list[str], list[str]]:
-    """Paths of the stages' outputs that ``dvc.lock`` records: those in DVC's cache, and those that are not."""
+    """Return the paths of the stages' outputs in ``dvc.lock``: those in DVC's cache, and the others."""
     paths = list(_sums(_content(root / LOCK)))
     stages = (parse_yaml((root / "dvc.yaml").read_bytes(), unique_keys=False) or {}).get("stages") or {}
     entries = [
         entry for stage in stages.values() for key in ("outs", "metrics", "plots") for entry in stage.get(key, [])
     ]
-    own = {
+    uncached = {
         path for entry in entries if isinstance(entry, dict) for path, of in entry.items() if not of.get("cache", True)
     }
-    return [path for path in paths if path not in own], [path for path in paths if path in own]
+    return [path for path in paths if path not in uncached], [path for path in paths if path in uncached]
 
 
 def _state(path: Path) -> list[int] | None:

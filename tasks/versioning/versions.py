@@ -1,7 +1,7 @@
-"""Versions of the data: which there are in git's history.
+"""Versions of the data in git's history.
 
-A version is what the data stages put out, as ``dvc.lock`` records it, with the raw data of ``data/raw/*.dvc`` that
-lay there. git keeps both files, DVC's cache and remote the bytes.
+A version is the outputs of the data stages, as ``dvc.lock`` records them, with the raw data of ``data/raw/*.dvc`` at
+that time. git tracks both files; DVC's cache and remote have the bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 from models.errors import UserError
 from tasks.core.yaml_text import YamlTextError, parse_yaml
-from tasks.versioning.dvc import check_repository, parse_lock, version_of
+from tasks.versioning.dvc import check_repository, derive_version, parse_lock
 from tasks.versioning.git import git_files, run_git
 from tasks.versioning.raw_data import IGNORE, RAW
 from tasks.versioning.repository import is_shallow
@@ -24,10 +24,10 @@ class Version:
     """One state of the data.
 
     Attributes:
-        id: ``versioning.data_version``; None for raw data that were not ingested yet.
+        id: ``dvc.data_version``; ``None`` for raw data that were not ingested yet.
         raw: Name below ``data/raw`` -> DVC's sum over it.
-        images: Images in the data set, where ``data/ingest.json`` says.
-        commit: The first commit that has it; None when it is in none yet.
+        images: Images in the data set, if ``data/ingest.json`` is there.
+        commit: The first commit that has it; ``None`` if there is none yet.
         date: Of that commit, ISO 8601.
         subject: Of that commit.
     """
@@ -41,17 +41,17 @@ class Version:
 
     @property
     def key(self) -> tuple[str | None, tuple[tuple[str, str], ...]]:
-        """What makes it another version."""
+        """What distinguishes it from other versions."""
         return self.id, tuple(sorted(self.raw.items()))
 
 
 @dataclass(frozen=True)
 class Record:
-    """The files that name data, in a commit or now.
+    """The files that identify data, in a commit or at present.
 
     Attributes:
         files: Path relative to the repository -> content: ``dvc.lock``, ``params.yaml``, ``data/raw/*.dvc``, ...
-        commit: Sha, date and subject; empty for what lies there now.
+        commit: Sha, date and subject; empty for the present files.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -64,22 +64,22 @@ class Record:
 
     @property
     def stages(self) -> dict[str, Any]:
-        """What ``dvc.lock`` says of every stage."""
+        """Stage name -> its entry in ``dvc.lock``."""
         where = f"commit {self.commit[0]}" if self.commit else LOCK
         return parse_lock(self.files[LOCK], where) if LOCK in self.files else {}
 
     @property
     def version(self) -> Version:
-        """The version of the data that they name."""
-        made = version_of(self.stages)
-        images = _images(self.files) if made else None
+        """The version of the data that the files identify."""
+        version = derive_version(self.stages)
+        images = _images(self.files) if version else None
         return Version(
-            made, {Path(path).stem: _sum(path, self.files[path]) for path in self.pointers}, images, *self.commit
+            version, {Path(path).stem: _sum(path, self.files[path]) for path in self.pointers}, images, *self.commit
         )
 
 
 def present_version(root: Path) -> Version:
-    """The version that ``dvc.lock`` and ``data/raw/*.dvc`` name now; its commit where it is in git's history.
+    """Return the version that ``dvc.lock`` and ``data/raw/*.dvc`` identify now, with its commit if it has one.
 
     Raises:
         UserError: If the folder is no DVC repository, or ``dvc.lock`` is damaged.
@@ -91,7 +91,7 @@ def present_version(root: Path) -> Version:
 
 
 def versions(root: Path) -> list[Version]:
-    """Every version that git's branches and tags know, the newest first, each by its first commit.
+    """Return every version in git's branches and tags, the newest first, each with its first commit.
 
     Raises:
         UserError: If the folder is no DVC repository.
@@ -106,32 +106,32 @@ def versions(root: Path) -> list[Version]:
 
 
 def find_version(root: Path, wanted: str) -> Version:
-    """The version with this id (or its beginning, 4 digits or more), or that of a commit, branch or tag.
+    """Return the version with this id (or its first 4 digits or more), or that of a commit, branch or tag.
 
     Raises:
-        UserError: If there is none, or several begin so.
+        UserError: If there is none, or the id is ambiguous.
     """
     known = versions(root)
-    # Of one id with several raw data (added, not yet ingested) the earliest is what it was made from
+    # If one id has several raw data (added, not yet ingested), it was made from the earliest
     by_id = {version.id: version for version in known if version.id and version.id.startswith(wanted)}
     if len(wanted) >= 4 and len(by_id) == 1:
         return next(iter(by_id.values()))
     if len(wanted) >= 4 and by_id:
-        raise UserError("Several versions begin so", where=wanted, found=", ".join(map(str, by_id)))
+        raise UserError("several versions have an id that begins so", where=wanted, found=", ".join(map(str, by_id)))
     sha = run_git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{wanted}^{{commit}}")
     if sha:
         version = commit_record(root, sha).version
         if version.id or version.raw:
             return version
-        raise UserError("This commit names no data", where=wanted, expected=f"{LOCK} or {RAW}/*.dvc in it")
-    hint = "fedscene data versions lists them; what was never committed, or only on another machine, is not there"
+        raise UserError("this commit has no data", where=wanted, expected=f"{LOCK} or {RAW}/*.dvc in it")
+    hint = "fedscene data versions lists all; one that was not committed, or on another machine only, is not listed"
     if is_shallow(root):
         hint = "git fetch --unshallow: this clone lacks a part of the history"
-    raise UserError("No commit here has this version of the data", where=wanted, hint=hint)
+    raise UserError("no commit here has this version of the data", where=wanted, hint=hint)
 
 
 def commit_record(root: Path, sha: str) -> Record:
-    """A commit's files that name data, and those outputs of its stages that git keeps: the metrics."""
+    """Return a commit's files that identify data, and those outputs of its stages that git tracks: the metrics."""
     record = _read(root, _log(root, "-1", sha))[0]
     paths = [out["path"] for stage in record.stages.values() for out in stage.get("outs", [])]
     found = git_files(root, [f"{sha}:./{path}" for path in paths])
@@ -139,20 +139,20 @@ def commit_record(root: Path, sha: str) -> Record:
 
 
 def present_record(root: Path) -> Record:
-    """The same files as they lie there now."""
+    """Return the present files that identify data."""
     paths = [LOCK, PARAMS, COUNTS, IGNORE, *(f"{RAW.as_posix()}/{file.name}" for file in (root / RAW).glob("*.dvc"))]
     return Record({path: (root / path).read_bytes() for path in paths if (root / path).is_file()})
 
 
 def recorded(root: Path) -> list[str]:
-    """What DVC can be asked about by name: ``data/raw/*.dvc`` and the stages that ``dvc.lock`` has an entry of."""
+    """Return DVC's targets: ``data/raw/*.dvc`` and the stages that have an entry in ``dvc.lock``."""
     record = present_record(root)
     known = (parse_yaml((root / "dvc.yaml").read_bytes(), unique_keys=False) or {}).get("stages") or {}
     return [*record.pointers, *(stage for stage in record.stages if stage in known)]
 
 
 def committed_params(root: Path) -> list[dict[str, Any]]:
-    """``params.yaml`` of the present commit and of every commit that touches what names data."""
+    """Return ``params.yaml`` of the present commit and of every commit that changes files that identify data."""
     records = [*_read(root, _log(root, "-1")), *_history(root)]
     return [
         dict(parse_yaml(record.files[PARAMS], unique_keys=False) or {}) for record in records if PARAMS in record.files
@@ -166,7 +166,7 @@ def _log(root: Path, *arguments: str) -> list[tuple[str, str, str]]:
 
 
 def _history(root: Path) -> list[Record]:
-    """Commits of branches and tags that touch what names data, the newest first."""
+    """Return the commits of branches and tags that change files that identify data, the newest first."""
     tips = ["--branches", "--tags", "--remotes", "HEAD", "--full-history", "--date-order"]
     return _read(root, _log(root, *tips, "--", LOCK, f"{RAW.as_posix()}/*.dvc"))
 
@@ -191,11 +191,11 @@ def _sum(path: str, content: bytes) -> str:
     try:
         return str(parse_yaml(content, unique_keys=False)["outs"][0]["md5"])
     except (YamlTextError, KeyError, TypeError, IndexError) as error:
-        raise UserError("The .dvc file cannot be read", where=path, found=error, hint=f"git checkout {path}") from error
+        raise UserError("the .dvc file cannot be read", where=path, found=error, hint=f"git checkout {path}") from error
 
 
 def _images(files: Mapping[str, bytes]) -> int | None:
     try:
         return int(parse_yaml(files[COUNTS], unique_keys=False)["images"])
     except (KeyError, TypeError, ValueError):
-        return None  # not committed, or of another program; the list then has no number
+        return None  # not committed, or of another program: no number is shown

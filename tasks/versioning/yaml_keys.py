@@ -1,4 +1,4 @@
-"""Keys of a YAML file that ruamel.yaml has read for editing: set in place, added without moving a comment."""
+"""Set keys of a YAML file that ruamel.yaml has read for editing, without moving a comment."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,17 +8,17 @@ from models.errors import UserError
 
 
 def set_key(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
-    """Sets one value of a file's mapping.
+    """Set one value of a file's mapping.
 
     Args:
-        tree: What ruamel.yaml read.
+        tree: The file's content, as ruamel.yaml returns it.
         key: Dotted, ``train.lr``.
         value: A plain value.
         path: The file, for messages.
-        create: Whether a key that is not there is added; otherwise it is an error, as it may be a slip.
+        create: Whether a missing key is added; otherwise it is an error, as it may be a typing error.
 
     Raises:
-        UserError: If the key is not there, or a part of it is no section.
+        UserError: If the key is missing, or a part of it is not a section.
     """
     parts = key.split(".")
     node = tree
@@ -26,12 +26,12 @@ def set_key(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
         if not isinstance(node, dict):
             above = ".".join(parts[:number])
             raise UserError(
-                "Not a section", where=f"{path}: {above or 'the whole file'}", expected="a mapping", found=node
+                "not a section", where=f"{path}: {above or 'the whole file'}", expected="a mapping", found=node
             )
         if part not in node:
             if not create:
                 known = ", ".join(map(str, node)) or "nothing"
-                raise UserError("No such parameter", where=f"{path}: {key}", expected=f"one of: {known}", found=part)
+                raise UserError("no such parameter", where=f"{path}: {key}", expected=f"one of: {known}", found=part)
             for inner in reversed(parts[number + 1 :]):
                 value = {inner: value}
             _append(node, part, value)
@@ -42,9 +42,9 @@ def set_key(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
 
 
 def _append(node: Any, key: str, value: Any) -> None:
-    """Adds a last key. What stands below the mapping, such as the next section's heading, stays below it.
+    """Append a key. Comment lines below the mapping, such as the next section's heading, stay below it.
 
-    ruamel.yaml keeps those lines with the last value that stands before them.
+    ruamel.yaml attaches those lines to the last value before them.
     """
     from ruamel.yaml.error import CommentMark
     from ruamel.yaml.tokens import CommentToken
@@ -59,14 +59,14 @@ def _append(node: Any, key: str, value: Any) -> None:
 
 
 def _commented(value: Any) -> Any:
-    """A mapping as ruamel.yaml's own, which can keep comments; anything else as it is."""
+    """Return a mapping as ruamel.yaml's own type, which can have comments; anything else unchanged."""
     from ruamel.yaml.comments import CommentedMap
 
     return CommentedMap({k: _commented(v) for k, v in value.items()}) if isinstance(value, Mapping) else value
 
 
 def _last_value(node: Any) -> tuple[Any, Any]:
-    """The mapping or list, and its key, that hold the last value written of ``node``, which is not empty."""
+    """Return the mapping or list, and its key, with the last written value of ``node``, which is not empty."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
     while True:
@@ -78,16 +78,16 @@ def _last_value(node: Any) -> tuple[Any, Any]:
 
 
 def _take_lines_below(node: Any) -> str:
-    """The lines between the last value of a mapping and what follows it, taken away from where they are kept."""
+    """Remove and return the lines between the last value of a mapping and what follows it."""
     if not node or not hasattr(node, "ca"):
         return ""
     holder, last = _last_value(node)
-    kept = holder.ca.items.get(last) or [None] * 3
-    token = kept[0 if isinstance(holder, list) else 2]
+    comments = holder.ca.items.get(last) or [None] * 3
+    token = comments[0 if isinstance(holder, list) else 2]
     if token is None:
         return ""
     line, found, below = token.value.partition("\n")
-    if line.strip():  # a remark on the value's own line, which stays there
+    if line.strip():  # a comment on the value's line, which stays there
         token.value = line + "\n"
     else:
         holder.ca.items.pop(last)

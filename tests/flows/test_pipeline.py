@@ -170,5 +170,5 @@ def test_a_stage_that_fails_ends_the_pipeline_with_its_reason(project):
     assert "no/such/folder" in done.stderr and "Traceback" not in done.stderr
     assert "partition" not in done.stderr
     assert done.stderr.count("no such folder") <= 1 and done.stderr.count("error: ") == 1
-    assert "taken back: params.yaml" in done.stderr
+    assert "rolled back: params.yaml" in done.stderr
     assert before == {name: (project / name).read_bytes() for name in before}

@@ -1,4 +1,4 @@
-"""What a failed or killed command changed is taken back: settings, ``dvc.lock``, outputs that left the workspace."""
+"""What a failed or killed command changed is rolled back: settings, ``dvc.lock``, outputs that left the workspace."""
 
 import contextlib
 import os
@@ -101,7 +101,7 @@ def test_a_failed_override_is_rolled_back(run, made):
     said = "\n".join(run("ingest.path=/nope"))
     assert everything(made) == before and git(made, "status", "--porcelain") == ""
     assert "params.yaml: ingest.path: one -> /nope" in said and "ingest failed" in said
-    assert "taken back: params.yaml, data/dataset" in said
+    assert "rolled back: params.yaml, data/dataset" in said
     # A later stage fails, after ingest has made something new
     (made / "sometimes").unlink()
     said = "\n".join(run("ingest.path=two"))
@@ -109,7 +109,7 @@ def test_a_failed_override_is_rolled_back(run, made):
     (made / "sometimes").write_text("1")
     assert run(stages=False) == [] and everything(made) == before  # the next night finds all as it was
     said = "\n".join(run("ingest.path=two", stages=False))  # one that ends well keeps its settings
-    assert "path: two" in (made / "params.yaml").read_text() and "taken back:" not in said
+    assert "path: two" in (made / "params.yaml").read_text() and "rolled back:" not in said
     git(made, "checkout", "params.yaml")
 
 
@@ -121,7 +121,7 @@ def test_the_users_settings_stay_and_lost_outputs_are_restored(run, made):
     said = run()
     git(made, "checkout", "params.yaml")
     assert everything(made) | {str(made / "params.yaml"): edited} == before
-    assert said[0] == "taken back: data/dataset" and "ingest failed" in "\n".join(said)
+    assert said[0] == "rolled back: data/dataset" and "ingest failed" in "\n".join(said)
 
 
 @pytest.mark.integration
@@ -130,7 +130,7 @@ def test_the_next_run_rolls_back_what_a_killed_run_changed(run, made):
     run.kill("ingest.path=/nope")
     said = run(stages=False)
     assert everything(made) == before
-    assert "was killed; taken back: params.yaml, data/dataset" in said[0]
+    assert "was killed; rolled back: params.yaml, data/dataset" in said[0]
     assert run(stages=False) == []
 
     run.kill("ingest.path=/nope")  # and edited by hand since: the edit is the user's

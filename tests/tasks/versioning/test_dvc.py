@@ -51,7 +51,7 @@ def test_unknown_params_are_refused_unless_asked_for(tmp_path):
     path.write_text(PARAMS)
     with pytest.raises(UserError, match=r"train\.lrr.*\n.*lr, name, classes"):
         dvc.write_params(path, {"train.lrr": 1})
-    with pytest.raises(UserError, match="Not a section"):
+    with pytest.raises(UserError, match="not a section"):
         dvc.write_params(path, {"seed.more": 1}, create=True)
     assert path.read_text() == PARAMS
     dvc.write_params(path, {"new.deep": [1, 2]}, create=True)
@@ -60,7 +60,7 @@ def test_unknown_params_are_refused_unless_asked_for(tmp_path):
     dvc.write_params(path, {"a.b": 2})
     assert path.read_text() == "a:\n    b: 2\n    c:\n    - 1\n"
     path.write_text("a: [1")
-    with pytest.raises(UserError, match="no YAML"):
+    with pytest.raises(UserError, match="not valid YAML"):
         dvc.write_params(path, {"a": 1})
 
 
