@@ -77,7 +77,7 @@ class Clients:
             images are at the server.
         digest: sha256 over the data set's digest and the rows of every client.
         summary: The content of ``clients.json``.
-        held: All images of each client.
+        all_rows: All images of each client.
         server: Rows of the labelled images at the server, int64, ascending; empty unless ``labelled.where`` is server.
     """
 
@@ -85,7 +85,7 @@ class Clients:
     indices: dict[str, np.ndarray]
     digest: str
     summary: dict[str, Any]
-    held: dict[str, Rows]
+    all_rows: dict[str, Rows]
     server: np.ndarray
 
     def rows(self, client: str, split: str = "train", pool: str | None = None, chunk: int | None = None) -> np.ndarray:
@@ -95,7 +95,7 @@ class Clients:
         """
         assert split in SPLITS, split
         assert pool in (None, "labelled", "unlabelled"), pool
-        return self.held[client].chosen(split, pool, chunk)
+        return self.all_rows[client].chosen(split, pool, chunk)
 
     def features(self, client: str) -> dict[str, float] | None:
         """Return the parameters of a client's feature skew (``tasks.client.feature_skew``), ``None`` without any."""
@@ -154,7 +154,7 @@ def require_match(clients: Clients, dataset: Dataset) -> None:
 
 
 def clients_digest(
-    dataset_digest: str, held: Mapping[str, Rows], server: np.ndarray, features: dict[str, dict[str, float]], seed: int
+    dataset_digest: str, rows: Mapping[str, Rows], server: np.ndarray, features: dict[str, dict[str, float]], seed: int
 ) -> str:
     """Compute the digest of the clients' rows and their use, of the data set, and of the clients' feature skew."""
     digest = hashlib.sha256(dataset_digest.encode())
@@ -162,13 +162,13 @@ def clients_digest(
     def add(value: list[Any]) -> None:
         digest.update(json.dumps(value, ensure_ascii=False).encode() + b"\n")
 
-    for client in sorted(held):
-        add([client, held[client].chosen("train", "labelled").tolist()])
-    for client in sorted(held):  # other rows are hashed only if any exist
-        split, pool = held[client].split, held[client].pool
+    for client in sorted(rows):
+        add([client, rows[client].chosen("train", "labelled").tolist()])
+    for client in sorted(rows):  # other rows are hashed only if any exist
+        split, pool = rows[client].split, rows[client].pool
         other = (split != "train") | (pool != "labelled")
         if other.any():
-            add([client, *(column[other].tolist() for column in held[client].columns)])
+            add([client, *(column[other].tolist() for column in rows[client].columns)])
     if len(server):
         add(["server", server.tolist(), 0])
     if features:
@@ -176,13 +176,13 @@ def clients_digest(
     return digest.hexdigest()
 
 
-def write_clients_table(dataset: Dataset, held: Mapping[str, Rows], server: np.ndarray, path: Path) -> None:
+def write_clients_table(dataset: Dataset, rows: Mapping[str, Rows], server: np.ndarray, path: Path) -> None:
     """Write ``clients.parquet`` by client and row; the server's rows come last, with pool ``server`` and no client."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     at_server = Rows(server, *(np.full(len(server), value) for value in ("train", "server", 0)))
-    parts = [(client, held[client]) for client in sorted(held)] + [("", at_server)]
+    parts = [(client, rows[client]) for client in sorted(rows)] + [("", at_server)]
     index, split, pool, chunk = (np.concatenate(column) for column in zip(*(r.columns for _, r in parts), strict=True))
     owners = [client for client, rows in parts for _ in rows.index]
     ids = dataset.sample_ids[index].tolist()
@@ -201,29 +201,29 @@ def _load(folder: str, digest: str, stamps: tuple[tuple[int, ...], ...]) -> Clie
         columns = {name: np.array(table[name], dtype=kinds.get(name, str)) for name in _COLUMNS}
     except (TypeError, ValueError, OverflowError) as error:
         raise _damaged(root / TABLE, error) from error
-    held, server = _held(columns)
+    rows, server = _group_by_client(columns)
     known = set(columns["split"].tolist()) <= set(SPLITS) and set(columns["pool"].tolist()) <= set(POOLS)
-    found = clients_digest(summary["dataset_digest"], held, server, summary["features"], summary["seed"])
-    if not known or found != digest or set(summary["clients"]) != set(held):
+    found = clients_digest(summary["dataset_digest"], rows, server, summary["features"], summary["seed"])
+    if not known or found != digest or set(summary["clients"]) != set(rows):
         raise _damaged(root / TABLE, f"content that does not match {SUMMARY}, with digest {found}", digest)
-    indices = {client: rows.chosen("train", "labelled") for client, rows in held.items()}
-    for array in (server, *indices.values(), *(column for rows in held.values() for column in rows.columns)):
+    indices = {client: part.chosen("train", "labelled") for client, part in rows.items()}
+    for array in (server, *indices.values(), *(column for part in rows.values() for column in part.columns)):
         array.setflags(write=False)
-    return Clients(list(held), indices, digest, summary, held, server)
+    return Clients(list(rows), indices, digest, summary, rows, server)
 
 
-def _held(columns: dict[str, np.ndarray]) -> tuple[dict[str, Rows], np.ndarray]:
+def _group_by_client(columns: dict[str, np.ndarray]) -> tuple[dict[str, Rows], np.ndarray]:
     """Group the table, in any order, by client; return the clients' rows and the server's."""
     at_server = columns["pool"] == "server"
     order = np.flatnonzero(~at_server)
     order = order[np.lexsort((columns["index"][order], columns["client"][order]))]
     names, starts = np.unique(columns["client"][order], return_index=True)
     parts = np.split(order, starts[1:])
-    held = {
+    rows = {
         client: Rows(*(columns[name][part] for name in ("index", "split", "pool", "step")))
         for client, part in zip(names.tolist(), parts, strict=False)
     }
-    return held, np.sort(columns["index"][at_server])
+    return rows, np.sort(columns["index"][at_server])
 
 
 def _damaged(path: Path, found: object, expected: object = None) -> UserError:

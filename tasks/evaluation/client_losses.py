@@ -27,12 +27,12 @@ def evaluate_client_losses(
     from tasks.client.feature_skew import client_images
     from tasks.core.network import binary_cross_entropy, build_network, predict_logits
 
-    dataset, held = load_run_data(context)
+    dataset, partition = load_run_data(context)
     network = build_network(context, context.open_store(), model)
     losses = {}
     for client in sorted(clients):
-        rows = held.rows(client, split, "labelled")
-        images = client_images(dataset, held, client, rows)
+        rows = partition.rows(client, split, "labelled")
+        images = client_images(dataset, partition, client, rows)
         logits = predict_logits(context, network, images)
         losses[client] = (binary_cross_entropy(logits, dataset.targets[rows]), len(rows))
     return losses

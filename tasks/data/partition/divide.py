@@ -65,10 +65,10 @@ def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division
     labelled, chunk = _label(owner, splits, primary, held_out, assignment.names, settings, seed)
     rows = {}
     for k, name in enumerate(assignment.names.tolist()):
-        held = np.flatnonzero(owner == k)
-        held = held[np.argsort(order[held])]
-        pool = np.where(labelled[held], "labelled", "unlabelled")
-        rows[name] = Rows(order[held].astype(np.int64), splits[held], pool, chunk[held])
+        owned = np.flatnonzero(owner == k)
+        owned = owned[np.argsort(order[owned])]
+        pool = np.where(labelled[owned], "labelled", "unlabelled")
+        rows[name] = Rows(order[owned].astype(np.int64), splits[owned], pool, chunk[owned])
     return Division(rows, np.sort(order[held_out == HeldOut.AT_SERVER]).astype(np.int64), assignment)
 
 

@@ -40,15 +40,15 @@ def local_splits(
     splits = np.full(len(targets), "train", dtype="<U5")
     fractions = {"train": 1 - settings.val - settings.test, "val": settings.val, "test": settings.test}
     for k, name in enumerate(names.tolist()):
-        held = owner == k
-        rows = np.flatnonzero(held & free)
+        owned = owner == k
+        rows = np.flatnonzero(owned & free)
         client_seed = address(seed, "partition/local", client=name)
         splits[rows] = stratified_split(targets[rows], fractions, client_seed, group_of[rows])
-        if not {"train", "test"} <= set(splits[held].tolist()):
+        if not {"train", "test"} <= set(splits[owned].tolist()):
             raise UserError(
                 "a client has no image left to train or to test on",
                 where="partition.local",
-                found=f"{visible_name(name)}: {held.sum()} images, {len(np.unique(group_of[rows]))} that no other "
+                found=f"{visible_name(name)}: {owned.sum()} images, {len(np.unique(group_of[rows]))} that no other "
                 "client has a copy of",
                 hint="raise partition.min_size, change the shares, or set partition.local.scheme to global or matched",
             )

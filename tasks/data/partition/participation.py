@@ -18,7 +18,7 @@ _MAX_NAMED = 8
 
 def site_counts(dataset: "Dataset", clients: "Clients") -> dict[str, int]:
     """Count per site the images that clients train on, labelled or not, or that the server holds; sites are sorted."""
-    rows = [clients.server, *(held.chosen("train") for held in clients.held.values())]
+    rows = [clients.server, *(part.chosen("train") for part in clients.all_rows.values())]
     sites, counts = np.unique(dataset.sites[np.concatenate(rows)], return_counts=True)
     found = dict(zip(sites.tolist(), counts.tolist(), strict=True))
     return {site: found.get(site, 0) for site in sorted(set(dataset.sites.tolist()))}

@@ -67,14 +67,14 @@ def sample_sheet(dataset: Dataset, site: str, per_site: int, seed: int, path: Pa
         seed: Chooses the images, together with the site's name.
         path: The PNG file.
     """
-    held = np.flatnonzero(dataset.sites == site)
+    at_site = np.flatnonzero(dataset.sites == site)
     rng = numpy_generator(seed, "data/sheet", client=site)
-    rows = held[every_label_first(dataset.targets[held], min(per_site, MAX_IMAGES), rng)]
+    rows = at_site[every_label_first(dataset.targets[at_site], min(per_site, MAX_IMAGES), rng)]
     files = read_table(dataset.root / SAMPLES, ("source",), "fedscene data ingest")["source"]
     captions = [_caption(dataset, row, files[row]) for row in rows]
-    absent = int((dataset.targets[held].sum(axis=0) == 0).sum())
+    absent = int((dataset.targets[at_site].sum(axis=0) == 0).sum())
     none = f", {absent} of {len(dataset.classes)} labels without any" if absent else ""
-    title = f"{shortened(site)}: {len(rows)} of {len(held)} images{none}"
+    title = f"{shortened(site)}: {len(rows)} of {len(at_site)} images{none}"
     contact_sheet((dataset.images[row].transpose(1, 2, 0) for row in rows), captions, title, path)
 
 

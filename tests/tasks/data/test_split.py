@@ -21,10 +21,10 @@ def test_every_label_has_its_share_in_every_split():
     targets = (rng.random((1000, 6)) < [0.5, 0.3, 0.2, 0.1, 0.05, 0.03]).astype(np.uint8)
     splits = stratified_split(targets, FRACTIONS, seed=1)
     for name, fraction in FRACTIONS.items():
-        held = splits == name
-        assert abs(held.sum() - 1000 * fraction) <= 5
+        in_split = splits == name
+        assert abs(in_split.sum() - 1000 * fraction) <= 5
         wanted = targets.sum(axis=0) * fraction
-        assert (abs(targets[held].sum(axis=0) - wanted) <= np.maximum(2, 0.06 * wanted)).all()
+        assert (abs(targets[in_split].sum(axis=0) - wanted) <= np.maximum(2, 0.06 * wanted)).all()
 
 
 def test_images_of_one_label_are_divided_exactly():

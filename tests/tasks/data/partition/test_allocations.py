@@ -194,7 +194,7 @@ def test_iterative_stratification_with_equal_shares_is_even():
 
 
 def test_assignment_in_proportion_by_hand():
-    # Stratum 0 is held 3 : 1, stratum 1 by client 1 alone; stratum 2 has no training image: sizes, 3 : 5.
+    # Stratum 0 is allocated 3 : 1, stratum 1 by client 1 alone; stratum 2 has no training image: sizes, 3 : 5.
     strata = np.repeat([0, 1, 2], [8, 4, 8])
     owner = assign_in_proportion(strata, np.array([[3, 1], [0, 4], [0, 0]]), rng())
     assert count_allocation(strata, owner, (3, 2)).tolist() == [[6, 2], [0, 4], [3, 5]]

@@ -69,8 +69,8 @@ def test_matched_test_images_follow_the_training_shares():
     found = divide(data, options, 1)
     for split, part in (("val", 100), ("test", 300)):
         for rows in found.rows.values():
-            held, train = data.targets[rows.chosen(split)].sum(axis=0), data.targets[rows.chosen("train")].sum(axis=0)
-            assert abs(held - train * part / 800).max() <= 1
+            local, train = data.targets[rows.chosen(split)].sum(axis=0), data.targets[rows.chosen("train")].sum(axis=0)
+            assert abs(local - train * part / 800).max() <= 1
     everything = np.sort(np.concatenate([rows.index for rows in found.rows.values()]))
     assert everything.tolist() == list(range(1200))
     alone = in_memory(np.ones((9, 1)), sites=list("aaaabbbbc"), splits=["train", "train", "test", "val"] * 2 + ["test"])
@@ -91,8 +91,8 @@ def test_each_client_gets_its_number_of_labelled_images(balanced):
     assert sum(len(rows.index) for rows in found.rows.values()) == 300
     for rows in found.rows.values():
         counts = data.targets[rows.chosen("train", "labelled")].sum(axis=0)
-        held = data.targets[rows.index].sum(axis=0)
-        assert counts.tolist() == ([4, 4, 4] if balanced else np.minimum(held, 4).tolist())
+        positives = data.targets[rows.index].sum(axis=0)
+        assert counts.tolist() == ([4, 4, 4] if balanced else np.minimum(positives, 4).tolist())
         sizes = [len(rows.chosen("train", "unlabelled", chunk)) for chunk in range(5)]
         assert sum(sizes) == len(rows.chosen("train", "unlabelled"))
         assert max(sizes) - min(sizes) <= 1
