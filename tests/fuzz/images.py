@@ -230,12 +230,12 @@ def sources() -> dict[str, bytes]:
     }
     if features.check("avif"):
         wanted["AVIF"] = (image, "AVIF", {"exif": exif, "speed": 10})
-    made = {}
+    files = {}
     for name, (image, kind, options) in wanted.items():
         buffer = io.BytesIO()
         image.save(buffer, kind, **options)
-        made[name] = buffer.getvalue()
-    return made
+        files[name] = buffer.getvalue()
+    return files
 
 
 def _bytes_changed(data: bytes, rng: random.Random) -> bytes:

@@ -47,10 +47,10 @@ def test_label_studio_9366_file_name_holds_the_path_inside_the_tool(tmp_path):
         assert labels(found) == {"images/ab12-1.png": ["car"], "images/ab12-2.png": ["truck"]}
 
 
-def outcome(source, root, **own):
+def outcome(source, root, **options):
     """Return the rows, or the refusal; any other exception is a fault."""
     try:
-        return rows_of(source, root, **own)
+        return rows_of(source, root, **options)
     except UserError as error:
         assert len(str(error).splitlines()) < 40
         assert "Traceback" not in str(error)

@@ -13,17 +13,17 @@ from tasks.data.ingest.settings import IngestSettings
 PACKS = Path(__file__).parents[3] / "shared" / "realdata"
 
 
-def settings_of(source, path, site=None, **own):
-    return IngestSettings.model_validate({"source": source, "path": path, "site": site or {}, source: own})
+def settings_of(source, path, site=None, **options):
+    return IngestSettings.model_validate({"source": source, "path": path, "site": site or {}, source: options})
 
 
-def classes_of(source, path, site=None, **own):
-    return open_source(settings_of(source, path, site, **own)).classes
+def classes_of(source, path, site=None, **options):
+    return open_source(settings_of(source, path, site, **options)).classes
 
 
-def rows_of(source, path, site=None, root=None, missing=(), **own):
+def rows_of(source, path, site=None, root=None, missing=(), **options):
     """Return path -> row; check that every file below ``root`` and every name of ``missing`` has exactly one."""
-    settings = settings_of(source, path, site, **own)
+    settings = settings_of(source, path, site, **options)
     collector = collect(open_source(settings), settings, 0, Decoding(32, settings.limits))
     collector.select_images()
     files = [file.relative_to(root or path).as_posix() for file in (root or path).rglob("*") if file.is_file()]

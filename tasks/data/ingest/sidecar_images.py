@@ -241,9 +241,9 @@ def _longer_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
     found: dict[tuple[str, str], list[tuple[Row, Row]]] = defaultdict(list)
     for (folder, stem), row in by_stem.items():
         for cut in re.finditer(r"[_. -]+", stem):
-            for own, more in ((stem[: cut.start()], stem[cut.start() :]), (stem[cut.end() :], stem[: cut.end()])):
-                if own and (folder, own) in by_stem:
-                    found[folder and "*", more].append((row, by_stem[folder, own]))
+            for base, extra in ((stem[: cut.start()], stem[cut.start() :]), (stem[cut.end() :], stem[: cut.end()])):
+                if base and (folder, base) in by_stem:
+                    found[folder and "*", extra].append((row, by_stem[folder, base]))
     for some in found.values():
         masks = [
             (row, photograph)

@@ -69,11 +69,11 @@ def _refuse_several(unsure: dict[Path, tuple[bytes, ...]], known: Encodings, bes
             continue
         seen.add(some)
         try:
-            own = best_encoding(some, known, path, ask=True)
+            single = best_encoding(some, known, path, ask=True)
         except (TextError, UserError):
             continue
-        if best is None or own == best or _texts(some, own) != _texts(some, best):
-            first.setdefault(own, path)
+        if best is None or single == best or _texts(some, single) != _texts(some, best):
+            first.setdefault(single, path)
     if len(first) > 1:
         raise UserError(
             "the annotation files seem to be in several encodings",

@@ -33,21 +33,21 @@ def _whole(pattern: str) -> bool:
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     """Return the pattern as a regular expression; as in a shell, an unclosed bracket stands for itself."""
-    rest, made = unicodedata.normalize("NFC", pattern.replace("\\", "/")).strip("/"), ""
+    rest, expression = unicodedata.normalize("NFC", pattern.replace("\\", "/")).strip("/"), ""
     rest = rest.removeprefix("./")
     while rest:
         bracket = re.match(r"\[([!^]?)(\]?[^\]]*)\]", rest)
         if rest.startswith("**/"):
-            made, rest = f"{made}(?:.*/)?", rest[3:]
+            expression, rest = f"{expression}(?:.*/)?", rest[3:]
         elif rest.startswith("**"):
-            made, rest = f"{made}.*", rest[2:]
+            expression, rest = f"{expression}.*", rest[2:]
         elif bracket and bracket[2]:
             inside = bracket[2].replace("\\", r"\\").replace("[", r"\[").replace("]", r"\]").replace("^", r"\^")
-            made, rest = f"{made}[{'^' if bracket[1] else ''}{inside}]", rest[bracket.end() :]
+            expression, rest = f"{expression}[{'^' if bracket[1] else ''}{inside}]", rest[bracket.end() :]
         else:
-            made += {"*": "[^/]*", "?": "[^/]"}.get(rest[0], re.escape(rest[0]))
+            expression += {"*": "[^/]*", "?": "[^/]"}.get(rest[0], re.escape(rest[0]))
             rest = rest[1:]
-    return re.compile(made, re.IGNORECASE | re.DOTALL)
+    return re.compile(expression, re.IGNORECASE | re.DOTALL)
 
 
 def literal(text: str) -> str:

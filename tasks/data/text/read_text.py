@@ -185,11 +185,11 @@ def declared_text(data: bytes, some: Sequence[bytes], known: Encodings) -> tuple
     # A declaration that can be read byte by byte is not UTF-16, whatever it says.
     if not name or name in ("utf_16", "utf16", "utf_8", "utf8") or (text := _decoded(data, name)) is None:
         return None
-    own = readings(some, {name: 1.0}, known.known)
-    if not own or own[0].score < _NO_TEXT:
+    as_declared = readings(some, {name: 1.0}, known.known)
+    if not as_declared or as_declared[0].score < _NO_TEXT:
         return None
     others = readings(some, CANDIDATES, known.known)
-    if others and others[0].texts != own[0].texts and others[0].score > own[0].score + 2 * _CLEAR:
+    if others and others[0].texts != as_declared[0].texts and others[0].score > as_declared[0].score + 2 * _CLEAR:
         return None
     return text, name if name == "gb18030" else ""
 

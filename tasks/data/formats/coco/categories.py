@@ -63,9 +63,9 @@ def _background(names: dict[str, str]) -> str | None:
 def _has_supercategory(found: Sequence[Any], names: dict[str, str]) -> bool:
     """Check for Roboflow's root category: id 0, the supercategory of all others, itself without one."""
     above = {normalize_id(one["id"]): one.get("supercategory") for one in found}
-    name, own = names.get("0"), above.pop("0", None)
-    own_parent = normalize(own).lower() if isinstance(own, str) else ""
-    if name is None or not above or (own_parent not in _NO_PARENT and own_parent != name.lower()):
+    name, parent = names.get("0"), above.pop("0", None)
+    parent_name = normalize(parent).lower() if isinstance(parent, str) else ""
+    if name is None or not above or (parent_name not in _NO_PARENT and parent_name != name.lower()):
         return False
     return all(isinstance(one, str) and normalize(one) == name for one in above.values())
 

@@ -104,8 +104,8 @@ def join(
         shared = len({image["file_name"] for image in some if _has_file(image)}) > 1
         for image in some:
             if _has_file(image) and not is_set(image, "deleted"):
-                own = attached.get(key, ()) if said else None
-                records.append(_record(image, own, categories, rules, doubt, shared))
+                annotated = attached.get(key, ()) if said else None
+                records.append(_record(image, annotated, categories, rules, doubt, shared))
     most = max(1, len(images))
     return Joined(
         tuple(records),

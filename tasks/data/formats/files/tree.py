@@ -269,7 +269,7 @@ def _files(root: Path) -> Iterator[tuple[Path, str]]:
 
 def is_own_output(files: Collection[str]) -> bool:
     """Check whether a folder with these files was written by this program: runs, a data set, a partition."""
-    return any(own.issubset(files) for own in _OWN_OUTPUTS)
+    return any(marker.issubset(files) for marker in _OWN_OUTPUTS)
 
 
 def _is_special(path: Path) -> bool:

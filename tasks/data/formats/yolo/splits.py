@@ -111,8 +111,8 @@ def _places(files: Sequence[NamesFile], known: set[str]) -> Iterator[tuple[str, 
     The longest end of a named path that exists below the YAML's ``path``, its folder or the root is used.
     """
     for file in files:
-        own = PurePosixPath(file.name).parent
-        bases = (own.joinpath(*(part for part in path_parts(file.base) if part)), own, PurePosixPath())
+        folder = PurePosixPath(file.name).parent
+        bases = (folder.joinpath(*(part for part in path_parts(file.base) if part)), folder, PurePosixPath())
         for key, entries in file.splits.items():
             split = split_from_folders(f"{key}/image")
             assert split is not None

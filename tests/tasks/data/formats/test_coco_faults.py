@@ -10,20 +10,20 @@ from tests.support.coco_files import CATEGORIES, coco, dump, write_images
 from tests.support.format_rows import classes_of, rows_of, settings_of
 
 
-def labels_of(root, annotations, ids=(51, 7), **own):
+def labels_of(root, annotations, ids=(51, 7), **options):
     """The labels of a.png and b.png; annotations that belong to no image leave rows of their own."""
     write_images(root, "a.png", "b.png")
     content = coco({}, annotations)
     content["images"] = [{"id": key, "file_name": f"{name}.png"} for key, name in zip(ids, "ab", strict=True)]
     (root / "x.json").write_text(json.dumps(content))
-    return found(root, **own)
+    return found(root, **options)
 
 
-def found(root, **own):
+def found(root, **options):
     from tasks.data.decoding.parallel import Decoding
     from tasks.data.ingest.reading import collect, open_source
 
-    settings = settings_of("coco", root, **own)
+    settings = settings_of("coco", root, **options)
     collector = collect(open_source(settings), settings, 0, Decoding(32, settings.limits))
     collector.select_images()
     return {row["path"]: (row["reason"], row["labels"], row["detail"]) for row in collector.rows}

@@ -132,8 +132,8 @@ def test_hdf5_with_a_group_per_partition_and_user(tmp_path):
 def test_hdf5_with_examples_and_encoded_images(tmp_path):
     file = tmp_path / "flair_val.h5"
     stored = np.array([np.frombuffer(encoded(make_image(5), "JPEG"), np.uint8)], dtype=object)
-    with h5py.File(file, "w") as made:
-        group = made.create_group("examples/u9")
+    with h5py.File(file, "w") as val:
+        group = val.create_group("examples/u9")
         group.create_dataset("image", (1,), dtype=h5py.vlen_dtype(np.uint8))[0] = stored[0]
         group["labels"] = np.array(["plant"], dtype=object)
     name = "flair_val.h5/examples/u9/000000"

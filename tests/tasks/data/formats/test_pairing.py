@@ -14,7 +14,7 @@ def note(source, label="crack"):
     return voc_xml([label]) if source == "voc" else f"{('crack', 'oil').index(label)}".encode() + BOX
 
 
-def rows(root, source, images, notes, **own):
+def rows(root, source, images, notes, **options):
     """Images by name; annotations by name without the suffix and with their label."""
     for number, name in enumerate(images):
         put(root / name, encoded(make_image(number), "BMP" if name.lower().endswith("bmp") else "PNG"))
@@ -22,7 +22,7 @@ def rows(root, source, images, notes, **own):
         put(root / f"{name}{SUFFIX[source]}", note(source, label))
     if source == "yolo":
         put(root / "data.yaml", b"names: [crack, oil]")
-    return rows_of(source, root, **own)
+    return rows_of(source, root, **options)
 
 
 @pytest.mark.parametrize("source", SUFFIX)

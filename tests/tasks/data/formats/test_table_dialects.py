@@ -215,10 +215,10 @@ def hub_table(path, rows, names=("rust", "oil"), **columns):
     images = [{"bytes": data, "path": name} for name, data in rows]
     columns = {"image": images, **columns}
     features = {"label": {"names": list(names), "_type": "ClassLabel"}, "image": {"_type": "Image"}}
-    made = pa.table(columns)
+    content = pa.table(columns)
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(made.replace_schema_metadata(metadata), path, row_group_size=2)
+    pq.write_table(content.replace_schema_metadata(metadata), path, row_group_size=2)
 
 
 def test_images_in_the_cells_of_a_parquet_file(tmp_path):

@@ -19,8 +19,8 @@ def labelled(root, names, files):
         put(root / f"{name}.txt", str(index).encode() + BOX)
 
 
-def found(root, **own):
-    return {path: row.labels for path, row in rows_of("yolo", root, **own).items() if path.endswith(".png")}
+def found(root, **options):
+    return {path: row.labels for path, row in rows_of("yolo", root, **options).items() if path.endswith(".png")}
 
 
 def test_labelimg_folders_with_different_class_orders_are_joined_by_name(tmp_path):

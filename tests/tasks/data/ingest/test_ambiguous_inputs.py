@@ -148,9 +148,9 @@ def test_a_configured_class_level_is_used(tmp_path):
 
 def test_class_numbers_without_a_name_are_never_negatives(tmp_path):
     features = {"image": {"_type": "Image"}, "label": {"names": ["oil", "rust"], "_type": "ClassLabel"}}
-    held = pa.table({"image": PNG, "label": [0, 1, 2, -1, 0, 1]})
-    held = held.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    pq.write_table(held, tmp_path / "train.parquet")
+    content = pa.table({"image": PNG, "label": [0, 1, 2, -1, 0, 1]})
+    content = content.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(content, tmp_path / "train.parquet")
     name, _ = guess_format(tmp_path)
     rows = rows_of(name, tmp_path, missing=[f"train.parquet#{n}" for n in range(6)], empty="negative")
     assert rows["train.parquet#0"].labels == ["oil"]

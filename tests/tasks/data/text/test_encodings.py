@@ -156,8 +156,8 @@ def test_tables_lists_names_and_sites_use_the_same_decoding(tmp_path):
     rule = NameRule(rule="table", table=tmp_path / "sites.csv")
     assert compile_rule(rule, "ingest.site")("a.png", {}) == "Köln"
     put(tmp_path / "sites.csv", "path,name\na.png,Třebíč\nb.png,č\n".encode("cp1250"))
-    told = rule.model_copy(update={"encoding": "cp1250"})
-    assert compile_rule(told, "ingest.site")("a.png", {}) == "Třebíč"
+    with_encoding = rule.model_copy(update={"encoding": "cp1250"})
+    assert compile_rule(with_encoding, "ingest.site")("a.png", {}) == "Třebíč"
 
     put(tmp_path / "y/images/a.png", encoded(make_image(7)))
     put(tmp_path / "y/labels/a.txt", b"1 0.5 0.5 0.2 0.2\n")
