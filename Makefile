@@ -1,4 +1,4 @@
-# `make run` and `make test` are all the set-up there is: each makes the environment first.
+# `make run` and `make test` need no other setup: both create the environment first.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,25 +12,25 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not here; set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=24"
-	@echo "installing packages: some 6 GB with torch's CUDA libraries, 3 to 10 minutes the first time"
+	@echo "installing packages: about 6 GB with torch's CUDA libraries, 3 to 10 minutes the first time"
 	$(BIN)/python -m pip install --disable-pip-version-check -e ".[dev]"
 	@touch $(STAMP)
 
-run: $(STAMP) ## Train the demo: six sites, one classifier, no photograph shared (some 7 minutes)
+run: $(STAMP) ## Train the demo: six simulated sites, one classifier (about 7 minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" fedscene pipeline --preset $(PRESET)
 
-tiny: $(STAMP) ## The same job in seconds, without DVC or Prefect
+tiny: $(STAMP) ## Train a tiny run in seconds, without DVC or Prefect
 	@$(BIN)/fedscene run --preset tiny
 
 PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 --dist worksteal
 
-test: $(STAMP) ## Run all tests (some 6 minutes on two cores)
+test: $(STAMP) ## Run all tests (about 6 minutes on two cores)
 	@$(PYTEST) $(ARGS)
 
-test-unit: $(STAMP) ## Run the tests that need no server, no other process and no whole run (some 90 seconds)
+test-unit: $(STAMP) ## Run the tests that need no server, no other process and no whole run (about 90 seconds)
 	@$(PYTEST) -m "not integration and not slow" $(ARGS)
 
 test-integration: $(STAMP) ## Run the tests that need Prefect, DVC, MLflow or another process
@@ -53,7 +53,7 @@ check: $(STAMP) ## Lint, types, import contracts, file sizes
 	@long=$$(git ls-files '*.py' | xargs wc -l | awk '$$2 != "total" && $$1 > 300'); \
 	if [ -n "$$long" ]; then echo "files over 300 lines:"; echo "$$long"; exit 1; fi
 
-format: $(STAMP) ## Format the code and mend what ruff can mend
+format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -65,6 +65,6 @@ ui: $(STAMP) ## Open the MLflow UI on http://127.0.0.1:5000
 server: $(STAMP) ## Start a Prefect server on http://127.0.0.1:4200
 	@DO_NOT_TRACK=1 $(BIN)/prefect server start --host 127.0.0.1
 
-clean: ## Remove caches; data, runs and the environment stay
+clean: ## Remove caches; keep data, runs and the environment
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build ./*.egg-info
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

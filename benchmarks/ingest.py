@@ -1,11 +1,11 @@
-"""Ingest against a bare Pillow loop: images a second, as a ratio measured in one run.
+"""Compare the ingest with a bare Pillow loop: images per second, and their ratio, measured in one run.
 
     python benchmarks/ingest.py --images 2000 --side 640
     python benchmarks/ingest.py --images 100000 --side 64 --keep images
 
 The bare loop opens, decodes (at full size) and resizes every file with Pillow, in as many processes as the ingest, and
-keeps nothing. The ingest also hashes files, checks them, finds duplicates, splits, and writes the data set. Which of
-the two runs first alternates; the images are drawn (set ``scrap``) and saved as JPEG, quality 85.
+keeps nothing. The ingest also hashes and checks files, finds duplicates, splits, and writes the data set. The order of
+the two alternates. The images are synthetic (set ``scrap``) and saved as JPEG, quality 85.
 """
 
 import argparse
@@ -23,8 +23,8 @@ import numpy as np
 from PIL import Image
 
 
-def draw_site(folder: Path, number: int, images: int, side: int) -> None:
-    """Draws a part of the images, a folder per class; 64-pixel drawings are enlarged to ``side``, with noise."""
+def render_site(folder: Path, number: int, images: int, side: int) -> None:
+    """Render a part of the images, a folder per class; 64-pixel images are enlarged to ``side``, with noise."""
     from tasks.data.formats.synthetic import scrap
     from tasks.data.formats.synthetic.settings import SyntheticSettings
 
@@ -42,7 +42,7 @@ def draw_site(folder: Path, number: int, images: int, side: int) -> None:
 
 
 def bare(paths: list[str], size: int) -> int:
-    """Decode and resize, nothing else."""
+    """Decode and resize only."""
     total = 0
     for path in paths:
         with Image.open(path) as image:
@@ -52,7 +52,7 @@ def bare(paths: list[str], size: int) -> int:
 
 
 def bare_seconds(folder: Path, size: int, workers: int) -> float:
-    """Seconds of the bare loop."""
+    """Return the seconds of the bare loop."""
     start = time.perf_counter()
     paths = [str(path) for path in folder.rglob("*.jpg")]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
@@ -62,7 +62,7 @@ def bare_seconds(folder: Path, size: int, workers: int) -> float:
 
 
 def ingest_seconds(folder: Path, size: int, workers: int) -> tuple[float, str]:
-    """Seconds of the ingest, and the data set's digest."""
+    """Return the seconds of the ingest and the data set's digest."""
     from tasks.data.ingest.ingest import IngestSettings, ingest
 
     settings = IngestSettings(source="folder", path=folder, image_size=size)
@@ -73,29 +73,29 @@ def ingest_seconds(folder: Path, size: int, workers: int) -> tuple[float, str]:
 
 
 def main() -> None:
-    """Draws, measures, prints."""
+    """Render the images, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--side", type=int, default=640, help="width of the JPEG files; the height is 3/4 of it")
     parser.add_argument("--size", type=int, default=64, help="side of the stored images")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--keep", type=Path, help="draw into this folder and leave it; use what is there")
+    parser.add_argument("--keep", type=Path, help="render into this folder and keep it; reuse its images")
     options = parser.parse_args()
     workers = len(os.sched_getaffinity(0))
     folder = (options.keep or Path(tempfile.mkdtemp())) / "images"
     if not folder.is_dir():
         parts = [options.images // 8 + (i < options.images % 8) for i in range(8)]
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            list(pool.map(draw_site, [folder] * 8, range(8), parts, [options.side] * 8))
+            list(pool.map(render_site, [folder] * 8, range(8), parts, [options.side] * 8))
     pairs = []
     for turn in range(options.repeat):
         if turn % 2 == 0:
             loop = bare_seconds(folder, options.size, workers)
-        own, digest = ingest_seconds(folder, options.size, workers)
+        whole, digest = ingest_seconds(folder, options.size, workers)
         if turn % 2:
             loop = bare_seconds(folder, options.size, workers)
-        pairs.append(loop / own)
-        rates = f"bare loop {options.images / loop:.0f} images/s, ingest {options.images / own:.0f} images/s"
+        pairs.append(loop / whole)
+        rates = f"bare loop {options.images / loop:.0f} images/s, ingest {options.images / whole:.0f} images/s"
         print(f"{rates}, data set {digest[:12]}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"ingest / bare loop: {statistics.median(pairs):.2f} (median of {options.repeat}), {workers} processes")

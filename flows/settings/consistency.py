@@ -1,4 +1,4 @@
-"""Whether the sections of the settings fit together: method, network, loss and number of clients."""
+"""Cross-validation of the settings: method, network, loss and number of clients."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,7 +49,7 @@ class RunSettings(Protocol):
 
     @property
     def objective_name(self) -> str:
-        """The objective in effect."""
+        """Return the objective in effect."""
         ...
 
 
@@ -57,8 +57,8 @@ def check_agreement(settings: "RunSettings") -> None:
     """Refuse settings that contradict each other.
 
     Raises:
-        ValueError: The loss does not fit the network, the network not the method, or there are too few clients.
-        UserError: The network's patches do not cover the images.
+        ValueError: If loss and network or network and method do not fit, or there are too few clients.
+        UserError: If the network's patches do not cover the images.
     """
     model, method = settings.model.name, settings.method.name
     fitting = NETWORKS[model].objectives
@@ -69,8 +69,8 @@ def check_agreement(settings: "RunSettings") -> None:
         )
     if bool(NETWORKS[model].private) != (method == "xuesgcn"):
         raise ValueError(
-            "network and method xuesgcn go together, as its scenes have a rule of their own at the server; "
-            f"found model.name {model} and method.name {method}. --preset xuesgcn sets both"
+            "network and method xuesgcn need each other, as the server aggregates its scenes separately; "
+            f"found model.name {model} and method.name {method}; --preset xuesgcn sets both"
         )
     clients = settings.partition.clients
     if clients is not None and (settings.federation.clients_per_round or 0) > clients:
@@ -84,14 +84,14 @@ def check_agreement(settings: "RunSettings") -> None:
 
 
 def check_method(settings: "RunSettings", clients: int | None) -> None:
-    """Refuse settings that the chosen method does not go with.
+    """Refuse settings that the chosen method does not support.
 
     Args:
         settings: The settings of a run.
-        clients: Number of clients of the partition; ``None`` while that is not known.
+        clients: Number of clients of the partition; ``None`` while it is unknown.
 
     Raises:
-        ValueError: The method refuses them.
+        ValueError: If the method refuses them.
     """
     facts = RunFacts(
         settings.method.chosen, settings.model, settings.train, clients, settings.federation.clients_per_round

@@ -1,4 +1,4 @@
-"""What every setting is, as Markdown: ``fedscene settings --explain`` and ``docs/settings.md``."""
+"""Describe every setting as Markdown, for ``fedscene settings --explain`` and ``docs/settings.md``."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -10,7 +10,7 @@ from flows.settings.schema import Settings
 
 
 def explain() -> str:
-    """One table per section: key, type, default, meaning."""
+    """Return one table per section: key, type, default, meaning."""
     parts = ["# Settings", INTRODUCTION]
     for name, field in Settings.model_fields.items():
         if _is_section(field):
@@ -21,16 +21,17 @@ def explain() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-INTRODUCTION = """All settings of a run, by section of `params.yaml`. This page is what `fedscene settings --explain`
-prints; a test keeps it so.
+INTRODUCTION = """\
+All settings of a run, by section of `params.yaml`. This page is the output of `fedscene settings --explain`, and a test
+checks that it is up to date.
 
-Values come from, in this order: the defaults below, a file (`--params`, or `params.yaml` here when no preset is named),
-presets (`--preset`, repeatable), and overrides (`--set section.key=value`, repeatable). An unknown key, a wrong type
-or settings that do not fit together end the command with exit code 2 before any work starts."""
+Later sources override earlier ones: the defaults below, a file (`--params`, or `params.yaml` in the current folder if
+no preset is named), presets (`--preset`, repeatable), and overrides (`--set section.key=value`, repeatable). An unknown
+key, a wrong type or contradicting settings end the command with exit code 2 before any work starts."""
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """(key, type, default, meaning) of every setting."""
+    """Return (key, type, default, meaning) of every setting."""
     out: list[tuple[str, str, str, str]] = []
     for name, field in Settings.model_fields.items():
         out += list(_rows(field.annotation, f"{name}.")) if _is_section(field) else [_row(name, field)]
@@ -56,7 +57,7 @@ def _row(key: str, field: FieldInfo) -> tuple[str, str, str, str]:
 
 
 def _type(annotation: Any) -> str:
-    """The type as a user would write it."""
+    """Return the type in a user's terms."""
     if get_origin(annotation) is Literal:
         return " / ".join(str(value) for value in get_args(annotation))
     if get_origin(annotation) is Annotated:

@@ -1,4 +1,4 @@
-"""Settings from files, shipped presets and overrides."""
+"""Read settings from files, shipped presets and overrides."""
 
 from collections.abc import Sequence
 from importlib import resources
@@ -13,20 +13,20 @@ from tasks.core.yaml_text import YamlTextError, parse_yaml
 
 
 def presets() -> list[str]:
-    """Names of the shipped presets."""
+    """Return the names of the shipped presets."""
     folder = resources.files("flows.settings") / "presets"
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
 def about_preset(name: str) -> str:
-    """The first sentence of a preset's head comment."""
+    """Return the first sentence of a preset's head comment."""
     text = (resources.files("flows.settings") / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
     head = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("# "))
     return head.split(". ")[0].split(":  ")[0].split("   fedscene")[0].strip()
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """A shipped preset, or a YAML file when ``name`` is a path.
+    """Return a shipped preset, or the content of a YAML file when ``name`` is a path.
 
     Raises:
         UserError: If there is neither.
@@ -41,10 +41,10 @@ def load_preset(name: str) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A settings file.
+    """Return the content of a settings file.
 
     Raises:
-        UserError: If it is missing, no YAML, or no mapping.
+        UserError: If it is missing, not YAML, or not a mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def _mapping(text: str, where: str) -> dict[str, Any]:
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """``section.key=value`` texts as dotted name -> value, the value read as YAML.
+    """Return ``section.key=value`` texts as dotted name -> value, the value read as YAML.
 
     Raises:
         UserError: If one has no ``=`` or its value is not YAML.
@@ -79,7 +79,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     for text in overrides:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
-            raise UserError("an override is written section.key=value", where="--set", found=text)
+            raise UserError("not an override", where="--set", expected="section.key=value", found=text)
         try:
             out[key.strip()] = parse_yaml(value)
         except YamlTextError as error:
@@ -91,16 +91,16 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 def load_settings(
     params: Path | None = None, preset: Sequence[str] = (), overrides: Sequence[str] = (), where: str = ""
 ) -> Settings:
-    """The effective settings: built-in defaults, then the file, then the presets in order, then the overrides.
+    """Return the effective settings: defaults, then the file, then the presets in order, then the overrides.
 
     Args:
-        params: A settings file. Without one and without presets, ``params.yaml`` here if it exists.
+        params: A settings file; without one and without presets, ``params.yaml`` if it exists here.
         preset: Names of shipped presets or paths of YAML files.
         overrides: ``section.key=value`` texts.
-        where: What to name in an error instead of the sources.
+        where: Text that an error names instead of the sources.
 
     Raises:
-        UserError: If anything is unknown, of a wrong type, or does not fit together; it names the key.
+        UserError: If a key is unknown, a value has the wrong type, or settings contradict each other.
     """
     if params is None and not preset and Path("params.yaml").exists():
         params = Path("params.yaml")

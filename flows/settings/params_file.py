@@ -1,4 +1,4 @@
-"""``params.yaml`` written in place: comments, order and what did not change stay."""
+"""Write ``params.yaml`` in place; comments, order and unchanged values are kept."""
 
 import tempfile
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from tasks.versioning import dvc
 
 
 def write_settings(file: Path, settings: Settings, complete: bool = False) -> list[str]:
-    """Makes a settings file say what is in effect; returns one line per change, none for a new file.
+    """Write the effective settings into a settings file; return one line per change, none for a new file.
 
     Args:
-        file: Written in place, or made.
-        settings: What is in effect.
-        complete: Add the keys that the file leaves to their defaults too: what DVC tracks must stand in it.
+        file: Edited in place, or created.
+        settings: The effective settings.
+        complete: Whether to add keys that the file leaves to their defaults; DVC tracks only keys in the file.
 
     Raises:
-        UserError: If the file is there and is no settings file.
+        UserError: If the file exists and is not a settings file.
     """
     values = as_values(settings)
     if not file.exists():
@@ -30,7 +30,7 @@ def write_settings(file: Path, settings: Settings, complete: bool = False) -> li
         return []
     present, written = as_values(load_settings(file)), read_yaml(file)
     now, changes = flat(present), dvc.nested_changes(present, values)
-    added = {k: v for k, v in _left_out(written, values).items() if k not in changes} if complete else {}
+    added = {k: v for k, v in _missing_keys(written, values).items() if k not in changes} if complete else {}
     if changes or added:
         dvc.write_params(file, added | changes, create=True)
     lines = [f"{key}: {now.get(key)} -> {value}" for key, value in changes.items()]
@@ -38,7 +38,7 @@ def write_settings(file: Path, settings: Settings, complete: bool = False) -> li
 
 
 def settings_text(file: Path, settings: Settings) -> tuple[bytes, list[str]]:
-    """What ``write_settings`` would make of a file, and the lines that it would return; the file stays as it is."""
+    """Return the content that ``write_settings`` would write to a file, and its lines; the file is not changed."""
     with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
         copy = Path(folder) / file.name
         if file.exists():
@@ -47,12 +47,12 @@ def settings_text(file: Path, settings: Settings) -> tuple[bytes, list[str]]:
         return copy.read_bytes(), lines
 
 
-def _left_out(written: Mapping[str, Any], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted key -> value of what ``values`` have and a file does not, a section that it lacks as a whole."""
+def _missing_keys(written: Mapping[str, Any], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return dotted key -> value of what a file lacks; a missing section counts as one key."""
     out: dict[str, Any] = {}
     for key, value in values.items():
         if key not in written:
             out[f"{prefix}{key}"] = value
         elif isinstance(value, Mapping) and isinstance(written[key], Mapping):
-            out |= _left_out(written[key], value, f"{prefix}{key}.")
+            out |= _missing_keys(written[key], value, f"{prefix}{key}.")
     return out

@@ -1,4 +1,4 @@
-"""What ``params.yaml`` holds: one section per stage, composed here and checked whole before any work starts."""
+"""The schema of ``params.yaml``: one section per stage, validated as a whole before any work starts."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ from tasks.tracking.settings import TrackingSettings
 
 
 def _choice(title: str, names: Iterable[str], load: Any, default: str, about: str) -> type[Section]:
-    """A section with a ``name`` and one block per name, each block the module's own ``Settings``."""
+    """Create a section with a ``name`` and one block per name; a block is the ``Settings`` of a module."""
     blocks = {name: (load(name).Settings, Field(default_factory=load(name).Settings)) for name in names}
     fields = {"name": (str, Field(default, description=about))} | blocks
     return create_model(title, __base__=Section, **fields)
@@ -43,8 +43,8 @@ _Objective = _choice(
 )
 
 
-# Where pydantic says that a text was wanted.
-_WANTED = {"string_type": "a text is needed", "path_type": "a path is needed", "invalid_key": "a key is a text"}
+# pydantic's error types for a value that must be text, and our messages
+_TEXT_EXPECTED = {"string_type": "must be text", "path_type": "must be a path", "invalid_key": "a key must be text"}
 
 
 class MethodSettings(_Method):  # type: ignore[valid-type,misc]
@@ -54,12 +54,12 @@ class MethodSettings(_Method):  # type: ignore[valid-type,misc]
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in METHODS:
-            raise ValueError(f"no such method; there are {', '.join(METHODS)}")
+            raise ValueError(f"no such method; known: {', '.join(METHODS)}")
         return name
 
     @property
     def chosen(self) -> Any:
-        """The chosen method's own settings."""
+        """Settings of the chosen method."""
         return getattr(self, self.name)
 
 
@@ -70,14 +70,14 @@ class ObjectiveSettings(_Objective):  # type: ignore[valid-type,misc]
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in (*OBJECTIVES, "default"):
-            raise ValueError(f"no such objective; there are default, {', '.join(OBJECTIVES)}")
+            raise ValueError(f"no such objective; known: default, {', '.join(OBJECTIVES)}")
         return name
 
 
 class Settings(Section):
     """All settings of a run. ``fedscene settings`` prints them."""
 
-    seed: int = Field(7, ge=0, lt=2**63, description="Every random draw derives from it.")
+    seed: int = Field(7, ge=0, lt=2**63, description="All random numbers derive from it.")
     ingest: IngestSettings = Field(default_factory=IngestSettings)
     partition: PartitionSettings = Field(default_factory=PartitionSettings)
     model: ModelSettings = Field(default_factory=ModelSettings)
@@ -102,7 +102,11 @@ class Settings(Section):
 
 
 def validate(values: Mapping[str, Any], where: str) -> Settings:
-    """Settings from plain values; every fault is named in one error."""
+    """Return the settings of plain values.
+
+    Raises:
+        UserError: If they are not valid; the message names every fault.
+    """
     refuse_old_names(values, where)
     try:
         return Settings.model_validate(values)
@@ -116,7 +120,7 @@ def validate(values: Mapping[str, Any], where: str) -> Settings:
 
 
 def _fault(entry: Any) -> str:
-    """One line: the dotted key, what was expected and what was found."""
+    """Return one line: the dotted key, what was expected and what was found."""
     key = ".".join(str(part) for part in entry["loc"]) or "settings"
     if entry["type"] == "extra_forbidden":
         known = _known_keys(entry["loc"][:-1])
@@ -127,13 +131,14 @@ def _fault(entry: Any) -> str:
     if entry["type"] == "value_error":
         return f"{key}: {message}"
     shown = repr(entry["input"])
-    line = f"{key}: {_WANTED.get(entry['type'], message)}; found {shown if len(shown) < 200 else shown[:200] + ' ...'}"
-    hint = quotes_hint(entry["input"]) if entry["type"] in (*_WANTED, "literal_error") else ""
+    shown = shown if len(shown) < 200 else f"{shown[:200]} ..."
+    line = f"{key}: {_TEXT_EXPECTED.get(entry['type'], message)}; found {shown}"
+    hint = quotes_hint(entry["input"]) if entry["type"] in (*_TEXT_EXPECTED, "literal_error") else ""
     return f"{line} ({hint})" if hint else line
 
 
 def _known_keys(loc: Sequence[Any]) -> list[str]:
-    """Keys of the section at ``loc``."""
+    """Return the keys of the section at ``loc``."""
     section: Any = Settings
     for part in loc:
         section = section.model_fields[part].annotation
@@ -141,5 +146,5 @@ def _known_keys(loc: Sequence[Any]) -> list[str]:
 
 
 def as_values(settings: Settings) -> dict[str, Any]:
-    """Plain JSON/YAML values of all settings, defaults included."""
+    """Return plain JSON/YAML values of all settings, including defaults."""
     return settings.model_dump(mode="json")

@@ -51,7 +51,7 @@ def test_every_combination_trains(method, network, tiny_data, tmp_path, monkeypa
 
 @pytest.mark.parametrize(("method", "network"), [("fedavg", "xuesgcn"), ("xuesgcn", "fmman")])
 def test_method_and_network_xuesgcn_require_each_other(method, network):
-    with pytest.raises(UserError, match="network and method xuesgcn go together"):
+    with pytest.raises(UserError, match="network and method xuesgcn need each other"):
         settings_of(method, network)
 
 

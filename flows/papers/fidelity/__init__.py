@@ -1,1 +1,1 @@
-"""The fidelity report: what a paper leaves open and what we chose, and which of its claims hold in our runs."""
+"""The reproduction report: what a paper leaves open, what we chose, and which of its claims hold in our runs."""

@@ -1,1 +1,1 @@
-"""``fedscene replicate``: a table of a paper, its rows run here, ours beside the printed figures."""
+"""``fedscene replicate``: run the rows of a paper's table and compare them with the printed figures."""

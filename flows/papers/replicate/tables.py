@@ -138,7 +138,7 @@ class PlannedRun:
 
     @property
     def last_round(self) -> int:
-        """Rounds that the run needs for both comparisons."""
+        """Return the rounds that the run needs for both comparisons."""
         return self.equal_epoch_rounds or self.rounds
 
 
@@ -175,12 +175,12 @@ def load_table(name: str) -> Table:
 
 
 def _common(path: Path, name: Any) -> Path:
-    """Return the path of a table's common file: beside the table, or shipped."""
-    beside, inside = path.parent / str(name), Path(str(resources.files("flows.papers") / _FOLDER / str(name)))
-    if not isinstance(name, str) or not (beside.is_file() or inside.is_file()):
-        expected = f"a file beside {path.name}, or a shipped one such as fmman{_SHARED}"
+    """Return the path of a table's common file: next to the table, or shipped."""
+    local, inside = path.parent / str(name), Path(str(resources.files("flows.papers") / _FOLDER / str(name)))
+    if not isinstance(name, str) or not (local.is_file() or inside.is_file()):
+        expected = f"a file next to {path.name}, or a shipped one such as fmman{_SHARED}"
         raise UserError("the table's common file is missing", where=f"{path}: common", expected=expected, found=name)
-    return beside if beside.is_file() else inside
+    return local if local.is_file() else inside
 
 
 def _rows(path: Path, rows: Any) -> Mapping[str, Any]:

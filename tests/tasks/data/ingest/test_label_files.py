@@ -89,7 +89,7 @@ def test_folders_read_as_splits_are_reported(tmp_path):
         ("ingest.label_aliases={yes: no}", ["yes, on, true", "quotes"]),
         ("ingest.table.labels=no", ["no, off, false", "quotes"]),
         ("ingest.site.column=12", ["the number 12", "quotes"]),
-        ("ingest.path=12", ["a path is needed", "quotes"]),
+        ("ingest.path=12", ["must be a path", "quotes"]),
     ],
 )
 def test_unquoted_yaml_words_are_refused_as_labels(tmp_path, override, says):
