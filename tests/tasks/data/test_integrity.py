@@ -40,8 +40,10 @@ def test_a_changed_pixel_is_refused_with_both_digests(data, before, at):
     with pytest.raises(UserError, match="damaged") as caught:
         load_dataset(data / "dataset")
     error = caught.value
-    assert str(error.where).endswith("dataset/images.npy") and "fedscene data ingest" in str(error.hint)
-    assert recorded in str(error.expected) and recorded not in str(error.found)
+    assert str(error.where).endswith("dataset/images.npy")
+    assert "fedscene data ingest" in str(error.hint)
+    assert recorded in str(error.expected)
+    assert recorded not in str(error.found)
 
 
 def test_extra_bytes_after_the_pixels_are_refused(data):
@@ -72,7 +74,8 @@ def test_pixels_are_hashed_once_per_process_with_many_threads(data, monkeypatch)
     monkeypatch.setattr(dataset_module, "content_digest", lambda *a: calls.append(1) or digest(*a))
     with ThreadPoolExecutor(4) as pool:
         loaded = list(pool.map(lambda _: load_dataset(data / "dataset"), range(8)))
-    assert len(calls) == 1 and all(one is loaded[0] for one in loaded)
+    assert len(calls) == 1
+    assert all(one is loaded[0] for one in loaded)
 
 
 def test_replacing_the_data_of_a_running_run_ends_it(data, make_run):
@@ -123,10 +126,12 @@ def test_a_damaged_chunk_is_decoded_again_with_a_warning(tmp_path, caplog, suffi
     first = decode_chunk(found, how)
     (record,) = how.cache.glob("*.json")
     pixels = np.load(record.with_suffix(".npy"))
-    assert decode_chunk(found, how) == first and not caplog.text
+    assert decode_chunk(found, how) == first
+    assert not caplog.text
     damage(record.with_suffix(suffix))
     assert decode_chunk(found, how) == first
-    assert "decoded again" in caplog.text and record.name in caplog.text
+    assert "decoded again" in caplog.text
+    assert record.name in caplog.text
     assert np.array_equal(np.load(record.with_suffix(".npy")), pixels)
 
 

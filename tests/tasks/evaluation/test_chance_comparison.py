@@ -25,7 +25,8 @@ def test_metrics_near_or_below_chance_are_warned_of():
 
 def test_a_loss_above_its_chance_level_is_below_chance():
     rows = comparison_rows({"loss": 0.4, "chance/loss": 0.5})
-    assert rows[0][-1] == "" and comparison_rows({"loss": 0.6, "chance/loss": 0.5})[0][-1] == "below chance"
+    assert rows[0][-1] == ""
+    assert comparison_rows({"loss": 0.6, "chance/loss": 0.5})[0][-1] == "below chance"
 
 
 @pytest.mark.parametrize(("images", "val", "count"), [(11.0, 200.0, 1), (11.0, 8.0, 2), (50.0, 50.0, 0)])
@@ -63,7 +64,8 @@ def test_sites_without_training_images_are_counted(with_test_only_sites):
     assert site_counts(dataset, clients) == {"east": 0, "north": 8, "south": 8, "west": 0}
     assert untrained_sites(dataset, clients) == {"east": 4, "west": 4}
     table = (with_test_only_sites / "clients" / "heterogeneity.md").read_text()
-    assert "2 of 4 sites take no part in training" in table and "east, west" in table
+    assert "2 of 4 sites take no part in training" in table
+    assert "east, west" in table
 
 
 def test_site_means_separate_sites_that_train_from_those_that_do_not():
@@ -74,14 +76,18 @@ def test_site_means_separate_sites_that_train_from_those_that_do_not():
         "d": {"macro_ap": float("nan"), "train_images": 0.0},
     }
     found = site_means(rows)
-    assert found["site_mean/trained/macro_ap"] == pytest.approx(0.7) and found["site_mean/trained/sites"] == 2
-    assert found["site_mean/never_trained/macro_ap"] == 0.4 and found["site_mean/never_trained/sites"] == 1
+    assert found["site_mean/trained/macro_ap"] == pytest.approx(0.7)
+    assert found["site_mean/trained/sites"] == 2
+    assert found["site_mean/never_trained/macro_ap"] == 0.4
+    assert found["site_mean/never_trained/sites"] == 1
     assert site_means({"a": rows["a"], "b": rows["b"]}) == {}, "all sites train: there is one mean"
 
 
 def test_of_many_absent_sites_some_are_named():
     line = absent_sites_line([f"site {i}" for i in range(40)], 90)
-    assert line.startswith("40 of 90 sites") and "site 7 and 32 more" in line and "site 8" not in line
+    assert line.startswith("40 of 90 sites")
+    assert "site 7 and 32 more" in line
+    assert "site 8" not in line
     assert absent_sites_line([], 3) == ""
 
 
@@ -108,20 +114,26 @@ def test_a_run_reports_absent_sites_and_chance_levels(with_test_only_sites, tmp_
     data = DataPaths(with_test_only_sites / "dataset", with_test_only_sites / "clients")
     summary = federate(settings, data, progress=progress)
     text = "\n".join(notes)
-    assert "2 of 4 sites take no part in training" in text and "east, west" in text
-    assert "12 test images are too few" in text and "no validation images" in text
+    assert "2 of 4 sites take no part in training" in text
+    assert "east, west" in text
+    assert "12 test images are too few" in text
+    assert "no validation images" in text
 
     record = summary.records[-1]
     assert {site: row["train_images"] for site, row in record.per_site.items()} == {"east": 0, "north": 8, "west": 0}
-    assert record.metrics["chance/accuracy"] == 0.5 and "interval/macro_ap/low" in record.metrics
+    assert record.metrics["chance/accuracy"] == 0.5
+    assert "interval/macro_ap/low" in record.metrics
     assert np.isfinite(record.metrics["site_mean/never_trained/macro_ap"])
 
     report = Path(summary.report).read_text()
     trained, unseen = report.split("## Sites, round 1")[1].split("## Sites that take no part, round 1")
-    assert "north" in trained and "west" not in trained and "west" in unseen.split("##")[0]
+    assert "north" in trained
+    assert "west" not in trained
+    assert "west" in unseen.split("##")[0]
     assert "chance level" in report
 
     shown = Console(width=120, record=True)
     with shown.capture() as lines:
         show_scores(summary.records, shown)
-    assert "chance level" in lines.get() and "warning: 12 test images are too few" in lines.get()
+    assert "chance level" in lines.get()
+    assert "warning: 12 test images are too few" in lines.get()

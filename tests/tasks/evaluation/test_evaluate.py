@@ -135,12 +135,14 @@ def test_the_three_values_of_zero_support_by_hand():
     for value, ((p, r, f1), count, macro_ap, used) in by_hand.items():
         got = multilabel_metrics(scores, targets, EvaluationSettings(zero_support=value))
         assert got["macro_ap"] == pytest.approx(macro_ap) and got["classes_used"] == used, value
-        assert got["macro_precision"] == pytest.approx(p / count) and got["macro_recall"] == pytest.approx(r / count)
+        assert got["macro_precision"] == pytest.approx(p / count)
+        assert got["macro_recall"] == pytest.approx(r / count)
         assert got["mean_f1"] == pytest.approx(f1 / count)
         assert got["cf1"] == pytest.approx(2 * p * r / (p + r) / count), value
         assert got["mean_prevalence"] == pytest.approx((2 + 2) / 3 / used), "the chance level of macro-AP"
     nothing = multilabel_metrics(scores[:0], targets[:0], EvaluationSettings(zero_support="zero_f1"))
-    assert math.isnan(nothing["cf1"]) and math.isnan(nothing["macro_ap"])
+    assert math.isnan(nothing["cf1"])
+    assert math.isnan(nothing["macro_ap"])
     assert load_settings(None, ["fedlgt_release"]).evaluation.zero_support == "zero_f1"
 
 
@@ -150,7 +152,8 @@ def test_cf1_and_mean_f1_differ():
     targets = np.array([[1, 1], [1, 0], [1, 0], [1, 0]])
     scores = np.array([[0.9, 0.9], [0.9, 0.9], [0.1, 0.9], [0.1, 0.9]])
     got = multilabel_metrics(scores, targets)
-    assert got["mean_f1"] == pytest.approx(8 / 15) and got["cf1"] == pytest.approx(15 / 22)
+    assert got["mean_f1"] == pytest.approx(8 / 15)
+    assert got["cf1"] == pytest.approx(15 / 22)
 
 
 def test_a_score_at_the_threshold_is_a_prediction():
@@ -185,7 +188,8 @@ def test_the_table_of_one_class_by_hand():
     # order 0.9 hit, 0.8 miss, 0.6 hit, 0.2 hit: AP = (1/1 + 2/3 + 3/4) / 3
     assert table["ap"] == pytest.approx([(1 + 2 / 3 + 3 / 4) / 3])
     assert table["precision"] == table["recall"] == table["f1"] == pytest.approx([2 / 3])
-    assert table["support"] == [3.0] and table["prevalence"] == [0.75]
+    assert table["support"] == [3.0]
+    assert table["prevalence"] == [0.75]
 
 
 def test_metrics_by_class_and_by_site():
@@ -208,7 +212,8 @@ def test_macro_metrics_are_undefined_without_a_positive(images):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         got = multilabel_metrics(np.full((images, 2), 0.7), np.zeros((images, 2), np.uint8))
-    assert got["classes_used"] == 0 and got["images"] == images
+    assert got["classes_used"] == 0
+    assert got["images"] == images
     defined = [n for n in ("macro_ap", "micro_ap", "macro_precision", "mean_f1", "cf1") if not math.isnan(got[n])]
     assert defined == []
 
@@ -245,7 +250,8 @@ def test_a_model_is_evaluated_on_the_pooled_test_and_validation_images(make_run,
     assert sum(row["images"] for row in out["per_site"].values()) == len(dataset.indices("test"))
     assert out == evaluate_model(context, start), "the same bits again"
     assert out["per_client"] == {}, "the clients have no local test sets"
-    assert out["metrics"]["images"] == 13 and out["metrics"]["val_images"] == 7
+    assert out["metrics"]["images"] == 13
+    assert out["metrics"]["val_images"] == 7
     other = dataclasses.replace(context, seed=context.seed + 1)
     assert evaluate_model(other, start) == out, "evaluation does not depend on the seed"
 

@@ -63,7 +63,8 @@ def test_the_global_model_is_evaluated_on_the_local_test_sets(make_case, feature
     assert list(out["per_client"]) == clients.ids
     for client, row in out["per_client"].items():
         rows = clients.rows(client, "test")
-        assert len(rows) > 0 and set(row) == set(CLIENT_METRICS)
+        assert len(rows) > 0
+        assert set(row) == set(CLIENT_METRICS)
         expected = expected_metrics(model, client_images(dataset, clients, client, rows)[:], dataset.targets[rows])
         assert select(row, expected) == pytest.approx(expected, rel=1e-4), client
     values = [row["loss"] for row in out["per_client"].values()]
@@ -93,13 +94,16 @@ def test_the_distribution_over_clients_by_hand():
     assert len(found) == 3 * 6
     assert client_distribution({}) == {}
     nobody = client_distribution({"a": {"macro_ap": math.nan}})
-    assert nobody["client/macro_ap/count"] == 0 and math.isnan(nobody["client/macro_ap/std"])
+    assert nobody["client/macro_ap/count"] == 0
+    assert math.isnan(nobody["client/macro_ap/std"])
 
 
 def test_a_weighted_mean_by_hand():
     rows = [{"a": 1.0, "b": math.nan, "images": 13.0}, {"a": 4.0, "b": math.nan, "images": 13.0}]
     found = weighted_mean(rows, [2, 1])
-    assert found["a"] == 2.0 and math.isnan(found["b"]) and found["images"] == 13.0
+    assert found["a"] == 2.0
+    assert math.isnan(found["b"])
+    assert found["images"] == 13.0
 
 
 def personal(context, start, clients, seed=0):
@@ -141,7 +145,8 @@ def test_personal_models_are_evaluated_on_the_pooled_images_and_averaged_by_size
     )
     assert select(out["per_client"][third], mine) == pytest.approx(mine, rel=1e-4)
     assert "personal_loss" not in out["per_client"][third]
-    assert out["metrics"]["client/personal_macro_ap/count"] == 2 and out["metrics"]["client/macro_ap/count"] == 4
+    assert out["metrics"]["client/personal_macro_ap/count"] == 2
+    assert out["metrics"]["client/macro_ap/count"] == 4
     alone = {c: evaluate_model(context, start, {c: personal_states[c]}) for c in (a, b)}
     for table in ("per_class", "per_site"):
         for name, cells in out[table].items():

@@ -47,9 +47,8 @@ def test_the_report_has_every_section_and_plot(tmp_path):
     for path in result["files"]:
         assert path.stat().st_size > 0
     linked = {line.split("(plots/")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")}
-    assert (
-        linked == {path.name for path in (tmp_path / "out" / "plots").iterdir()} and "sample_predictions.png" in linked
-    )
+    assert linked == {path.name for path in (tmp_path / "out" / "plots").iterdir()}
+    assert "sample_predictions.png" in linked
 
 
 def test_metrics_json_and_rounds_csv(tmp_path):
@@ -59,13 +58,15 @@ def test_metrics_json_and_rounds_csv(tmp_path):
     result = build_report(tmp_path / "run", tmp_path / "out")
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text(), parse_constant=pytest.fail)
     assert metrics == result["metrics"]
-    assert metrics["macro_ap"] is None and metrics["cf1"] == records[-1].metrics["cf1"]
+    assert metrics["macro_ap"] is None
+    assert metrics["cf1"] == records[-1].metrics["cf1"]
     assert (metrics["rounds"], metrics["best_round"]) == (3, 2)
     # bytes up: two stages with 400,000 from each of 10, 10 and 9 clients
     assert metrics["all_rounds_bytes_up"] == 2 * 400_000 * 29
     with (tmp_path / "out" / "rounds.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["round"] for row in rows] == ["1", "2", "3"] and rows[2]["macro_ap"] == ""
+    assert [row["round"] for row in rows] == ["1", "2", "3"]
+    assert rows[2]["macro_ap"] == ""
     assert float(rows[0]["macro_ap"]) == records[0].metrics["macro_ap"]
 
 
@@ -95,7 +96,8 @@ def test_plots_and_tables_of_the_data_are_in_the_report(tmp_path):
     for name in FILES:
         place = f"plots/{name}" if name.endswith(".png") else name
         assert (tmp_path / "out" / place).read_bytes() == name.encode()
-        assert tmp_path / "out" / place in result["files"] and (f"({place})" in text or name.endswith(".json"))
+        assert tmp_path / "out" / place in result["files"]
+        assert f"({place})" in text or name.endswith(".json")
     assert "(audit.md)" in text
     assert {tmp_path / "out" / "audit.md", tmp_path / "out" / "quarantined.png"} <= set(result["files"])
 
@@ -136,9 +138,12 @@ def test_a_report_of_rounds_of_which_some_were_not_evaluated(tmp_path):
     rounds = _text_table(text, "Rounds")[2:]
     assert [row[1] for row in rounds] == ["-", f"{records[1].metrics['macro_ap']:.4f}", "-", "-"]
     assert [row[10] for row in rounds] == ["8.00", "8.00", "7.20", "8.00"], "traffic is still reported"
-    assert "| macro AP, round 2 |" in text and "| best round by validation | 2 (" in text
-    assert "## Classes, round 2" in text and "## Sites, round 2" in text
-    assert result["metrics"]["macro_ap"] == records[1].metrics["macro_ap"] and result["metrics"]["best_round"] == 2
+    assert "| macro AP, round 2 |" in text
+    assert "| best round by validation | 2 (" in text
+    assert "## Classes, round 2" in text
+    assert "## Sites, round 2" in text
+    assert result["metrics"]["macro_ap"] == records[1].metrics["macro_ap"]
+    assert result["metrics"]["best_round"] == 2
     with (tmp_path / "out" / "rounds.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0])[:3] == ["round", "macro_ap", "micro_ap"]
@@ -147,7 +152,8 @@ def test_a_report_of_rounds_of_which_some_were_not_evaluated(tmp_path):
     records[1].metrics = {}
     _save(run, records[1])
     nothing = build_report(run, tmp_path / "nothing")
-    assert nothing["metrics"]["best_score"] is None and "macro_ap" not in nothing["metrics"]
+    assert nothing["metrics"]["best_score"] is None
+    assert "macro_ap" not in nothing["metrics"]
     assert "| best round by validation | - |" in (tmp_path / "nothing" / "report.md").read_text()
     assert [row.style for row in round_table(records).rows] == [None, None, None, "bold"]
 
@@ -160,7 +166,8 @@ def test_lines_join_the_evaluated_rounds(tmp_path):
         record.metrics = record.metrics if record.round in (3, 6, 7) else {}
     axes = Figure().subplots()
     plots.plot_metrics(axes, records, (("macro_ap", "macro AP", "k", "-"),))
-    assert axes.lines[0].get_xdata().tolist() == [3, 6, 7] and np.isfinite(axes.lines[0].get_ydata()).all()
+    assert axes.lines[0].get_xdata().tolist() == [3, 6, 7]
+    assert np.isfinite(axes.lines[0].get_ydata()).all()
 
 
 def test_clients_are_listed_worst_first(tmp_path):
@@ -179,7 +186,8 @@ def test_clients_are_listed_worst_first(tmp_path):
     text = (tmp_path / "out" / "report.md").read_text()
     rows = _text_table(text, "Clients, round 1")
     assert rows[2] == ["c129", "0.3550", "0.5000", "9"], "the worst first"
-    assert len(rows) == 2 + 100 + 2 + 1 and "30 more clients are not shown" in text
+    assert len(rows) == 2 + 100 + 2 + 1
+    assert "30 more clients are not shown" in text
     assert rows[-1] == ["macro_ap", *["0.2500"] * 5, "129"]
     assert tmp_path / "out" / "plots" / "clients.png" in result["files"]
     assert result["metrics"]["client/macro_ap/worst_decile"] == 0.25
@@ -241,5 +249,6 @@ def test_prediction_lines_of_an_image():
     assert [text for text, _ in lines] == ["✓ 0.90 a", "✗ 0.60 b", "○ 0.20 c"]
     assert len({colour for _, colour in lines}) == 3
     many = plots.prediction_lines(np.ones(10), np.full(10, 0.9), list("abcdefghij"), 0.5)
-    assert len(many) == 7 and many[-1][0] == "and 4 more"
+    assert len(many) == 7
+    assert many[-1][0] == "and 4 more"
     assert plots.prediction_lines(np.zeros(2), np.zeros(2), ["a", "b"], 0.5)[0][0] == "no label, none predicted"

@@ -45,9 +45,11 @@ def test_images_of_all_shapes_and_a_missing_one_are_placed_in_their_tiles(tmp_pa
 def test_the_size_of_a_contact_sheet_is_bounded(tmp_path, count, tiles):
     contact_sheet(np.zeros((count, 3, 8, 8), np.uint8), ["x"] * count, "many", tmp_path / "a.png")
     pixels = _pixels(tmp_path / "a.png")
-    assert pixels.shape[1] <= 1728 and pixels.shape[0] <= 4400
+    assert pixels.shape[1] <= 1728
+    assert pixels.shape[0] <= 4400
     black = (pixels == 0).all(axis=2)
-    assert black[56:].sum() >= tiles * 192 * 192 and black[56:].sum() < (tiles + 1) * 192 * 192
+    assert black[56:].sum() >= tiles * 192 * 192
+    assert black[56:].sum() < (tiles + 1) * 192 * 192
 
 
 @pytest.mark.parametrize(
@@ -72,9 +74,11 @@ def test_every_label_is_shown_the_rarest_first():
     for label in range(10):  # label c is on 2^c images or so
         targets[rng.choice(500, min(400, 2**label), replace=False), label] = 1
     rows = every_label_first(targets, 40, np.random.default_rng(1))
-    assert len(set(rows.tolist())) == 40 and targets[rows].any(axis=0).all()
+    assert len(set(rows.tolist())) == 40
+    assert targets[rows].any(axis=0).all()
     few = every_label_first(targets, 3, np.random.default_rng(1))
-    assert targets[few, :3].any(axis=0).all() and (few == rows[:3]).all()
+    assert targets[few, :3].any(axis=0).all()
+    assert (few == rows[:3]).all()
     assert sorted(every_label_first(targets[:5], 40, rng).tolist()) == [0, 1, 2, 3, 4]
     assert (every_label_first(targets, 40, np.random.default_rng(1)) == rows).all()
     assert (every_label_first(targets, 40, np.random.default_rng(2)) != rows).any()
@@ -87,7 +91,8 @@ def test_the_contact_sheet_of_a_site_depends_on_seed_and_site(tiny_data, tmp_pat
     for name, site, seed in (("a", first, 0), ("b", first, 0), ("c", first, 1), ("d", second, 0)):
         sample_sheet(dataset, site, 4, seed, tmp_path / f"{name}.png")
     seen = [(tmp_path / f"{name}.png").read_bytes() for name in "abcd"]
-    assert seen[0] == seen[1] and len(set(seen)) == 3
+    assert seen[0] == seen[1]
+    assert len(set(seen)) == 3
 
 
 @pytest.fixture
@@ -104,28 +109,33 @@ def _show(*arguments: str):
 def test_show_by_site_before_a_partition_and_by_client_after(root, tiny_data):
     before = _show("--root", str(root), "--per-site", "5")
     assert before.exit_code == 0, before.output
-    assert "How the sites differ" in before.stdout and "client" not in before.stdout
+    assert "How the sites differ" in before.stdout
+    assert "client" not in before.stdout
     sites = sorted(set(load_dataset(tiny_data.dataset).sites.tolist()))
     assert sorted(path.name for path in (root / "sheets").glob("*.png")) == [f"{site}.png" for site in sites]
     assert (root / "sheets" / "by-site" / "cooccurrence.png").is_file()
     (root / "clients").symlink_to(tiny_data.clients)
     after = _show("--root", str(root), "--json", "--site", sites[0], "--sheets", str(root / "other"))
     found = json.loads(after.stdout)
-    assert list(found["sheets"]) == [sites[0]] and (root / "other" / f"{sites[0]}.png").is_file()
-    assert set(found["partition"]["clients"]) == set(tiny_data.ids) and set(found["sites"]["clients"]) == set(sites)
+    assert list(found["sheets"]) == [sites[0]]
+    assert (root / "other" / f"{sites[0]}.png").is_file()
+    assert set(found["partition"]["clients"]) == set(tiny_data.ids)
+    assert set(found["sites"]["clients"]) == set(sites)
     assert "images with each label, by client" in _show("--root", str(root)).stdout.lower()
 
 
 def test_show_refuses_unknown_sites_and_missing_data(root):
     done = _show("--root", str(root), "--site", "no-such-site")
-    assert done.exit_code == 2 and "no-such-site" in done.stderr
+    assert done.exit_code == 2
+    assert "no-such-site" in done.stderr
     assert _show("--root", str(root / "none")).exit_code == 2
 
 
 def test_show_opens_the_contact_sheets_only_with_the_option(root, monkeypatch):
     opened = []
     monkeypatch.setattr(show.typer, "launch", lambda target: opened.append(target) or 0)
-    assert _show("--root", str(root)).exit_code == 0 and opened == []
+    assert _show("--root", str(root)).exit_code == 0
+    assert opened == []
     _show("--root", str(root), "--open")
     assert opened == [str(root / "sheets" / f"site-{number}.png") for number in (1, 2, 3)]
 
@@ -139,7 +149,8 @@ def test_the_terminal_table_of_many_clients_is_bounded(capsys):
     figures = statistics(targets, owners, sorted(set(owners.tolist())), [f"label {c}" for c in range(30)])
     show.show_differences(figures, "client", show.Console(width=120))
     out = capsys.readouterr().out.splitlines()
-    assert len(out) < 90 and max(map(len, out)) <= 120
+    assert len(out) < 90
+    assert max(map(len, out)) <= 120
     farthest = max(figures["clients"], key=lambda client: figures["clients"][client]["js_distance"])
     assert next(line for line in out if "client-" in line).split()[0] == farthest
 
@@ -147,9 +158,12 @@ def test_the_terminal_table_of_many_clients_is_bounded(capsys):
 @pytest.mark.parametrize("site", ["../up", "a/b", ".hidden", "", "x" * 300, "a b"])
 def test_sites_become_safe_and_different_file_names(site):
     name = show.file_name(site)
-    assert name != show.file_name(site + "?") and len(name) < 80
-    assert not set(name) & set("/\\ ") and not name.startswith(".")
+    assert name != show.file_name(site + "?")
+    assert len(name) < 80
+    assert not set(name) & set("/\\ ")
+    assert not name.startswith(".")
 
 
 def test_a_plain_site_keeps_its_name():
-    assert show.file_name("site-1") == "site-1" and show.file_name("北站_2") == "北站_2"
+    assert show.file_name("site-1") == "site-1"
+    assert show.file_name("北站_2") == "北站_2"

@@ -40,8 +40,10 @@ def test_statistics_of_two_clients_by_hand():
     x, y = found["clients"]["x"], found["clients"]["y"]
     assert (x["images"], x["negatives"], x["labels"]) == (4, 2, {"a": 2, "b": 2, "c": 0})
     assert (y["images"], y["negatives"], y["labels"]) == (4, 1, {"a": 2, "b": 1, "c": 1})
-    assert x["prevalence"] == {"a": 0.5, "b": 0.5, "c": 0.0} and y["cardinality"] == 1.0
-    assert x["labels_without_positives"] == ["c"] and y["labels_without_positives"] == []
+    assert x["prevalence"] == {"a": 0.5, "b": 0.5, "c": 0.0}
+    assert y["cardinality"] == 1.0
+    assert x["labels_without_positives"] == ["c"]
+    assert y["labels_without_positives"] == []
     assert x["effective_classes"] == pytest.approx(2)
     # y has the labels at 2 : 1 : 1, an entropy of 1.5 bits
     assert y["effective_classes"] == pytest.approx(2**1.5)
@@ -49,9 +51,11 @@ def test_statistics_of_two_clients_by_hand():
     # phi of (a, b) at x: both on the same two images, 1; at y: (4*0 - 2*1) / sqrt(2*2 * 1*3);
     # over all: (8*2 - 4*3) / sqrt(4*4 * 3*5)
     whole = found["cooccurrence"]
-    assert whole[0][1] == pytest.approx(4 / math.sqrt(240)) and whole[0][2] == pytest.approx((8 - 4) / math.sqrt(112))
+    assert whole[0][1] == pytest.approx(4 / math.sqrt(240))
+    assert whole[0][2] == pytest.approx((8 - 4) / math.sqrt(112))
     # x has no c, so (a, b) alone counts, whatever its weight
-    assert x["cooccurrence_distance"] == pytest.approx(1 - 4 / math.sqrt(240)) and x["undefined_pairs"] == 2
+    assert x["cooccurrence_distance"] == pytest.approx(1 - 4 / math.sqrt(240))
+    assert x["undefined_pairs"] == 2
     squared = {
         (0, 1): (-2 / math.sqrt(12) - 4 / math.sqrt(240)) ** 2,
         (0, 2): ((4 - 2) / math.sqrt(12) - 4 / math.sqrt(112)) ** 2,
@@ -60,7 +64,8 @@ def test_statistics_of_two_clients_by_hand():
     std = [math.sqrt(p * (1 - p)) for p in (4 / 8, 3 / 8, 1 / 8)]
     weight = {(i, j): std[i] * std[j] for i, j in squared}
     expected = math.sqrt(sum(weight[pair] * squared[pair] for pair in squared) / sum(weight.values()))
-    assert y["cooccurrence_distance"] == pytest.approx(expected) and y["undefined_pairs"] == 0
+    assert y["cooccurrence_distance"] == pytest.approx(expected)
+    assert y["undefined_pairs"] == 0
     assert found["mean_cooccurrence_distance"] == pytest.approx((x["cooccurrence_distance"] + expected) / 2)
     assert found["mean_js_distance"] == pytest.approx((x["js_distance"] + y["js_distance"]) / 2)
 
@@ -82,7 +87,9 @@ def test_phi_is_the_correlation_of_label_columns():
     assert cooccurrence(targets) == pytest.approx(np.corrcoef(targets.T))
     targets[:, 2], targets[:, 4] = 0, 1
     undefined = np.isnan(cooccurrence(targets))
-    assert undefined[2].all() and undefined[:, 4].all() and undefined.sum() == 36 - 16
+    assert undefined[2].all()
+    assert undefined[:, 4].all()
+    assert undefined.sum() == 36 - 16
 
 
 def test_random_clients_have_the_cooccurrence_distance_expected_by_chance():
@@ -94,7 +101,8 @@ def test_random_clients_have_the_cooccurrence_distance_expected_by_chance():
         rows = [rng.choice(20_000, size, replace=False) for _ in range(30)]
         found = np.mean([cooccurrence_distance(cooccurrence(targets[row]), whole, share)[0] for row in rows])
         assert found == pytest.approx(distance_by_chance(size, 20_000), rel=0.25)
-    assert cooccurrence_distance(whole, whole, share) == (0.0, 0) and distance_by_chance(5, 5) == 0
+    assert cooccurrence_distance(whole, whole, share) == (0.0, 0)
+    assert distance_by_chance(5, 5) == 0
 
 
 @pytest.mark.figures
@@ -102,7 +110,8 @@ def test_single_label_data_have_no_cooccurrence(tmp_path):
     targets = np.eye(3, dtype=np.uint8)[[0, 1, 2, 0, 1, 2]]
     owners = np.array(list("ppppqq"))
     found = statistics(targets, owners, ["p", "q"], CLASSES)
-    assert found["cooccurrence"] is None and found["mean_cooccurrence_distance"] is None
+    assert found["cooccurrence"] is None
+    assert found["mean_cooccurrence_distance"] is None
     assert found["clients"]["p"]["cooccurrence_distance"] is None
     write_partition_figures(targets, owners, ["p", "q"], CLASSES, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(FILES) - {"cooccurrence.png"}
@@ -138,7 +147,8 @@ def test_plots_depend_on_the_data_only(tmp_path):
         (tmp_path / name).mkdir()
         write_partition_figures(data, owners, sorted(set(owners.tolist())), classes, tmp_path / name)
         seen.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
-    assert seen[0] == seen[1] and set(seen[0]) == set(FILES)
+    assert seen[0] == seen[1]
+    assert set(seen[0]) == set(FILES)
     assert not [name for name in FILES if seen[0][name] == seen[2][name]]
 
 
@@ -147,8 +157,10 @@ def test_markdown_has_every_client_and_label_and_is_escaped():
     found = statistics(TARGETS, owners, ["a|b <i>", "y"], ["$x$", "*b*", "c"])
     text = as_markdown(found, ["$x$", "*b*", "c"], "site")
     assert f"| site | {' | '.join(HEADS)} |" in text
-    assert r"| a\|b &lt;i> | 4 | 2 | 1.00 | 2.0 | 1 |" in text and r"| a\|b &lt;i> | 2 | 2 | 0 |" in text
-    assert r"| $x$ | \*b\* | +0.258 |" in text and "3 of 3 pairs" in text
+    assert r"| a\|b &lt;i> | 4 | 2 | 1.00 | 2.0 | 1 |" in text
+    assert r"| a\|b &lt;i> | 2 | 2 | 0 |" in text
+    assert r"| $x$ | \*b\* | +0.258 |" in text
+    assert "3 of 3 pairs" in text
 
 
 @pytest.mark.figures
@@ -162,5 +174,6 @@ def test_names_in_plots_are_not_read_as_formulas(tmp_path, name):
 @pytest.mark.figures
 def test_glyphs_that_no_font_has_are_logged(tmp_path, caplog, recwarn):
     label_client_heatmap(np.ones((1, 1)), np.ones(1), ["\U000103a0"], ["破"], tmp_path / "a.png")
-    assert "a.png: no font here has" in caplog.text and "\U000103a0" in caplog.text  # Old Persian, in no font listed
+    assert "a.png: no font here has" in caplog.text
+    assert "\U000103a0" in caplog.text
     assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
