@@ -9,7 +9,7 @@ from models.errors import UserError
 from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 from models.stochastic import use_generator
-from tasks.client.objectives import LocalContext, Reference
+from tasks.client.objectives import LocalContext, Reference, load_objective
 from tasks.client.objectives.label_mask import fedlgt, label_mask_training
 from tasks.client.objectives.label_mask.label_states import draw_known_states
 from tasks.client.objectives.label_mask.shared import evaluating
@@ -158,10 +158,14 @@ def test_networks_without_states_are_refused():
 def test_networks_list_their_objectives():
     assert [NETWORKS[name].objectives[0] for name in WITH_STATES] == ["fmman", "fedlgt", "label_mask_training"]
     assert all({"label_mask_training", "fedlgt"} <= set(NETWORKS[name].objectives) for name in WITH_STATES)
-    assert (
-        label_mask_training.references_needed(label_mask_training.Settings()) == "none"
-        and fedlgt.references_needed(fedlgt.Settings()) == "own_cluster"
-    )
+
+
+def test_which_references_the_objectives_need():
+    needed = {name: load_objective(name) for name in ("label_mask_training", "fedlgt")}
+    assert {name: module.references_needed(module.Settings()) for name, module in needed.items()} == {
+        "label_mask_training": "none",
+        "fedlgt": "own_cluster",
+    }
 
 
 def test_evaluating_restores_every_modules_mode():
