@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,7 @@ def test_a_reader_changes_its_own_data_alone(copy):
     assert after[1] == before[1]
 
 
+@cache
 def _deps(stage, source="synthetic"):
     deps = parse_yaml((ROOT / "dvc.yaml").read_text())["stages"][stage]["deps"]
     return [re.sub(r"\$\{ingest\.source\}", source, dep) for dep in deps]
@@ -129,11 +131,11 @@ def _deps(stage, source="synthetic"):
 
 def _uncovered(modules, stage, source="synthetic"):
     """Modules that no dependency of the stage holds; packages' registries do not count."""
-    files = [path_of(module) for module in modules]
+    files, deps = [path_of(module) for module in modules], _deps(stage, source)
     return [
         str(file.relative_to(ROOT))
         for file in files
-        if file.name != "__init__.py" and not any(file.is_relative_to(ROOT / dep) for dep in _deps(stage, source))
+        if file.name != "__init__.py" and not any(file.is_relative_to(ROOT / dep) for dep in deps)
     ]
 
 
