@@ -8,7 +8,7 @@ from tasks.core.summary_statistics import distribution, mean_and_std, worst_deci
 
 
 def test_worst_decile_by_hand():
-    # 11 values: the worst tenth is ceil(1.1) = 2 of them, 11 and 10
+    # 11 values: the worst decile is ceil(1.1) = 2 of them, 11 and 10
     assert worst_decile([float(value) for value in range(1, 12)]) == 10.5
     assert worst_decile([3.0, math.nan]) == 3.0
     assert math.isnan(worst_decile([]))
