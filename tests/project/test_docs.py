@@ -21,7 +21,7 @@ PRESETS = sorted((ROOT / "flows" / "settings" / "presets").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("page", PAGES + PRESETS, ids=lambda page: page.name)
-def test_every_command_is_understood(page):
+def test_every_documented_command_parses(page):
     for words in commands(page):
         if "..." in words or "METHOD" in words:
             continue
@@ -34,7 +34,7 @@ def test_every_command_is_understood(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page):
+def test_every_relative_link_has_a_target(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target

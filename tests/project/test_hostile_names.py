@@ -79,7 +79,7 @@ def done(tmp_path_factory):
         yield SimpleNamespace(work=work, root=root, rows=rows, before=before, first=first, second=second)
 
 
-def test_nothing_but_the_runs_folder_is_touched(done):
+def test_nothing_outside_the_runs_folder_is_written(done):
     assert listing(done.root, done.work) == done.before
     assert [path.name for path in done.work.iterdir()] == ["runs"]
     own = (done.second["run_id"], "data", "mlartifacts", "mlflow.db", ".fedscene-runs")
@@ -174,6 +174,6 @@ def test_a_hostile_run_name_is_refused_before_anything_is_made(tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_prefect_is_given_names_that_can_be_shown():
+def test_names_for_prefect_are_printable():
     name = task_run_name(f"round 1: {', '.join(SITES)}, {{x}}")
     assert name.isprintable() and len(name) <= 200 and "{" not in name

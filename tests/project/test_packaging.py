@@ -33,7 +33,7 @@ def is_packaged(file, patterns):
     return False
 
 
-def test_a_wheel_holds_every_file_that_is_no_python():
+def test_package_data_includes_every_file_that_is_not_python():
     files = data_files()
     assert len(files) > 30 and Path("flows/papers/fidelity/fmman.yaml") in files
     patterns = packaged()
@@ -41,7 +41,7 @@ def test_a_wheel_holds_every_file_that_is_no_python():
     assert not is_packaged(Path("flows/new/thing.yaml"), patterns)
 
 
-def test_every_pattern_finds_something():
+def test_every_pattern_of_package_data_matches_a_file():
     patterns, files = packaged(), data_files()
     idle = [(package, glob) for package in patterns for glob in patterns[package]
             if not any(is_packaged(file, {package: [glob]}) for file in files)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command line as a user meets it, in this process where that is enough."""
+"""The command line, called in this process."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def test_help_answers_without_heavy_imports():
     assert done.stdout.strip() == "[]"
 
 
-def test_version_names_what_decides_a_run():
+def test_version_prints_the_versions_of_the_main_packages():
     from importlib.metadata import version
 
     done = call("--version")
@@ -48,14 +48,14 @@ def test_every_command_has_help(name):
     assert done.exit_code == 0 and "Usage" in done.stdout
 
 
-def test_methods_lists_everything_with_its_paper():
+def test_methods_lists_all_methods_networks_and_presets():
     found = json.loads(call("methods", "--json").stdout)
     assert set(found["methods"]) >= {"fedavg", "fmman"} and "AISTATS" in found["methods"]["fedavg"]
     assert set(found["models"]) >= {"fmman", "resnet18"}
     assert {"tiny", "demo"} <= set(found["presets"])
 
 
-def test_settings_prints_what_it_reads(tmp_path):
+def test_printed_settings_can_be_read_again(tmp_path):
     first = call("settings", "--preset", "tiny", "--set", "seed=11").stdout
     (tmp_path / "p.yaml").write_text(first)
     assert call("settings", "--params", str(tmp_path / "p.yaml")).stdout == first
@@ -75,7 +75,7 @@ def test_settings_prints_what_it_reads(tmp_path):
         ("data", "show"),
     ],
 )
-def test_a_users_error_is_one_message_and_exit_code_2(arguments, tmp_path, monkeypatch):
+def test_a_user_error_is_one_message_and_exit_code_2(arguments, tmp_path, monkeypatch):
     if "federation.device=cuda:0" in arguments:
         import torch
 
@@ -90,7 +90,7 @@ def test_a_users_error_is_one_message_and_exit_code_2(arguments, tmp_path, monke
     assert done.stderr.startswith("error: ") and "Traceback" not in done.output
 
 
-def test_a_missing_clip_checkpoint_says_how_to_get_one(tmp_path, monkeypatch):
+def test_the_error_on_a_missing_clip_checkpoint_names_the_alternative(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
     quick = ["ingest.synthetic.images=80", "ingest.synthetic.sites=2", "ingest.image_size=32", "partition.min_size=8"]
@@ -100,7 +100,7 @@ def test_a_missing_clip_checkpoint_says_how_to_get_one(tmp_path, monkeypatch):
     assert "weights/none.safetensors" in done.stderr and "hash" in done.stderr
 
 
-def test_fidelity_refuses_what_gives_no_verdict():
+def test_fidelity_refuses_too_few_seeds_and_unwritable_reports():
     for options, said in (
         (["--seeds", "1"], "too few seeds for a verdict"),
         (["--seeds", "1,x"], "not seeds"),

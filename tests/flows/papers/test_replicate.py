@@ -115,7 +115,7 @@ def test_a_dry_run_reports_the_state_of_every_run_and_writes_nothing(finished_ta
     assert sorted(path.name for path in (root / "runs").iterdir()) == before
 
 
-def test_command_line(finished_table):
+def test_the_command_line_lists_runs_and_refuses(finished_table):
     root, name, _ = finished_table
     listed = json.loads(runner.invoke(app, ["replicate", "--list", "--json"]).stdout)
     assert "FMMAN_without_mask" in listed["fmman-table5"]["rows"]

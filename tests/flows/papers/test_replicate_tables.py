@@ -72,7 +72,7 @@ def test_rows_run_the_method_and_network_of_their_name(tmp_path):
     assert table1["MOON-ResNet-50"].model.classifier.projection == 256
 
 
-def test_later_layers_win(tmp_path):
+def test_later_layers_override_earlier_ones(tmp_path):
     data = {"synthetic": {"small": {"title": "x", "settings": {"train": {"lr": 0.02, "shift": 1}}}}}
     own = {"settings": {"train": {"lr": 0.03, "epochs": 3}}, "overrides": {"small": {"train": {"lr": 0.04}}}}
     table = load_table(written(tmp_path, datasets=data, rows={"A": own, "B": {}}, paper={}))
@@ -87,7 +87,7 @@ def test_later_layers_win(tmp_path):
     ]
 
 
-def test_a_row_that_is_not_valid_carries_its_error(tmp_path):
+def test_a_row_with_invalid_settings_has_its_error(tmp_path):
     rows = TABLE["rows"] | {"Bad": {"presets": ["no-such-preset"]}}
     found = {job.row: job for job in planned_runs(load_table(written(tmp_path, rows=rows)), "small", None)}
     assert "no such preset" in str(found["Bad"].error) and found["FMMAN"].error is None
@@ -125,7 +125,7 @@ def test_missing_images_are_named_with_where_to_get_them(tmp_path):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_head_comments_are_commands(name):
+def test_the_commands_in_head_comments_parse(name):
     found = commands(FOLDER / f"{name}.yaml")
     assert found
     for words in found:
@@ -143,7 +143,7 @@ def test_the_claims_of_the_fidelity_report_name_rows_of_its_tables():
 
 
 @pytest.mark.parametrize("name", [*TABLES, *CLAIMS])
-def test_labels_that_are_codes_have_words(name, tmp_path):
+def test_labels_that_are_codes_have_names_in_words(name, tmp_path):
     """Label embeddings are made of words; those of codes have nothing to do with which labels occur together."""
     for scale in load_table(name).scales:
         settings = planned_runs(load_table(name), scale, tmp_path)[0].settings

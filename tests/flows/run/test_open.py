@@ -75,7 +75,7 @@ def test_a_refused_command_leaves_the_run_as_it_was(opened):
     assert files() == before
 
 
-def test_one_process_at_a_time(opened):
+def test_a_run_that_is_open_cannot_be_opened_again(opened):
     settings = load_settings(None, ["tiny"], SETS)
     with open_run(settings, opened.data), pytest.raises(UserError, match="another process"):
         opened()
@@ -92,7 +92,7 @@ def test_more_clusters_than_clients_are_refused(opened):
         opened("method.fmman.clusters=5", "partition.clients=6")
 
 
-def test_finding_a_run(opened, tmp_path):
+def test_the_run_used_last_is_found_by_default(opened, tmp_path):
     with pytest.raises(UserError, match="no run yet"):
         find_run(tmp_path / "runs", None)
     opened(run_id="one")

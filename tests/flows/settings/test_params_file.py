@@ -1,4 +1,4 @@
-"""`fedscene settings --out`: keys that a settings file lacks are added, and what stands in it stays where it is."""
+"""`fedscene settings --out` adds the keys that a settings file lacks and keeps its other lines."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def without(text, *lines):
     return text
 
 
-def test_a_new_method_s_keys_are_added_by_the_command_that_contributing_names(tmp_path):
+def test_settings_out_adds_the_keys_of_a_new_method(tmp_path):
     whole = (ROOT / "params.yaml").read_text()
     file = tmp_path / "params.yaml"
     file.write_text(without(whole, "  fednova: {}\n", "  scaffold:\n    weighting: uniform\n"))
@@ -45,7 +45,7 @@ def test_a_new_method_s_keys_are_added_by_the_command_that_contributing_names(tm
     assert again.exit_code == 0 and "added" not in again.output and file.read_text().splitlines() == lines
 
 
-def test_a_short_file_is_completed_and_keeps_its_own_values(tmp_path):
+def test_a_short_file_is_completed_and_keeps_its_values(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("# my run\ntrain: {lr: 0.004}  # found by trial\n")
     assert run("settings", "--params", file, "--out", file).exit_code == 0
@@ -55,7 +55,7 @@ def test_a_short_file_is_completed_and_keeps_its_own_values(tmp_path):
     assert flat(as_values(Settings())).keys() == flat(written).keys() and written["train"]["lr"] == 0.004
 
 
-def test_a_changed_value_alone_leaves_a_short_file_short(tmp_path):
+def test_a_changed_value_adds_no_other_keys(tmp_path):
     file = tmp_path / "params.yaml"
     file.write_text("seed: 3\n")
     assert write_settings(file, load_settings(file, (), ["train.lr=0.01"])) == ["train.lr: 0.0005 -> 0.01"]
@@ -63,7 +63,7 @@ def test_a_changed_value_alone_leaves_a_short_file_short(tmp_path):
 
 
 @pytest.mark.parametrize("last", ["b: 1", "b: 1  # remark", "b: {x: 1}", "b:\n  - 1\n  - 2", "b:\n    c: 1"])
-def test_an_added_key_goes_above_the_next_section_s_heading(tmp_path, last):
+def test_an_added_key_is_written_above_the_heading_of_the_next_section(tmp_path, last):
     file = tmp_path / "params.yaml"
     file.write_text(f"one:\n  {last}\n\n# heading of two\ntwo:\n  x: 1\n# the end\n")
     write_params(file, {"one.new.deep": 5, "two.y": 6}, create=True)

@@ -1,4 +1,4 @@
-"""Settings: what is refused, and how; presets; overrides."""
+"""Settings: presets, overrides, and the errors on invalid ones."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def refused(*overrides: str) -> str:
 
 
 @pytest.mark.parametrize("name", presets())
-def test_every_preset_loads_and_says_how_to_run_it(name):
+def test_every_preset_loads_and_its_comment_shows_a_command(name):
     load_settings(None, [name])
     head = (ROOT / "flows" / "settings" / "presets" / f"{name}.yaml").read_text()
     assert head.startswith("# ") and f"--preset {name}" in head
@@ -55,7 +55,7 @@ def test_overrides_are_dotted_and_typed():
     assert settings.train.grad_clip is None
 
 
-def test_later_sources_win_and_keep_what_they_do_not_name():
+def test_later_sources_override_only_the_keys_that_they_set():
     assert merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
     assert nested({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
     assert parse_overrides(["a.b=[1, x]", "c="]) == {"a.b": [1, "x"], "c": None}
@@ -82,7 +82,7 @@ def test_later_sources_win_and_keep_what_they_do_not_name():
         ("train.lr=[1", ["--set train.lr", "valid YAML"]),
     ],
 )
-def test_a_wrong_setting_names_key_expectation_and_finding(override, parts):
+def test_the_error_on_a_wrong_setting_names_key_expected_and_found(override, parts):
     message = refused(override)
     for part in parts:
         assert part in message
