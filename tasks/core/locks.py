@@ -50,8 +50,8 @@ def locked(
     """
     lock = file or place.with_name(f".{place.name}.lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
-    held, waited = _try_for(lock, 0.0 if wait_s == FOREVER else wait_s), False
-    if held is None:
+    descriptor, waited = _try_for(lock, 0.0 if wait_s == FOREVER else wait_s), False
+    if descriptor is None:
         holder = _holder(lock)
         if refusal and (wait_s < FOREVER or holder.startswith(f"process {os.getpid()} ")):
             raise UserError(refusal, where=place, found=holder, hint=hint)
@@ -64,27 +64,27 @@ def locked(
                 hint='put the call under if __name__ == "__main__":',
             )
         logging.getLogger(__name__).warning("waiting for %s: %s; its result will be used", holder, place)
-        held, waited = _lock(lock, wait=True), True
-    assert held is not None
+        descriptor, waited = _lock(lock, wait=True), True
+    assert descriptor is not None
     try:
-        before = os.fstat(held)
-        os.ftruncate(held, 0)
-        os.pwrite(held, f"process {os.getpid()} that {what} since {time.strftime('%H:%M:%S')}".encode(), 0)
+        before = os.fstat(descriptor)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} that {what} since {time.strftime('%H:%M:%S')}".encode(), 0)
         if file is not None:
-            os.utime(held, ns=(before.st_atime_ns, before.st_mtime_ns))
+            os.utime(descriptor, ns=(before.st_atime_ns, before.st_mtime_ns))
         yield waited
     finally:
         if file is None:
-            lock.unlink(missing_ok=True)  # while it is held: who waits for it sees that it is gone, and makes another
-        os.close(held)
+            lock.unlink(missing_ok=True)  # while it is locked: waiting processes notice, and create another
+        os.close(descriptor)
 
 
 def _try_for(path: Path, seconds: float) -> int | None:
     """Return an open file that is locked, ``None`` when another one still holds it after so many seconds."""
     end = time.monotonic() + seconds
-    while (held := _lock(path, wait=False)) is None and time.monotonic() < end:
+    while (descriptor := _lock(path, wait=False)) is None and time.monotonic() < end:
         time.sleep(POLL_S)
-    return held
+    return descriptor
 
 
 def _lock(path: Path, wait: bool) -> int | None:

@@ -1,4 +1,4 @@
-"""The pipeline under DVC and as a Prefect deployment, in a project of its own."""
+"""The pipeline under DVC and as a Prefect deployment, in a temporary project."""
 
 import hashlib
 import json
@@ -17,17 +17,17 @@ pytestmark = pytest.mark.integration
 STAGES = ("ingest", "partition", "federate", "report")
 
 
-def did(output: str) -> list[str]:
-    """Stages that DVC ran."""
+def stages_run(output: str) -> list[str]:
+    """Return the stages that DVC ran."""
     return [stage for stage in STAGES if f"Running stage '{stage}'" in output]
 
 
 def repro(root) -> list[str]:
-    return did(command(root, "dvc", "repro").stdout)
+    return stages_run(command(root, "dvc", "repro").stdout)
 
 
-def spoilt(root) -> list[str]:
-    """Files of DVC's cache whose content is no longer that of their name."""
+def modified_cache_files(root) -> list[str]:
+    """Return the files of DVC's cache whose content does not match their name."""
     files = [path for path in (root / ".dvc/cache/files/md5").rglob("*") if path.is_file()]
     assert files
     sums = {path: hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() for path in files}
@@ -42,7 +42,7 @@ def project(tmp_path_factory):
 
 
 def test_the_pipeline_leaves_nothing_for_dvc_to_do(project):
-    proxy = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": ""}  # which must not be asked for this machine's servers
+    proxy = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": ""}  # must not be used for local servers
     summary = json.loads(command(project, "fedscene", "pipeline", "--json", **proxy).stdout)
     assert summary["rounds"] == 2
     assert repro(project) == []
@@ -80,7 +80,7 @@ def test_an_experiment_changes_the_method(project):
 
 @pytest.fixture
 def server(project):
-    """A Prefect server on a port of its own, with the project's deployments and a worker."""
+    """A Prefect server with the project's deployments and a worker."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -159,7 +159,7 @@ def test_a_deployment_runs_on_a_worker_and_its_tasks_are_named_by_stage(project,
         assert any(f"round 2: {stage}" in name for name in names), (stage, names)
     assert repro(project) == []
     assert (project / "data/report/report.md").stat().st_nlink > 1  # a link, and yet nothing was written through one
-    assert spoilt(project) == []
+    assert modified_cache_files(project) == []
 
 
 def test_a_stage_that_fails_ends_the_pipeline_with_its_reason(project):

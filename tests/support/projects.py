@@ -1,4 +1,4 @@
-"""A user's project in a temporary folder: git, DVC, the pipeline, and settings that run in seconds."""
+"""A user's project in a temporary folder: git, DVC, the pipeline, and quick settings."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def make_project(root: Path, *overrides: str) -> Path:
-    """A committed git and DVC repository with the pipeline and quick settings."""
+    """Create a committed git and DVC repository with the pipeline and quick settings."""
     root.mkdir(parents=True, exist_ok=True)
     for name in ("dvc.yaml", "prefect.yaml", "prefect.toml", ".dvcignore", ".gitignore"):
         shutil.copy(ROOT / name, root / name)
@@ -49,7 +49,7 @@ def make_project(root: Path, *overrides: str) -> Path:
 
 
 def environment(root: Path, **more: str) -> dict[str, str]:
-    """The environment of a user of the project: its own runs, its own Prefect."""
+    """Return a user's environment with the project's runs and Prefect home."""
     out = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "FEDSCENE_", "MLFLOW_"))}
     own = {
         "FEDSCENE_RUNS": str(root / "runs"),
@@ -62,7 +62,7 @@ def environment(root: Path, **more: str) -> dict[str, str]:
 
 
 def command(root: Path, *arguments: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command as that user; on failure the error shows what it printed."""
+    """Run a command in that environment; a failure shows its output."""
     done = subprocess.run(
         arguments, cwd=root, env=environment(root, **more), capture_output=True, text=True, timeout=400
     )

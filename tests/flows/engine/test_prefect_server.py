@@ -1,4 +1,4 @@
-"""Prefect's server for the time of a run: never through a proxy, and what keeps it from starting is told at once."""
+"""The ephemeral Prefect server: never through a proxy; if it cannot start, the cause is reported at once."""
 
 import os
 import sqlite3
@@ -19,7 +19,7 @@ DEAD = "http://127.0.0.1:9"
 
 @pytest.fixture
 def proxies(monkeypatch):
-    """An environment without any proxy, to set some in; what ``prepare`` sets goes away again."""
+    """An environment without proxies; changes are undone after the test."""
     for name in [*os.environ, "no_proxy", "NO_PROXY"]:
         if name.lower().endswith("_proxy"):
             monkeypatch.setenv(name, "")
@@ -71,7 +71,7 @@ def test_no_proxy_is_left_alone_without_a_proxy_or_with_a_wildcard(proxies):
 
 @pytest.fixture
 def refusal(tmp_path, proxies):
-    """``refusal(more=setting, ...)``: what a flow with a Prefect home of its own refuses, and how fast."""
+    """``refusal(name, url)``: the error of a flow with a temporary Prefect home, raised within 30 s."""
     from prefect import Flow
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
@@ -120,7 +120,7 @@ def test_an_unusable_prefect_database_is_reported(tmp_path, refusal, spoil, what
     assert what in error.what and str(error.where) == str(tmp_path / "prefect" / "prefect.db")
     command = error.hint.partition(" (")[0]
     subprocess.run(["sh", "-c", command], check=True)
-    assert [path.name for path in (tmp_path / "prefect").iterdir()] == ["old"]  # the way out works
+    assert [path.name for path in (tmp_path / "prefect").iterdir()] == ["old"]  # the hint works
 
 
 def test_a_locked_prefect_database_is_reported(tmp_path, refusal, monkeypatch):

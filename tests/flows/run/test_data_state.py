@@ -1,4 +1,4 @@
-"""A prepared data set is that of its source: what changes in the source is noticed, and only that."""
+"""Prepared data belong to the state of their source: every change of the source is noticed, and nothing else."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def settings(*sets: str, source: str = "folder", path: str = "photos"):
 
 @pytest.fixture
 def prepared(caplog):
-    """``prepared(...) -> (digest, lines told)``."""
+    """``prepared(...) -> (digest, lines)``: prepare the data; the lines are the notes."""
 
     def prepare(*sets, **more):
         caplog.clear()
@@ -56,7 +56,7 @@ def prepared(caplog):
 
 
 def older(*paths: Path) -> None:
-    """Times of long ago, as those of photographs are."""
+    """Set old modification times, as photographs have."""
     for path in paths:
         os.utime(path, (1_500_000_000, 1_500_000_000))
 
@@ -77,7 +77,7 @@ def delete_five(root):
 
 
 def overwrite(root):
-    """Another image of the same size in bytes, with the same time of change."""
+    """Replace an image by one of the same size in bytes, with the same modification time."""
     file = root / "photos/c/02.png"
     before, data = file.stat(), bytearray(file.read_bytes())
     draw(root / "new.png", 99)
@@ -88,7 +88,7 @@ def overwrite(root):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (move_ten, "10 moved (a/00.png -> b/00.png, ...)"),
         (add_class, "5 new (d/, ...)"),
@@ -97,21 +97,21 @@ def overwrite(root):
         (lambda root: (root / "photos/empty").mkdir(), "1 new (empty/)"),
     ],
 )
-def test_a_changed_source_gives_another_data_set_and_the_old_one_stays(here, prepared, change, said):
+def test_a_changed_source_gives_another_data_set_and_the_old_one_stays(here, prepared, change, expected):
     older(*(here / "photos").rglob("*.png"))
-    first, told = prepared()
+    first, lines = prepared()
     old = find_data(settings())
-    assert told == [] and prepared() == (first, [])
+    assert lines == [] and prepared() == (first, [])
     kept = shutil.copytree(here / "photos", here / "kept")
     change(here)
     assert find_data(settings()) is None
-    second, told = prepared()
-    assert second != first and len(told) == 1 and said in told[0] and "preparing again" in told[0]
+    second, lines = prepared()
+    assert second != first and len(lines) == 1 and expected in lines[0] and "preparing again" in lines[0]
     assert prepared() == (second, [])
     assert load_dataset(old.dataset).digest == first
     shutil.rmtree(here / "photos")
     kept.rename(here / "photos")
-    assert prepared() == (first, [])  # as it was before: nothing is made again
+    assert prepared() == (first, [])  # the original state: nothing is prepared again
 
 
 def test_changes_beside_the_photographs_keep_the_data_set(here, prepared):
@@ -152,8 +152,8 @@ def test_a_missing_source_is_reported_and_the_prepared_data_are_used(here, prepa
     for mount_point in (False, True):
         if mount_point:
             (here / "photos").mkdir()
-        digest, told = prepared()
-        assert digest == first and len(told) == 1 and "the source is missing" in told[0] and "runs/data/" in told[0]
+        digest, lines = prepared()
+        assert digest == first and len(lines) == 1 and "the source is missing" in lines[0] and "runs/data/" in lines[0]
     with pytest.raises(UserError, match=r"no such folder|no images"):
         prepared("ingest.image_size=40")
 
@@ -168,8 +168,8 @@ def test_lists_outside_the_source_are_compared_too(here, prepared):
     sets = ("ingest.site.rule=table", f"ingest.site.table={table}")
     first, _ = prepared(*sets)
     table.write_text(table.read_text().replace("00.png,south", "00.png,north"))
-    second, told = prepared(*sets)
-    assert second != first and "1 changed (ingest.site.table)" in told[0]
+    second, lines = prepared(*sets)
+    assert second != first and "1 changed (ingest.site.table)" in lines[0]
 
 
 def test_a_list_file_as_source_depends_on_the_listed_files_only(here, prepared):
@@ -180,12 +180,12 @@ def test_a_list_file_as_source_depends_on_the_listed_files_only(here, prepared):
     draw(here / "photos/a/33x.png", 7)
     assert prepared(source="table", path="labels.csv") == (first, [])
     draw(here / "photos/a/00.png", 500)
-    second, told = prepared(source="table", path="labels.csv")
-    assert second != first and "1 changed (photos/a/00.png)" in told[0]
+    second, lines = prepared(source="table", path="labels.csv")
+    assert second != first and "1 changed (photos/a/00.png)" in lines[0]
     text = (here / "labels.csv").read_text()
     (here / "labels.csv").write_text(text.replace("01.png,b", "01.png,c"))
-    third, told = prepared(source="table", path="labels.csv")
-    assert third != second and "1 changed (labels.csv)" in told[0]
+    third, lines = prepared(source="table", path="labels.csv")
+    assert third != second and "1 changed (labels.csv)" in lines[0]
 
 
 def test_the_runs_folder_inside_a_source_is_ignored(here, prepared):
@@ -196,8 +196,8 @@ def test_the_runs_folder_inside_a_source_is_ignored(here, prepared):
     draw(here / "runs/some-run/report/plots/curve.png", 1)
     assert prepared(path=".") == (first, [])
     draw(here / "a/90.png", 900)
-    second, told = prepared(path=".")
-    assert "1 new (a/90.png)" in told[0]
+    second, lines = prepared(path=".")
+    assert "1 new (a/90.png)" in lines[0]
     assert load_dataset(find_data(settings(path=".")).dataset).classes == ["a", "b", "c"] and second != first
 
 

@@ -36,8 +36,8 @@ stages:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Two stages, made once: ``ingest`` refuses the path /nope, ``partition`` fails without a file ``sometimes``."""
+def repository(tmp_path_factory):
+    """A repository with two stages, run once. ``ingest`` refuses /nope; ``partition`` needs the file ``sometimes``."""
     root = tmp_path_factory.mktemp("undo") / "repository"
     (root / "data").mkdir(parents=True)
     git(root, "init", "-q")
@@ -68,13 +68,13 @@ class Stages:
         monkeypatch.setattr(pipeline, "dvc_record", LocalTask(lambda *_: None))
 
     def __call__(self, *overrides: str, stages: bool = True) -> list[str]:
-        """Runs it, or only what is around the stages; returns the lines that it printed."""
+        """Run the flow, with or without the stages; return the lines that it printed."""
         self.monkeypatch.setattr(pipeline, "dvc_stage", LocalTask(dvc.repro if stages else lambda *_, **__: None))
         pipeline.pipeline.fn(str(self.root), list(overrides))
         return self.capsys.readouterr().out.splitlines()
 
     def kill(self, *overrides: str) -> None:
-        """Runs it in a process of its own that is killed when ``ingest`` has removed its output."""
+        """Run the flow in a process that is killed when ``ingest`` has removed its output."""
         child = os.fork()
         if not child:
             self.monkeypatch.setattr(pipeline, "dvc_stage", LocalTask(_die))
@@ -90,70 +90,70 @@ def _die(*_, **__) -> None:
 
 
 @pytest.fixture
-def run(made, monkeypatch, capsys):
-    monkeypatch.chdir(made)
-    return Stages(made, monkeypatch, capsys)
+def run(repository, monkeypatch, capsys):
+    monkeypatch.chdir(repository)
+    return Stages(repository, monkeypatch, capsys)
 
 
 @pytest.mark.integration
-def test_a_failed_override_is_rolled_back(run, made):
-    before = everything(made)
-    said = "\n".join(run("ingest.path=/nope"))
-    assert everything(made) == before and git(made, "status", "--porcelain") == ""
-    assert "params.yaml: ingest.path: one -> /nope" in said and "ingest failed" in said
-    assert "rolled back: params.yaml, data/dataset" in said
+def test_a_failed_override_is_rolled_back(run, repository):
+    before = everything(repository)
+    output = "\n".join(run("ingest.path=/nope"))
+    assert everything(repository) == before and git(repository, "status", "--porcelain") == ""
+    assert "params.yaml: ingest.path: one -> /nope" in output and "ingest failed" in output
+    assert "rolled back: params.yaml, data/dataset" in output
     # A later stage fails, after ingest has made something new
-    (made / "sometimes").unlink()
-    said = "\n".join(run("ingest.path=two"))
-    assert everything(made) == before and "partition" in said
-    (made / "sometimes").write_text("1")
-    assert run(stages=False) == [] and everything(made) == before  # the next night finds all as it was
-    said = "\n".join(run("ingest.path=two", stages=False))  # one that ends well keeps its settings
-    assert "path: two" in (made / "params.yaml").read_text() and "rolled back:" not in said
-    git(made, "checkout", "params.yaml")
+    (repository / "sometimes").unlink()
+    output = "\n".join(run("ingest.path=two"))
+    assert everything(repository) == before and "partition" in output
+    (repository / "sometimes").write_text("1")
+    assert run(stages=False) == [] and everything(repository) == before  # the next run finds everything unchanged
+    output = "\n".join(run("ingest.path=two", stages=False))  # a successful run keeps its settings
+    assert "path: two" in (repository / "params.yaml").read_text() and "rolled back:" not in output
+    git(repository, "checkout", "params.yaml")
 
 
 @pytest.mark.integration
-def test_the_users_settings_stay_and_lost_outputs_are_restored(run, made):
-    edited = (made / "params.yaml").read_text().replace("path: one", "path: /nope")
-    (made / "params.yaml").write_text(edited)
-    before = everything(made)
-    said = run()
-    git(made, "checkout", "params.yaml")
-    assert everything(made) | {str(made / "params.yaml"): edited} == before
-    assert said[0] == "rolled back: data/dataset" and "ingest failed" in "\n".join(said)
+def test_the_users_settings_stay_and_lost_outputs_are_restored(run, repository):
+    edited = (repository / "params.yaml").read_text().replace("path: one", "path: /nope")
+    (repository / "params.yaml").write_text(edited)
+    before = everything(repository)
+    output = run()
+    git(repository, "checkout", "params.yaml")
+    assert everything(repository) | {str(repository / "params.yaml"): edited} == before
+    assert output[0] == "rolled back: data/dataset" and "ingest failed" in "\n".join(output)
 
 
 @pytest.mark.integration
-def test_the_next_run_rolls_back_what_a_killed_run_changed(run, made):
-    before = everything(made)
+def test_the_next_run_rolls_back_what_a_killed_run_changed(run, repository):
+    before = everything(repository)
     run.kill("ingest.path=/nope")
-    said = run(stages=False)
-    assert everything(made) == before
-    assert "was killed; rolled back: params.yaml, data/dataset" in said[0]
+    output = run(stages=False)
+    assert everything(repository) == before
+    assert "was killed; rolled back: params.yaml, data/dataset" in output[0]
     assert run(stages=False) == []
 
     run.kill("ingest.path=/nope")  # and edited by hand since: the edit is the user's
-    edited = (made / "params.yaml").read_text() + "# later\n"
-    (made / "params.yaml").write_text(edited)
-    said = run(stages=False)
-    assert "not params.yaml, which was edited since" in said[0]
-    assert (made / "params.yaml").read_text() == edited and (made / "data/dataset/all").exists()
-    git(made, "checkout", "params.yaml")
+    edited = (repository / "params.yaml").read_text() + "# later\n"
+    (repository / "params.yaml").write_text(edited)
+    output = run(stages=False)
+    assert "not params.yaml, which was edited since" in output[0]
+    assert (repository / "params.yaml").read_text() == edited and (repository / "data/dataset/all").exists()
+    git(repository, "checkout", "params.yaml")
 
     run.kill("ingest.path=/nope")  # and committed since: it is wanted
-    git(made, "commit", "-qam", "wanted")
-    assert run(stages=False) == [] and "path: /nope" in (made / "params.yaml").read_text()
+    git(repository, "commit", "-qam", "wanted")
+    assert run(stages=False) == [] and "path: /nope" in (repository / "params.yaml").read_text()
 
 
 @pytest.mark.integration
-def test_raw_data_moved_aside_by_a_killed_add_are_restored(run, made):
-    aside = made / "data/raw/.incoming/.old/photos"
+def test_raw_data_moved_aside_by_a_killed_add_are_restored(run, repository):
+    aside = repository / "data/raw/.incoming/.old/photos"
     aside.mkdir(parents=True)
     (aside / "1.jpg").write_text("one")
     assert "data/raw/photos" in "".join(run(stages=False)) and run(stages=False) == []
-    assert (made / "data/raw/photos/1.jpg").read_text() == "one"
-    assert not (made / "data/raw/.incoming").exists()
+    assert (repository / "data/raw/photos/1.jpg").read_text() == "one"
+    assert not (repository / "data/raw/.incoming").exists()
 
 
 def test_concurrent_commands_and_a_damaged_journal_are_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""MLflow's SQLite file: a kill or a full disk while it is made leaves nothing that is in the way."""
+"""MLflow's SQLite file: a kill or a full disk during its creation leaves nothing that blocks the next run."""
 
 import logging
 import shutil
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def made(migrated, tmp_path_factory):
-    """A folder with a database that was made whole and holds a run of the default experiment."""
+def existing(migrated, tmp_path_factory):
+    """A folder with a complete database that has a run of the default experiment."""
     folder = tmp_path_factory.mktemp("made")
     shutil.copy(migrated, folder)
     mlflow_runs.open_run(TrackingSettings(), folder, "r", {}, TAGS)
@@ -57,11 +57,12 @@ def test_the_database_is_created_beside_its_final_name(migrated, tmp_path, monke
 @pytest.mark.parametrize(
     "left", ["no revision", "earlier revision", "temporary table", "empty", "no tables", "working folder"]
 )
-def test_an_incomplete_database_is_recognised_and_set_aside(made, tmp_path, monkeypatch, caplog, left):
-    # Making a database takes seconds: this one is copied where the real one would be made
-    monkeypatch.setattr("tasks.tracking.database.create_tables", lambda file, _: shutil.copy(made / "whole.db", file))
-    shutil.copy(made / "mlflow.db", made / "whole.db")
-    clear(made / "whole.db")
+def test_an_incomplete_database_is_recognised_and_set_aside(existing, tmp_path, monkeypatch, caplog, left):
+    # Creating a database takes seconds: this one is copied instead
+    complete = existing / "whole.db"
+    monkeypatch.setattr("tasks.tracking.database.create_tables", lambda file, _: shutil.copy(complete, file))
+    shutil.copy(existing / "mlflow.db", complete)
+    clear(complete)
     file = tmp_path / "mlflow.db"
     if left == "empty":
         file.touch()
@@ -73,7 +74,7 @@ def test_an_incomplete_database_is_recognised_and_set_aside(made, tmp_path, monk
             database.execute("CREATE TABLE x (y)")
             database.execute("DROP TABLE x")
     else:
-        shutil.copy(made / "whole.db", file)
+        shutil.copy(complete, file)
         statement = {
             "no revision": "DELETE FROM alembic_version",
             "earlier revision": "UPDATE alembic_version SET version_num = '451aebb31d03'",
@@ -92,19 +93,19 @@ def test_an_incomplete_database_is_recognised_and_set_aside(made, tmp_path, monk
 
 
 def clear(file):
-    """Takes the runs and the experiments of one's own out of a database."""
+    """Delete the runs and the experiments from a database."""
     with sqlite3.connect(file) as database:
         for table in ("tags", "runs", "experiment_tags"):
             database.execute(f"DELETE FROM {table}")  # noqa: S608 - fixed names
         database.execute("DELETE FROM experiments WHERE experiment_id != 0")
 
 
-@pytest.mark.parametrize("spoilt", ["CREATE TABLE _alembic_tmp_datasets (x)", "DELETE FROM alembic_version"])
-def test_a_database_that_holds_runs_is_never_set_aside(made, tmp_path, spoilt):
-    shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
+@pytest.mark.parametrize("damage", ["CREATE TABLE _alembic_tmp_datasets (x)", "DELETE FROM alembic_version"])
+def test_a_database_that_holds_runs_is_never_set_aside(existing, tmp_path, damage):
+    shutil.copy(existing / "mlflow.db", tmp_path / "mlflow.db")
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
-        database.execute(spoilt)
-    if spoilt.startswith("CREATE"):
+        database.execute(damage)
+    if damage.startswith("CREATE"):
         assert open_in(tmp_path)
     else:
         with pytest.raises(UserError, match="out-of-date database schema"):
@@ -112,17 +113,17 @@ def test_a_database_that_holds_runs_is_never_set_aside(made, tmp_path, spoilt):
     assert runs_in(tmp_path) == 2 and not list(tmp_path.glob("*incomplete*"))
 
 
-def test_writing_follows_a_replaced_database_file(made, tmp_path):
-    shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
+def test_writing_follows_a_replaced_database_file(existing, tmp_path):
+    shutil.copy(existing / "mlflow.db", tmp_path / "mlflow.db")
     first = open_in(tmp_path)
-    shutil.copy(made / "mlflow.db", tmp_path / "other.db")
+    shutil.copy(existing / "mlflow.db", tmp_path / "other.db")
     clear(tmp_path / "other.db")
     (tmp_path / "other.db").replace(tmp_path / "mlflow.db")
     assert open_in(tmp_path) != first and runs_in(tmp_path) == 1
 
 
-def test_an_error_of_the_database_is_one_line_not_pages_of_sql(made, tmp_path):
-    shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
+def test_an_error_of_the_database_is_one_line_not_pages_of_sql(existing, tmp_path):
+    shutil.copy(existing / "mlflow.db", tmp_path / "mlflow.db")
     run_id = open_in(tmp_path)
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         database.execute("DROP TABLE tags")
@@ -132,13 +133,13 @@ def test_an_error_of_the_database_is_one_line_not_pages_of_sql(made, tmp_path):
     assert resolve_uri(TrackingSettings(), tmp_path) in str(caught.value)
 
 
-def test_two_concurrent_runs_create_one_database(made, tmp_path, monkeypatch):
+def test_two_concurrent_runs_create_one_database(existing, tmp_path, monkeypatch):
     calls = []
 
     def slow(file, _):
         calls.append(file)
         time.sleep(0.3)
-        shutil.copy(made / "mlflow.db", file)
+        shutil.copy(existing / "mlflow.db", file)
 
     monkeypatch.setattr("tasks.tracking.database.create_tables", slow)
     with ThreadPoolExecutor(2) as pool:
@@ -146,8 +147,8 @@ def test_two_concurrent_runs_create_one_database(made, tmp_path, monkeypatch):
     assert len(calls) == 1
 
 
-def test_a_locked_database_is_refused_within_the_timeout(made, tmp_path):
-    shutil.copy(made / "mlflow.db", tmp_path / "mlflow.db")
+def test_a_locked_database_is_refused_within_the_timeout(existing, tmp_path):
+    shutil.copy(existing / "mlflow.db", tmp_path / "mlflow.db")
     settings = TrackingSettings(timeout=0.2)
     check_available(settings, tmp_path)
     with sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None) as database:

@@ -1,4 +1,4 @@
-"""Rounds in MLflow: every one exactly once, whatever was killed or away in between; finishing twice changes nothing."""
+"""Rounds in MLflow: each exactly once, whatever was killed or unreachable; finishing twice changes nothing."""
 
 import shutil
 import sqlite3

@@ -1,4 +1,4 @@
-"""MLflow: what is logged, once, and what is kept. The tests with a database copy one that was made once."""
+"""Logging to MLflow: what is logged and what stays. Tests with a database copy one that was created once."""
 
 import shutil
 import socket

@@ -1,4 +1,4 @@
-"""What people reported of MLflow and met with its database; each names its thread."""
+"""Problems that users of MLflow reported; each test names the issue."""
 
 import math
 import shutil

@@ -1,4 +1,4 @@
-"""DVC and git in a small repository of their own."""
+"""DVC and git in a small temporary repository."""
 
 import os
 import subprocess
@@ -139,8 +139,8 @@ def test_a_user_error_is_parsed_from_a_commands_output():
 
 @pytest.mark.integration
 def test_a_stages_user_error_is_passed_on(repository):
-    said = "print('error: no images' + chr(10) + '  where: here' + chr(10) + '  hint: look'); raise SystemExit(2)"
-    (repository / "dvc.yaml").write_text(f'stages: {{ingest: {{cmd: "{sys.executable} -c \\"{said}\\""}}}}')
+    program = "print('error: no images' + chr(10) + '  where: here' + chr(10) + '  hint: look'); raise SystemExit(2)"
+    (repository / "dvc.yaml").write_text(f'stages: {{ingest: {{cmd: "{sys.executable} -c \\"{program}\\""}}}}')
     with pytest.raises(UserError) as raised:
         dvc.repro(repository, "ingest", single=False)
     assert str(raised.value) == "DVC's stage ingest: no images\n  where: here\n  hint: look"

@@ -1,4 +1,4 @@
-"""A folder in which DVC or git cannot work: each cause has its own message and its own remedy."""
+"""A folder in which DVC or git cannot work: each cause has its message and remedy."""
 
 import importlib.util
 import os
@@ -27,7 +27,7 @@ def own_home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def repository(tmp_path):
-    """A DVC repository as git would hold it."""
+    """A git and DVC repository."""
     root = tmp_path / "repository"
     (root / ".dvc").mkdir(parents=True)
     (root / ".dvc" / "config").write_text(CONFIG)

@@ -1,4 +1,4 @@
-"""Versions of the raw data and of what is made from them, in a small git and DVC repository of its own."""
+"""Versions of raw data and of the data sets made from them, in a small git and DVC repository."""
 
 import importlib.util
 import json
@@ -64,7 +64,7 @@ def commit(root: Path) -> None:
 
 
 def make(root: Path, source: Path) -> str:
-    """Adds, runs the stages, commits; returns the version."""
+    """Add, run the stages, commit; return the version."""
     added = raw_data.add(root, source)
     dvc.write_params(root / "params.yaml", {"ingest.path": added.path})
     dvc.repro(root, "partition", single=False)
@@ -143,7 +143,7 @@ def test_changed_raw_data_are_a_new_version_and_the_old_one_can_be_restored(repo
     assert versions.present_version(repository) == listed[2]
     params = (repository / "params.yaml").read_text()
     assert "lr: 0.5" in params and "# any" in params
-    assert not dvc.repro(repository, "partition", single=False)  # DVC too finds it as it was
+    assert not dvc.repro(repository, "partition", single=False)  # DVC finds it unchanged too
 
     restore.restore(repository, versions.find_version(repository, "HEAD"))
     assert versions.present_version(repository) == second
@@ -158,19 +158,19 @@ def test_what_no_commit_or_cache_holds_is_not_overwritten(repository, photos, tm
     with pytest.raises(UserError, match=r"uncommitted changes(.*\n)+.*data/raw/photos\.dvc"):
         restore.restore(repository, first)
     make(repository, photos)
-    held = repository / "data" / "raw" / "photos" / "1.jpg"
-    held.unlink()
-    held.write_text("edited")
+    photo = repository / "data" / "raw" / "photos" / "1.jpg"
+    photo.unlink()
+    photo.write_text("edited")
     for call in (lambda: restore.restore(repository, first), lambda: raw_data.add(repository, photos)):
         with pytest.raises(UserError, match=r"would be lost(.*\n)+.*data add data/raw/photos"):
             call()
-    assert held.read_text() == "edited"
-    assert raw_data.add(repository, held.parent).change == "changed"  # in place
+    assert photo.read_text() == "edited"
+    assert raw_data.add(repository, photo.parent).change == "changed"  # in place
     commit(repository)
     dvc.write_params(repository / "params.yaml", {"ingest.aliases": {"a": "b"}, "seed": 3})
     with pytest.raises(UserError, match=r"settings(.*\n)+.*found: seed, ingest\.path|ingest\.aliases"):
         restore.restore(repository, first)
-    assert held.read_text() == "edited" and "seed: 3" in (repository / "params.yaml").read_text()
+    assert photo.read_text() == "edited" and "seed: 3" in (repository / "params.yaml").read_text()
 
     other = tmp_path / "photos"
     other.mkdir()
@@ -179,7 +179,7 @@ def test_what_no_commit_or_cache_holds_is_not_overwritten(repository, photos, tm
         raw_data.add(repository, other)
     assert raw_data.add(repository, other, "others").change == "new"
     assert raw_data.add(repository, other, "photos", replace=True).change == "changed"
-    assert not held.exists()
+    assert not photo.exists()
 
 
 @pytest.mark.integration
@@ -227,7 +227,7 @@ def test_push_and_pull_through_a_folder(repository, photos, tmp_path):
     subprocess.run(["dvc", "commit", "-f"], cwd=repository, check=True, capture_output=True)
     with pytest.raises(UserError, match="cannot be fetched from the remote"):
         restore.restore(repository, versions.find_version(repository, second))
-    assert everything(repository) == before  # all put back
+    assert everything(repository) == before  # everything is restored
 
 
 def test_remotes_are_checked_before_dvc_is_asked(repository, monkeypatch):
@@ -264,10 +264,10 @@ def test_the_version_of_a_run_is_found_by_its_tag(repository, photos, monkeypatc
         find_data_version("nonesuch")
     assert version.images == 2
 
-    def said(*arguments: str) -> dict:
+    def printed(*arguments: str) -> dict:
         return json.loads(CliRunner().invoke(data_app, [*arguments, "--json"]).stdout)
 
-    listed = said("versions")["versions"]
+    listed = printed("versions")["versions"]
     assert [one["present"] for one in listed] == [True, False] and listed[1]["version"] == first
-    assert said("version", "--run", "fedavg-1") == {k: v for k, v in listed[1].items() if k != "present"}
-    assert "--run" in said("restore")["error"]["what"] and "no remote" in said("push")["error"]["what"]
+    assert printed("version", "--run", "fedavg-1") == {k: v for k, v in listed[1].items() if k != "present"}
+    assert "--run" in printed("restore")["error"]["what"] and "no remote" in printed("push")["error"]["what"]
