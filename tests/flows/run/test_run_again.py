@@ -158,27 +158,18 @@ def test_a_database_locked_until_the_end_does_not_end_a_run(tmp_path, run_in, ca
     assert [step for step, _ in points(tmp_path / "a", "round", again.mlflow_run_id)] == [1, 2, 3]
 
 
-def test_writing_into_a_run_needs_its_lock(copy, tmp_path, monkeypatch):
-    from flows.papers.fidelity import formulas
+def test_writing_into_a_run_needs_its_lock_and_reading_does_not(copy, tmp_path, monkeypatch):
+    from flows.papers.fidelity.formulas import printed_average
     from flows.stages import write_report
 
     folder, summary = copy
     root = folder / "r"
     monkeypatch.setenv("FEDSCENE_RUNS", str(folder))
-    held = []
-
-    def score(*_):
-        assert (root / formulas.PRINTED).exists()
-        with pytest.raises(UserError, match="another process"), locked_run(root):
-            held.append("not")
-        held.append("yes")
-        return {"metrics": {"macro_ap": 0.1}}
-
-    monkeypatch.setattr("tasks.evaluation.evaluate.evaluate_model", score)
-    monkeypatch.setattr(formulas, "printed_sum", lambda *_: 0.5)
-    formulas.printed_average(root, summary.records)
-    assert held == ["yes"] and not (root / formulas.PRINTED).exists()
+    monkeypatch.setattr("tasks.evaluation.evaluate.evaluate_model", lambda *_: {"metrics": {"macro_ap": 0.1}})
     with locked_run(root):
+        before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+        assert printed_average(root, summary.records).printed == {"macro_ap": 0.1}
+        assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
         with pytest.raises(UserError, match=r"another process[\s\S]*--out"):
             write_report(root, root / "report")
         monkeypatch.setattr("tasks.report.sample_predictions.report_with_predictions", lambda *_: None)
