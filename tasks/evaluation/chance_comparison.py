@@ -55,7 +55,7 @@ def warnings(metrics: Mapping[str, float]) -> list[str]:
     return lines
 
 
-_REMARKS = {"above": "", "near": "near chance", "below": "below chance", "unknown": ""}
+_REMARKS = {"above": "", "near": "near chance", "below": "worse than chance", "unknown": ""}
 
 
 def _compare(metrics: Mapping[str, float], name: str) -> str:

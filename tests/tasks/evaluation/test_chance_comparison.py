@@ -20,13 +20,13 @@ def test_metrics_near_or_below_chance_are_warned_of():
     assert lines[0].startswith("micro AP 0.630 is no clear gain over 0.580"), "0.58 is within the interval"
     assert lines[1].startswith("CF1 0.894 is below 0.905")
     remarks = {row[0]: row[-1] for row in comparison_rows(metrics)}
-    assert remarks == {"macro AP": "", "micro AP": "near chance", "CF1": "below chance"}
+    assert remarks == {"macro AP": "", "micro AP": "near chance", "CF1": "worse than chance"}
 
 
-def test_a_loss_above_its_chance_level_is_below_chance():
+def test_a_loss_above_its_chance_level_is_worse_than_chance():
     rows = comparison_rows({"loss": 0.4, "chance/loss": 0.5})
     assert rows[0][-1] == ""
-    assert comparison_rows({"loss": 0.6, "chance/loss": 0.5})[0][-1] == "below chance"
+    assert comparison_rows({"loss": 0.6, "chance/loss": 0.5})[0][-1] == "worse than chance"
 
 
 @pytest.mark.parametrize(("images", "val", "count"), [(11.0, 200.0, 1), (11.0, 8.0, 2), (50.0, 50.0, 0)])
