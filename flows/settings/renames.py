@@ -1,43 +1,22 @@
-"""Settings, values and presets that were renamed.
+"""Settings, values and presets that were renamed, listed in ``renames.yaml``.
 
 An old name in a settings file, a preset or an override is refused with the new name in the message. The settings that
 an earlier release wrote into a run's folder are translated instead, so that the run can still be read.
 """
 
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from typing import Any
 
 from flows.settings.dotted import merge, nested
 from models.errors import UserError
+from tasks.core.yaml_text import parse_yaml
 
-# Old dotted key -> new dotted key. A renamed section takes its keys with it.
-KEYS: dict[str, str] = {
-    "ingest.rendered": "ingest.synthetic",
-    "objective.fedlgt.guide_scope": "objective.fedlgt.reference_scope",
-    "model.fmman.state_words": "model.fmman.state_embeddings",
-    "objective.lmt": "objective.label_mask_training",
-    "partition.redraws": "partition.resamples",
-    "report.pictures": "report.images",
-}
-
-# Key (its present name) -> {old value: new value}.
-VALUES: dict[str, dict[str, str]] = {
-    "federation.engine": {"direct": "local"},
-    "ingest.source": {"rendered": "synthetic"},
-    "model.labels.source": {"lexical": "hash"},
-    "method.fmman.stage3_start": {"own": "own_cluster", "best": "best_cluster"},
-    "objective.fmman.ae_target": {"label_table": "label_embeddings"},
-    "objective.fmman.contrast_mode": {"own_group": "own_cluster"},
-    "objective.fmman.prox": {"own_group": "own_cluster"},
-    "objective.fmman.state_init": {"lmt": "label_mask_training"},
-    "objective.name": {"lmt": "label_mask_training", "native": "default"},
-}
-
-# Key of a row in a table file of `fedscene replicate`: old -> new.
-TABLE_ROW_KEYS: dict[str, str] = {"at": "overrides", "stages": "local_trainings_per_round"}
-
-# Old preset -> new preset.
-PRESETS: dict[str, str] = {"fmman_random_groups": "fmman_random_clusters"}
+_TABLES = parse_yaml((resources.files("flows.settings") / "renames.yaml").read_text(encoding="utf-8"))
+KEYS: dict[str, str] = _TABLES["keys"]
+VALUES: dict[str, dict[str, str]] = _TABLES["values"]
+PRESETS: dict[str, str] = _TABLES["presets"]
+TABLE_ROW_KEYS: dict[str, str] = _TABLES["table_row_keys"]
 
 _MAX_DEPTH = 3  # of the keys below a renamed section that a message names; YAML's anchors can make a section endless
 

@@ -28,7 +28,7 @@ class RunContext:
         train: Settings of the local loop.
         objective: Name of the objective and its settings section.
         objective_settings: That section.
-        bn_policy: What happens to BatchNorm statistics (specification section 7).
+        bn_policy: What happens to BatchNorm statistics (docs/algorithms/aggregation.md).
         evaluation: How models are scored.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         precision: ``fp32`` or ``bf16`` (autocast, CUDA only).
