@@ -56,7 +56,7 @@ def restated(model, states):
     return torch.stack(losses).sum(), len(losses)
 
 
-def guided_states(entry, eps, images=None):
+def masked_states(entry, eps, images=None):
     """The random states after the reference's mask, image by image and label by label."""
     states = draw_known_states(data()[1], generator(5), 0.75)
     p = torch.sigmoid(entry.model(data()[0]))
@@ -84,7 +84,7 @@ def test_label_mask_training_sums_the_unknown_labels(name, reduction, scale):
 def test_the_reference_masks_uncertain_labels(name):
     model, entry = network(1, name), reference(6, name)
     out = step_of(fedlgt, model, [entry], eps=0.05)(*data())
-    states = guided_states(entry, 0.05)
+    states = masked_states(entry, 0.05)
     random_states = draw_known_states(data()[1], generator(5), 0.75)
     assert (states != random_states).any() and (states != -1).any(), "the case shows nothing"
     expected, count = restated(model, states)
@@ -95,7 +95,7 @@ def test_the_reference_masks_uncertain_labels(name):
 def test_reference_scope_first_masks_the_first_image_only():
     model, entry = network(1), reference(3)
     out = step_of(fedlgt, model, [entry], eps=0.2, reference_scope="first")(*data())
-    expected, count = restated(model, guided_states(entry, 0.2, images=1))
+    expected, count = restated(model, masked_states(entry, 0.2, images=1))
     assert out.total.item() == pytest.approx(expected.item(), rel=1e-5) and out.sums["classification"][1] == count
     assert count < step_of(fedlgt, model, [entry], eps=0.2)(*data()).sums["classification"][1]
 
