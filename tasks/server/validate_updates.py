@@ -51,9 +51,9 @@ def update_errors(store: Store, update: Update, template: "Mapping[str, Tensor]"
     """Return all errors of one update: its record first, then its tensors."""
     found = []
     if not isinstance(update.samples, int) or update.samples <= 0:
-        found.append(f"it says it was trained on {update.samples!r} images")
+        found.append(f"it reports {update.samples!r} training images")
     elif size is not None and update.samples != size:
-        found.append(f"it says it was trained on {update.samples} images, the partition says {size}")
+        found.append(f"it reports {update.samples} training images, the partition has {size}")
     if math.isinf(update.mean("classification")):  # NaN counts as not reported: eq 15 then falls back to sample counts
         found.append("its reported loss is infinite")
     try:

@@ -116,8 +116,8 @@ def average_with_scenes(
         Reference of the global model; client -> reference of its personal tensors, ``model/<name>``, where it has any.
     """
     trained = [[client, ref.digest] for client, ref in zip(clients, refs, strict=True)]
-    held = [[ref.digest if ref else None for ref in states] for states in (before, after)]
-    inputs = [trained, list(sizes), start.digest, held]
+    personal = [[ref.digest if ref else None for ref in states] for states in (before, after)]
+    inputs = [trained, list(sizes), start.digest, personal]
     model = cached_state(context, "scenes", inputs, lambda store: _global(context, store, refs, sizes, start, before))
     mixed = {} if shared else _mixed_scenes(context.open_store(), clients, refs)
     states = {}

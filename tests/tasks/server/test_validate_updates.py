@@ -93,8 +93,8 @@ def test_unreadable_weights_are_rejected(context, how):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"samples": 0}, "trained on 0 images"),
-        ({"samples": -3}, "trained on -3 images"),
+        ({"samples": 0}, "reports 0 training images"),
+        ({"samples": -3}, "reports -3 training images"),
         ({"sums": {"classification": (math.inf, 1.0)}}, "reported loss is infinite"),
     ],
 )
@@ -119,4 +119,4 @@ def test_a_sample_count_that_differs_from_the_partition_is_rejected(context):
     updates = [update(context, "a", samples=5), update(context, "b", samples=500)]
     good, dropped = check_updates(context, updates, start, 1, {"a": 5, "b": 50})
     assert [entry.client for entry in good] == ["a"]
-    assert "trained on 500 images, the partition says 50" in dropped[0].reason
+    assert "reports 500 training images, the partition has 50" in dropped[0].reason
