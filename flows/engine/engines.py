@@ -101,7 +101,7 @@ class PrefectEngine:
     def map(
         self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
     ) -> list[Outcome]:
-        """See ``Engine.map``; calls are reported as ended in their own order."""
+        """See ``Engine.map``; ended calls are reported in the order of the calls."""
         futures = [self._submit(task, title, args, timeout_s) for title, args in calls]
         outcomes = []
         for position, future in enumerate(futures):

@@ -1,4 +1,4 @@
-"""A few of the kills of ``make torture``, drawn by a seed: a run that is killed and started again ends the same."""
+"""A random sample of the kills of ``make torture``: a killed and restarted run gives the same result."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from tests.support.projects import ROOT, command
 pytestmark = pytest.mark.integration
 
 
-def test_a_run_killed_at_some_events_and_started_again_ends_the_same(migrated, tmp_path):
+def test_a_killed_and_restarted_run_gives_the_same_result(migrated, tmp_path):
     tool = ROOT / "tests" / "torture"
     options = ["--phases", "data", "rounds", "--sample", "2", "--seed", "9", "--database", migrated, "--out", tmp_path]
     done = command(tmp_path, sys.executable, str(tool), *map(str, options), check=False, PYTHONPATH=str(ROOT))

@@ -51,14 +51,14 @@ def make_project(root: Path, *overrides: str) -> Path:
 def environment(root: Path, **more: str) -> dict[str, str]:
     """Return a user's environment with the project's runs and Prefect home."""
     out = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "FEDSCENE_", "MLFLOW_"))}
-    own = {
+    project = {
         "FEDSCENE_RUNS": str(root / "runs"),
         "PREFECT_HOME": str(root / ".prefect"),
         "DVC_NO_ANALYTICS": "1",
         "DO_NOT_TRACK": "1",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
-    return out | own | more
+    return out | project | more
 
 
 def command(root: Path, *arguments: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:

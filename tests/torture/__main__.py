@@ -1,8 +1,8 @@
-"""Kills a run at each of its events, starts it again, and looks whether anything differs from an undisturbed run.
+"""Kill a run at each of its events, restart it, and compare everything with an undisturbed run.
 
 ``make torture`` tries every event of every phase, the rounds with FedAvg and with MOON: about half an hour on two
-cores. ``--sample 6 --seed 1`` tries six of each phase. What was found goes to ``runs/torture/`` (``--out``):
-``torture.json`` with every trial, and the table that is shown at the end. The exit status is 1 if anything was wrong.
+cores. ``--sample 6 --seed 1`` tries six of each phase. The results go to ``runs/torture/`` (``--out``):
+``torture.json`` with every trial, and the table that is printed at the end. The exit status is 1 if anything differs.
 """
 
 import argparse
@@ -29,23 +29,23 @@ environment.prepare()
 from events import Events  # noqa: E402
 from phases import PHASES, Phase, as_json, faults, listing, make_cheap, template  # noqa: E402
 
-MAX_S = 300
-MAX_STATEMENTS = 40  # of the making of a database, which takes seconds: this many of its statements are tried
+TIMEOUT_S = 300
+MAX_STATEMENTS = 40  # of the creation of a database, which takes seconds: so many statements are tried
 
 
 @dataclass
 class Child:
-    """How a process ended: its result, the events it counted, what it said."""
+    """The end of a process: its result, the events it counted, its output."""
 
     result: dict[str, Any] | None
     events: list[str]
-    said: str
+    output: str
     killed: bool
 
 
 @dataclass
 class Trial:
-    """One kill and what came of it."""
+    """One kill and its result."""
 
     phase: str
     method: str
@@ -53,11 +53,11 @@ class Trial:
     what: str
     torn: bool
     faults: list[str]
-    said: str
+    output: str
 
 
 def in_child(phase: Phase, runs: Path, end_at: int | None, torn: bool) -> Child:
-    """Does the phase in a fork of this process, which has imported everything and started no thread."""
+    """Run the phase in a fork of this process, which has imported everything and started no thread."""
     notes = runs.with_name(f"{runs.name}.notes")
     shutil.rmtree(notes, ignore_errors=True)
     notes.mkdir()
@@ -75,7 +75,7 @@ def in_child(phase: Phase, runs: Path, end_at: int | None, torn: bool) -> Child:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
-    deadline = time.monotonic() + MAX_S
+    deadline = time.monotonic() + TIMEOUT_S
     while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
@@ -86,13 +86,13 @@ def in_child(phase: Phase, runs: Path, end_at: int | None, torn: bool) -> Child:
     return Child(
         json.loads(result.read_text()) if result.exists() else None,
         json.loads(events.read_text()) if events.exists() else [],
-        (notes / "said.txt").read_text()[-4000:],
+        (notes / "output.txt").read_text()[-4000:],
         os.WIFSIGNALED(ended[1]),
     )
 
 
 def _live(phase: Phase, runs: Path, events: Events, notes: Path) -> None:
-    out = os.open(notes / "said.txt", os.O_WRONLY | os.O_CREAT, 0o600)
+    out = os.open(notes / "output.txt", os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.environ["FEDSCENE_RUNS"] = str(runs)
@@ -107,7 +107,7 @@ def _live(phase: Phase, runs: Path, events: Events, notes: Path) -> None:
 
 
 def chosen(phase: Phase, events: list[str], sample: int | None, rng: random.Random) -> list[tuple[int, bool]]:
-    """Which events to end at: all with both ways of a write, but of a database's making only some statements."""
+    """Return the events to kill at, writes in both ways; only some statements of a database's creation."""
     numbers = list(range(1, len(events) + 1))
     if phase.name == "database":
         statements = [number for number in numbers if events[number - 1].startswith("sql")]
@@ -119,14 +119,14 @@ def chosen(phase: Phase, events: list[str], sample: int | None, rng: random.Rand
 
 
 def torture(phase: Phase, scratch: Path, base: Path | None, sample: int | None, rng: random.Random) -> list[Trial]:
-    """All kills of one phase."""
+    """Run all kills of one phase."""
     root = scratch / f"{phase.name}-{phase.method}"
     before, runs = root / "before", root / "runs"
     template(phase, before, base, in_child)
     shutil.copytree(before, runs)
     wanted = in_child(phase, runs, None, False)
     if wanted.result is None:
-        raise SystemExit(f"{phase} fails undisturbed:\n{wanted.said}")
+        raise SystemExit(f"{phase} fails undisturbed:\n{wanted.output}")
     files, trials = listing(runs), []
     kills = chosen(phase, wanted.events, sample, rng)
     print(f"{phase.name}, {phase.method}: {len(wanted.events)} events, {len(kills)} kills", flush=True)
@@ -136,13 +136,13 @@ def torture(phase: Phase, scratch: Path, base: Path | None, sample: int | None, 
         killed = in_child(phase, runs, number, torn)
         again = in_child(phase, runs, None, False)
         if not killed.killed:
-            found = ["it was not killed: events differ from one time to the next"]
+            found = ["it was not killed: its events differ between runs"]
         elif again.result is None:
-            found = ["it cannot be started again"]
+            found = ["it cannot be restarted"]
         else:
             found = faults(phase, runs, again.result, wanted.result, files)
         what = wanted.events[number - 1]
-        trials.append(Trial(phase.name, phase.method, number, what, torn, found, again.said if found else ""))
+        trials.append(Trial(phase.name, phase.method, number, what, torn, found, again.output if found else ""))
         if found:
             print(f"  {number}{' (torn)' if torn else ''} {what}: {'; '.join(found)[:300]}", flush=True)
         elif count % 25 == 0:
@@ -151,13 +151,13 @@ def torture(phase: Phase, scratch: Path, base: Path | None, sample: int | None, 
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="torture", description=__doc__)
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=PHASES)
     parser.add_argument("--methods", nargs="+", default=["fedavg", "moon"])
     parser.add_argument("--sample", type=int, help="kills of each phase, instead of all")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
-    parser.add_argument("--database", type=Path, help="an MLflow database to begin with, instead of making one")
+    parser.add_argument("--database", type=Path, help="an MLflow database to start with, instead of creating one")
     parser.add_argument("--out", type=Path, default=environment.runs_root() / "torture")
     options = parser.parse_args()
     began, rng = time.monotonic(), random.Random(options.seed)  # noqa: S311 - which events, no secret
@@ -172,7 +172,7 @@ def main() -> int:
                 shutil.copy(options.database, base / "mlflow.db")
             for name in ("database", "data"):
                 made = in_child(Phase(name, "fedavg"), base, None, False)
-                assert made.result is not None, made.said
+                assert made.result is not None, made.output
             _forget_runs(base)
         for name in options.phases:
             for method in options.methods if name in ("start", "rounds") else options.methods[:1]:
@@ -195,7 +195,7 @@ def _write(out: Path, trials: list[Trial], rows: list[str]) -> None:
 
 
 def _import_all() -> None:
-    """What a run imports, once, before any process is forked; and MLflow's slow look-up of its latest schema."""
+    """Import what a run imports before any process is forked, and look up MLflow's latest schema, which is slow."""
     import functools
     from importlib import import_module
 
@@ -227,7 +227,7 @@ def _import_all() -> None:
 
 
 def _forget_runs(base: Path) -> None:
-    """Takes the run out of the database that was made in passing."""
+    """Delete the run from the database that was created for it."""
     import sqlite3
 
     with sqlite3.connect(base / "mlflow.db") as database:

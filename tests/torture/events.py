@@ -1,4 +1,4 @@
-"""Ends a process by SIGKILL before its Nth event: a file opened for writing, renamed, removed, a call to MLflow."""
+"""Kill a process by SIGKILL before its Nth event: a file opened for writing, renamed or removed, a call of MLflow."""
 
 import os
 import signal
@@ -31,8 +31,8 @@ class Events:
 
     Attributes:
         root: Only files under it count.
-        end_at: Number of the event, from 1, before which the process ends; None: it lives.
-        torn: At an opening for writing: end with the file emptied, as a kill in the middle of a write leaves it.
+        end_at: Number of the event, from 1, before which the process ends; ``None``: never.
+        torn: Truncate the file at an opening for writing, as a kill in the middle of a write does.
         armed: Whether events count now.
         seen: The events so far.
     """
@@ -44,11 +44,11 @@ class Events:
     seen: list[str] = field(default_factory=list)
 
     def happened(self, kind: str, what: str, tear: Callable[[], None] | None = None) -> None:
-        """Counts an event that is about to be; at the chosen one nothing follows."""
+        """Count an event before it happens; end the process at the chosen one."""
         if not self.armed:
             return
         if kind == "sql" and self.seen[-1:] == [f"{kind} {what}"]:
-            return  # a hundred alike in one transaction: ending at the first or the last is the same
+            return  # repeated statements of one transaction: a kill at the first or the last is the same
         self.seen.append(f"{kind} {what}")
         if len(self.seen) == self.end_at:
             self.armed = False
@@ -57,7 +57,7 @@ class Events:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def watch_files(self, arm_at: str | None = None) -> None:
-        """Counts what this process does to files; armed by the first renaming to a name that ends in ``arm_at``."""
+        """Count what this process does to files, from the first renaming to a name that ends in ``arm_at``."""
         real_open, ending = os.open, arm_at
 
         def hook(event: str, arguments: tuple) -> None:
@@ -90,7 +90,7 @@ class Events:
             self.happened(kind, path[len(self.root) + 1 :], tear)
 
     def watch_mlflow(self) -> None:
-        """Counts calls of MLflow's client, the statements that change its database, and their commits."""
+        """Count calls of MLflow's client, the statements that change its database, and their commits."""
         from mlflow.tracking import MlflowClient
         from sqlalchemy import event
         from sqlalchemy.engine import Engine

@@ -1,4 +1,4 @@
-"""The parts of a run's life in which it is killed: what is done, and what must be there after it was started again."""
+"""The phases of a run in which it is killed: what is done, and what must exist after the restart."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ PHASES = ("database", "data", "start", "rounds", "end")
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run's life.
+    """A phase of a run.
 
     Attributes:
         name: database, data, start, rounds or end.
@@ -37,13 +37,13 @@ class Phase:
 
     @property
     def settings(self) -> Settings:
-        """Settings of the run; models are logged where the end of a run is looked at."""
+        """Settings of the run; models are logged in the phase ``end`` only."""
         models = str(self.name == "end").lower()
         sets = [*SETS, f"method.name={self.method}", f"tracking.log_models={models}"]
         return load_settings(None, ["tiny"], sets)
 
     def work(self, events: Events, runs: Path) -> dict[str, Any]:
-        """Does it, in a child process with ``FEDSCENE_RUNS`` at ``runs``; the result can be compared."""
+        """Run the phase in a child process with ``FEDSCENE_RUNS`` at ``runs``; return what is compared."""
         if self.name == "database":
             return self._database(events, runs)
         if self.name == "data":
@@ -74,7 +74,7 @@ class Phase:
         from flows.run.data import prepare_data
 
         class Watch(Quiet):
-            """Arms and disarms at the borders of the phase."""
+            """Arms and disarms the events where the phase begins and ends."""
 
             def stage(self, round_: int, name: str, clients: int) -> None:
                 if name == "report":
@@ -93,7 +93,7 @@ class Phase:
 
 
 def faults(phase: Phase, runs: Path, result: dict[str, Any], wanted: dict[str, Any], files: list[str]) -> list[str]:
-    """What is wrong after a run that was killed and started again; ``files`` are those of an undisturbed one."""
+    """Return what differs after a kill and a restart; ``files`` are those of an undisturbed run."""
     found = [f"{key} differs" for key in wanted if key != "mlflow" and result.get(key) != wanted[key]]
     now = listing(runs)
     found += [f"left over: {name}" for name in now if name not in files]
@@ -123,13 +123,13 @@ def _database_faults(phase: Phase, runs: Path) -> list[str]:
 
 
 def listing(runs: Path) -> list[str]:
-    """Files of a folder of runs, without locks, which stay free when their holder dies, and names that MLflow draws."""
+    """Return the files of a folder of runs, without lock files and names that MLflow generates."""
     names = (path.relative_to(runs).as_posix() for path in runs.rglob("*") if path.is_file())
     return sorted(name for name in names if not name.startswith("mlartifacts/") and not name.endswith(".lock"))
 
 
 def make_cheap(phase: Phase) -> None:
-    """Takes out of this process what the phase is not about: the report is drawn at the end of a run only."""
+    """Replace slow parts that the phase does not test: plots are drawn in the phase ``end`` only."""
     if phase.name in ("start", "rounds"):
         from tasks.report import sample_predictions
 
@@ -142,7 +142,7 @@ def make_cheap(phase: Phase) -> None:
 
 
 def template(phase: Phase, folder: Path, base: Path | None, child: Callable[..., Any]) -> None:
-    """What there is before the phase begins: a database, data, finished rounds."""
+    """Create what exists before the phase: a database, data, finished rounds."""
     folder.mkdir(parents=True)
     if phase.name in ("database", "data"):
         return
@@ -150,10 +150,10 @@ def template(phase: Phase, folder: Path, base: Path | None, child: Callable[...,
         shutil.copytree(base, folder, dirs_exist_ok=True)
     if phase.name == "end":  # the rounds are finished and tracked
         done = child(Phase("rounds", phase.method), folder, None, False)
-        assert done.result is not None, done.said
+        assert done.result is not None, done.output
         shutil.rmtree(folder / "r" / "report")
 
 
 def as_json(value: Any) -> str:
-    """One line of JSON."""
+    """Return a value as one line of JSON."""
     return json.dumps(value, sort_keys=True)
