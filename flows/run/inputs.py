@@ -60,9 +60,9 @@ def resolve_device(settings: Settings) -> str:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cpu" and settings.federation.precision == "bf16":
-            raise UserError("bf16 needs CUDA, and there is none here", where="federation.precision", expected="fp32")
+            raise UserError("bf16 needs CUDA, which is not available", where="federation.precision", expected="fp32")
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError("no CUDA device here", where="federation.device", found=device, hint="set it to cpu or auto")
+        raise UserError("no CUDA device found", where="federation.device", found=device, hint="set it to cpu or auto")
     return device
 
 

@@ -53,7 +53,7 @@ class RunSettings(Protocol):
         ...
 
 
-def check_agreement(settings: "RunSettings") -> None:
+def check_consistency(settings: "RunSettings") -> None:
     """Refuse settings that contradict each other.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError, create_model, field_validator, model_validator
 
 from flows.methods import METHODS, load_method
-from flows.settings.consistency import check_agreement
+from flows.settings.consistency import check_consistency
 from flows.settings.renames import refuse_old_names
 from models.base_settings import Section
 from models.errors import UserError
@@ -96,8 +96,8 @@ class Settings(Section):
         return NETWORKS[self.model.name].objectives[0] if name == "default" else name
 
     @model_validator(mode="after")
-    def _sections_agree(self) -> "Settings":
-        check_agreement(self)
+    def _sections_are_consistent(self) -> "Settings":
+        check_consistency(self)
         return self
 
 

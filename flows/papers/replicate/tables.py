@@ -44,7 +44,7 @@ class Scale(Section):
 
     presets: list[str] = Field([], description="Shipped presets, in order.")
     settings: dict[str, Any] = Field({}, description="Settings over the presets.")
-    rounds: int = Field(ge=1, description="Rounds R; rows that train clients once a round go on to 2R.")
+    rounds: int = Field(ge=1, description="Rounds R; rows that train clients once a round continue to 2R.")
     seeds: list[int] = Field(min_length=1, description="Seeds of the training, each once.")
     data_seed: int = Field(7, ge=0, description="Seed of synthesis, split and partition of the images.")
     note: str = Field("", description="What the figures mean at this scale.")

@@ -69,7 +69,7 @@ def page(report: TableReport, plots: Mapping[str, str]) -> str:
         _how_to_read(report),
         markdown_table(*main_table(report)),
         "## Other metrics and cost",
-        "Two values where a row goes on: at equal rounds; at equal local epochs. Seconds are wall time of the "
+        "Two values where the comparisons differ: at equal rounds; at equal local epochs. Seconds are wall time of the "
         "rounds' stages and depend on the machine. MB are 10^6 bytes; identical tensors sent to one client count once.",
         _costs(report),
         "## Plots\n\nAt equal local epochs." if plots else "",
