@@ -1,10 +1,20 @@
-"""Names of metrics that records of earlier releases use."""
+"""Names of metrics and files that runs of earlier releases use."""
 
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
+
+from tasks.core.yaml_text import parse_yaml
 
 PERSONAL = "personal_"  # prefix of the metrics of a client's personal model on the pooled test set
 _FORMER_PERSONAL = "pooled_"
+
+
+def former_file_name(name: str) -> str:
+    """Return the name that an earlier release gave to a file of a run; the same name if it was never renamed."""
+    text = (resources.files("tasks.core") / "former_names.yaml").read_text(encoding="utf-8")
+    former: str = parse_yaml(text)["files"].get(name, name)
+    return former
 
 
 def current_metric_names(record: Mapping[str, Any]) -> dict[str, Any]:

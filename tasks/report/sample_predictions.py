@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.errors import UserError
+from tasks.core.former_names import former_file_name
 from tasks.core.records import ModelRef
 from tasks.core.store import Store
 from tasks.data.run_data import load_run_data
@@ -52,17 +53,18 @@ def load_predictions(run_root: Path) -> Predictions | None:
     from safetensors.numpy import load
 
     store = Store(run_root)
-    if not store.exists(FILE):
+    file = FILE if store.exists(FILE) else former_file_name(FILE)
+    if not store.exists(file):
         return None
     try:
-        with store.local(FILE) as path:
+        with store.local(file) as path:
             arrays = load(path.read_bytes())
         found = Predictions(arrays["images"], arrays["truths"], arrays["scores"])
         _check_shapes(found)
     except (SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:  # raised by its reader
         wrong = f"{type(error).__name__}: {error}"[:300]
         raise UserError(
-            "a file of the run is damaged", where=store.path(FILE), found=wrong, hint="remove it"
+            "a file of the run is damaged", where=store.path(file), found=wrong, hint="remove it"
         ) from error
     return found
 
