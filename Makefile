@@ -36,7 +36,7 @@ test-unit: $(STAMP) ## Run the tests that need no server, no other process and n
 test-integration: $(STAMP) ## Run the tests that need Prefect, DVC, MLflow or another process
 	@$(PYTEST) -m integration $(ARGS)
 
-test-slow: $(STAMP) ## Run the tests that compare whole runs or try many inputs
+test-slow: $(STAMP) ## Run the tests of whole runs and of every setting
 	@$(PYTEST) -m slow $(ARGS)
 
 fuzz: $(STAMP) ## Feed damaged inputs to the readers (ARGS="--kind images --count 20000")

@@ -40,6 +40,7 @@ def settings_of(method, network):
     return load_settings(None, ["tiny"], [*NARROW, *more])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "network"), PAIRS)
 def test_every_combination_trains(method, network, tiny_data, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path))

@@ -102,6 +102,7 @@ def test_every_setting_has_a_case(name):
     assert set(section.model_fields) == set(fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "field", "beside", "values"), all_cases())
 def test_every_setting_changes_the_result(name, field, beside, values, trained, one_round):
     named = named_values(SECTIONS[name][0], field)
