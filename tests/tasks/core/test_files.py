@@ -1,4 +1,4 @@
-"""Files that are links into somebody's store are replaced, never written through."""
+"""Files are replaced as a whole; a link into another store, such as DVC's cache, is never written through."""
 
 import os
 import stat
@@ -106,7 +106,7 @@ def test_settings_are_not_written_through_a_link_into_a_store(tmp_path, kind):
     held(store, tmp_path / "params.yaml")
 
 
-def test_settings_behind_a_users_own_link_are_edited_there_and_keep_their_rights(tmp_path):
+def test_settings_behind_a_users_link_are_edited_in_place_and_keep_their_permissions(tmp_path):
     (tmp_path / "own").mkdir()
     own, place = tmp_path / "own" / "p.yaml", tmp_path / "params.yaml"
     own.write_text(PARAMS)
@@ -123,7 +123,7 @@ def test_a_dangling_link_becomes_a_settings_file(tmp_path):
     assert not (tmp_path / "store").exists() and not (tmp_path / "params.yaml").is_symlink()
 
 
-def test_a_folder_behind_a_link_is_replaced_again_and_again(tmp_path):
+def test_a_folder_behind_a_link_is_replaced_repeatedly(tmp_path):
     from models.files import replacing_folder
 
     disk = tmp_path / "disk"
@@ -138,14 +138,14 @@ def test_a_folder_behind_a_link_is_replaced_again_and_again(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "disk"]
 
 
-def test_a_folder_at_the_place_of_a_file_is_refused_and_nothing_is_left(tmp_path):
+def test_a_folder_with_the_name_of_a_file_is_refused_without_leftovers(tmp_path):
     (tmp_path / "params.yaml").mkdir()
     with pytest.raises(UserError, match="missing"):
         dvc.write_params(tmp_path / "params.yaml", {"seed": 1})
     assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
 
 
-def test_a_file_that_would_not_change_stays_and_any_change_is_written(tmp_path):
+def test_an_unchanged_file_is_not_written_and_a_changed_one_is(tmp_path):
     from models.files import write_text
 
     file = tmp_path / "a.txt"

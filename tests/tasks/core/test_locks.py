@@ -1,5 +1,6 @@
-"""Two processes that need the same thing: one makes it, the other waits and uses it."""
+"""Locks: of two processes that need the same data, one makes them; the other waits, or is refused."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -38,7 +39,7 @@ else:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("what", ["prepare", "ingest"])
-def test_of_two_at_once_the_second_waits_and_takes_what_the_first_made(tmp_path, monkeypatch, what):
+def test_the_second_of_two_processes_waits_and_uses_the_data_of_the_first(tmp_path, monkeypatch, what):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path / "runs"))
     (tmp_path / "two.py").write_text(TWO)
@@ -53,7 +54,7 @@ def test_of_two_at_once_the_second_waits_and_takes_what_the_first_made(tmp_path,
 
 
 @pytest.mark.integration
-def test_a_dead_process_is_no_obstacle(tmp_path, monkeypatch):
+def test_the_lock_of_a_dead_process_is_free(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = "import os, sys\nfrom pathlib import Path\nfrom tasks.core.locks import locked\n"
     script += "with locked(Path('place'), 'works'):\n    os._exit(9)\n"
@@ -81,7 +82,7 @@ with locked(Path("place"), "works"):
 
 
 @pytest.mark.integration
-def test_a_worker_that_runs_its_program_from_the_top_does_not_wait_for_its_parent(tmp_path):
+def test_a_spawned_worker_does_not_wait_for_its_parent(tmp_path):
     (tmp_path / "program.py").write_text(UNGUARDED)
     command = [sys.executable, "program.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
@@ -101,9 +102,7 @@ with locked_run(Path("runs/mine")):
 
 
 @pytest.mark.integration
-def test_a_run_that_another_process_works_on_is_waited_for_and_a_report_is_not(
-    tiny_data, tmp_path, monkeypatch, caplog
-):
+def test_a_run_in_use_is_waited_for_by_training_and_refused_for_a_report(tiny_data, tmp_path, monkeypatch, caplog):
     from flows.run.inputs import DataPaths
     from flows.run.lock import locked_run
     from flows.run.open import open_run
@@ -131,3 +130,39 @@ def test_a_run_that_another_process_works_on_is_waited_for_and_a_report_is_not(
     with open_run(settings, DataPaths(tiny_data.dataset, tiny_data.clients), "mine") as run:
         assert (run.root / "done").exists()
     assert f"waiting for process {other.pid} that works on this run" in caplog.text and other.wait() == 0
+
+
+def test_a_limited_wait_ends_with_an_error_that_names_the_holder(tmp_path):
+    from models.errors import UserError
+    from tasks.core.locks import locked
+
+    file = tmp_path / "locks" / "mine.lock"
+    with locked(tmp_path, "runs the first", wait_s=0, refusal="busy", file=file):
+        began = time.monotonic()
+        with (
+            pytest.raises(UserError, match="busy") as caught,
+            locked(tmp_path, "x", wait_s=0.3, refusal="busy", file=file),
+        ):
+            pass
+    assert 0.3 <= time.monotonic() - began < 5
+    assert f"process {os.getpid()} that runs the first" in str(caught.value.found)
+    assert file.exists()
+    with locked(tmp_path, "runs the next", wait_s=0, refusal="busy", file=file) as waited:
+        assert not waited
+
+
+def test_a_limited_wait_succeeds_when_the_lock_becomes_free(tmp_path):
+    from tasks.core.locks import locked
+
+    ready = threading.Event()
+
+    def hold():
+        with locked(tmp_path / "place", "holds it"):
+            ready.set()
+            time.sleep(0.3)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert ready.wait(10)
+    with locked(tmp_path / "place", "comes second", wait_s=30, refusal="busy"):
+        assert not holder.is_alive() or holder.join(5) is None
