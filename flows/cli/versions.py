@@ -203,6 +203,7 @@ def restore(
 ) -> None:
     """Restore a version: raw data, data set, clients and the settings of the data. Nothing uncommitted is lost."""
     with user_errors(as_json):
+        from flows.settings.renames import current_names
         from flows.settings.schema import validate
         from models.errors import UserError
         from tasks.versioning.restore import restore as restore_version
@@ -217,6 +218,7 @@ def restore(
                 found,
                 lambda values: validate(values, f"params.yaml of commit {found.commit}"),
                 note,
+                current_names,
             )
         if as_json:
             print_json(_as_dict(found))

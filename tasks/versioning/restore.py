@@ -27,11 +27,15 @@ from tasks.versioning.versions import (
 DATA_KEYS = ("seed", "ingest", "partition")  # of params.yaml: what dvc.yaml's data stages depend on
 
 
+Translate = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
 def restore(
     root: Path,
     version: Version,
     check: Callable[[dict[str, Any]], object] | None = None,
     note: Callable[[str], object] = str,
+    translate: Translate = dict,
 ) -> None:
     """Restore raw data, the outputs that the version's ``dvc.lock`` names, and keys of ``params.yaml``.
 
@@ -45,6 +49,7 @@ def restore(
         check: Called with the new content of ``params.yaml`` before anything is changed; raises if the settings are
             invalid.
         note: Called with a line for what was rolled back.
+        translate: Returns committed settings with the present names of those that were renamed since.
 
     Raises:
         UserError: If something would be lost that no commit or cache has, or the data are nowhere.
@@ -58,7 +63,7 @@ def restore(
     old = {path: _content(root / path) for path in paths}
     new = {path: then.files.get(path) for path in paths}
     _check_committed(root, [path for path in paths if old[path] is not None and old[path] != new[path]])
-    settings, changes = _settings(root, now, then)
+    settings, changes = restored_settings(root, now, then, translate)
     if check and changes:
         check(settings)
     _check_held(root)
@@ -105,14 +110,16 @@ def _check_held(root: Path) -> None:
         raise UserError("data that DVC does not have would be lost", found=found, hint=hint)
 
 
-def _settings(root: Path, now: Record, then: Record) -> tuple[dict[str, Any], dict[str, Any]]:
+def restored_settings(
+    root: Path, now: Record, then: Record, translate: Translate
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the new content of ``params.yaml``, and the dotted keys that change."""
     if PARAMS not in now.files or PARAMS not in then.files:
         return {}, {}
     present, wanted = (parse_yaml(record.files[PARAMS], unique_keys=False) or {} for record in (now, then))
-    wanted = _data_keys(wanted)
+    wanted = _data_keys(translate(wanted))
     changes = nested_changes(present, wanted)
-    if changes and not any(_data_keys(present) == _data_keys(params) for params in committed_params(root)):
+    if changes and not any(_data_keys(present) == _data_keys(translate(params)) for params in committed_params(root)):
         hint = f"git add {PARAMS} && git commit, or git checkout {PARAMS}"
         found = ", ".join(changes)
         raise UserError("uncommitted settings of the data would be lost", where=PARAMS, found=found, hint=hint)

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -271,3 +272,18 @@ def test_the_version_of_a_run_is_found_by_its_tag(repository, photos, monkeypatc
     assert [one["present"] for one in listed] == [True, False] and listed[1]["version"] == first
     assert printed("version", "--run", "fedavg-1") == {k: v for k, v in listed[1].items() if k != "present"}
     assert "--run" in printed("restore")["error"]["what"] and "no remote" in printed("push")["error"]["what"]
+
+
+def test_settings_of_a_version_are_restored_under_their_present_names(repository):
+    (repository / "params.yaml").write_text("ingest: {path: data/raw/now}\n")
+    commit(repository)
+    now = versions.present_record(repository)
+    then = replace(now, files={"params.yaml": b"ingest: {folder: data/raw/then}\n"})
+
+    def translate(params):
+        ingest = params["ingest"]
+        return {"ingest": {"path": ingest["folder"]} if "folder" in ingest else ingest}
+
+    settings, changes = restore.restored_settings(repository, now, then, translate)
+    assert settings["ingest"] == {"path": "data/raw/then"}
+    assert changes == {"ingest.path": "data/raw/then"}
