@@ -2,7 +2,7 @@
 
 from prefect import flow
 
-from flows.engine.flows import call_flow, given_to_flow, user_errors_fail_the_flow
+from flows.engine.flow_calls import call_flow, given_to_flow, user_errors_fail_the_flow
 from flows.rounds import FederationJob, Summary, run_federation
 
 

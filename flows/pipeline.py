@@ -18,12 +18,12 @@ prepare()
 from prefect import flow  # noqa: E402 - the environment comes first
 
 from flows.engine.engines import task_run_name  # noqa: E402
-from flows.engine.flows import call_flow, given_to_flow, user_errors_fail_the_flow  # noqa: E402
+from flows.engine.flow_calls import call_flow, given_to_flow, user_errors_fail_the_flow  # noqa: E402
 from flows.federation.progress import Progress, Quiet  # noqa: E402
 from flows.rounds import Summary  # noqa: E402
-from flows.run.data import source_change  # noqa: E402
 from flows.run.inputs import require_weights  # noqa: E402
 from flows.run.minimum_images import check_image_count  # noqa: E402
+from flows.run.prepare_data import source_change  # noqa: E402
 from flows.settings.files import load_settings  # noqa: E402
 from flows.settings.params_file import settings_text  # noqa: E402
 from flows.settings.schema import Settings  # noqa: E402

@@ -10,9 +10,9 @@ from flows.engine.environment import runs_root
 from flows.federate import federate
 from flows.federation.progress import Progress
 from flows.rounds import Summary
-from flows.run.data import require_data, source_change
 from flows.run.find import checked_id, read_run
 from flows.run.lock import locked_run
+from flows.run.prepare_data import require_data, source_change
 from flows.settings.schema import Settings
 from models.errors import UserError
 from models.files import remove

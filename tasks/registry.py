@@ -50,7 +50,7 @@ class Policy:
 TASKS: dict[str, Policy] = {
     "initialise-model": Policy("tasks.server.initial_model:initial_model", "Create or load the first global model."),
     "train-clients": Policy(
-        "tasks.client.chunk:train_clients",
+        "tasks.client.train_chunk:train_clients",
         "Local training of a chunk of clients, each on its own images.",
         retries=2,
         delays=(1.0, 5.0),

@@ -33,7 +33,7 @@ def ingest(
     """Read the source, check every file, write dataset/ (images.npy, samples, classes, manifest)."""
     with user_errors(as_json):
         from flows.cli.progress import counting
-        from flows.run.data import ingest_stage
+        from flows.run.prepare_data import ingest_stage
         from tasks.data.ingest.audit_report import labels_without_images
         from tasks.data.ingest.similar_labels import similar_names
 
@@ -72,7 +72,7 @@ def partition(
     """Assign training images to clients; write clients/ with counts and plots."""
     with user_errors(as_json):
         from flows.cli.show import show_differences
-        from flows.run.data import partition_stage
+        from flows.run.prepare_data import partition_stage
         from tasks.data.partition.participation import absent_sites_line
 
         summary = partition_stage(_settings(params, preset, set_), root)

@@ -83,9 +83,9 @@ def run(
     with user_errors(as_json):
         from flows.cli.progress import Live, counting
         from flows.federate import federate
-        from flows.run.data import prepare_data
         from flows.run.find import checked_id
         from flows.run.inputs import require_weights
+        from flows.run.prepare_data import prepare_data
 
         settings = effective_settings(params, preset, set_)
         run_id = None if run_id is None else checked_id(run_id)

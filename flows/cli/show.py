@@ -85,7 +85,7 @@ def _source_change(dataset: Path) -> str:
     """Return how the source has changed, by the settings of the data set; "" if those are of another release."""
     from pydantic import ValidationError
 
-    from flows.run.data import source_change
+    from flows.run.prepare_data import source_change
     from tasks.core.json_files import read_json
     from tasks.data.dataset import SUMMARY
     from tasks.data.ingest.settings import IngestSettings

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from flows.engine.engines import Engine
-from tasks.client.chunk import ChunkError
 from tasks.client.objectives import Needed
 from tasks.client.regularisers import RegulariserSpec
 from tasks.client.train import Init, TrainJob, find_update
+from tasks.client.train_chunk import ChunkError
 from tasks.core.context import RunContext
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.records import Dropped, ModelRef, StageLog, Update

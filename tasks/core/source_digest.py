@@ -134,7 +134,7 @@ def registry_entries(module: str, name: str, root: Path = ROOT) -> dict[str, ast
 
 
 def modules_named(entry: ast.expr) -> set[str]:
-    """Return the project's modules that texts of an expression begin with, as ``tasks.client.chunk:train_clients``."""
+    """Return the project's modules that texts of an expression name, as in ``tasks.client.train:function``."""
     texts = (node.value for node in ast.walk(entry) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     return {found[0] for text in texts if (found := _MODULE.match(text))}
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from models.errors import UserError
-from tasks.tracking.client import make_client, user_errors
+from tasks.tracking.mlflow_client import make_client, user_errors
 from tasks.tracking.settings import TrackingSettings
 from tasks.tracking.tags import DATA_TAG, RUN_TAG
 from tasks.tracking.uri import resolve_uri

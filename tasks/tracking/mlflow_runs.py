@@ -15,10 +15,10 @@ from models.errors import UserError
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import ROUND_MARKER, load_records, round_metrics
 from tasks.tracking.artifacts import delete_weights, log_report
-from tasks.tracking.client import make_client, user_errors
 from tasks.tracking.database import database_ready
 from tasks.tracking.errors import CORRECT_URI_HINT
 from tasks.tracking.logged_rounds import logged_check, logged_rounds, logged_steps
+from tasks.tracking.mlflow_client import make_client, user_errors
 from tasks.tracking.settings import TrackingSettings
 from tasks.tracking.tags import (
     BEST_TAG,

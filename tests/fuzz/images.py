@@ -13,8 +13,8 @@ from functools import cache
 import numpy as np
 from PIL import Image, PngImagePlugin, features
 
-from tasks.data.source.decode import Decoded, DecodeError, Limits, decode_bytes, resize
-from tasks.data.source.pixels import few_colours
+from tasks.data.images.decode import Decoded, DecodeError, Limits, decode_bytes, resize
+from tasks.data.images.pixels import few_colours
 
 from .frame import Case, case_rng
 

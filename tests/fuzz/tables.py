@@ -11,13 +11,13 @@ from pathlib import Path
 
 from models.errors import UserError
 from tasks.data.decoding.parallel import Decoding
+from tasks.data.images.decode import Limits
 from tasks.data.ingest.audit import guess_format
 from tasks.data.ingest.collector import Collector
 from tasks.data.ingest.label_files import read_aliases, read_classes
 from tasks.data.ingest.manifest import REASONS
 from tasks.data.ingest.reading import collect, open_source, refuse_unusable
 from tasks.data.ingest.settings import IngestSettings
-from tasks.data.source.decode import Limits
 from tasks.data.source.rules import NameRule, compile_rule
 
 from .frame import Case, case_rng

@@ -12,7 +12,7 @@ from flows.settings.params_file import write_settings
 from flows.settings.schema import Settings
 from models.errors import UserError
 from tasks.core.yaml_text import dump_yaml
-from tasks.data.formats.files.tree import Entry
+from tasks.data.formats.shared.tree import Entry
 from tasks.data.formats.yolo.names import find_names
 from tasks.data.ingest.label_files import read_aliases, read_classes
 

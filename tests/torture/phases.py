@@ -59,7 +59,7 @@ class Phase:
         return {"runs": 1}
 
     def _data(self, events: Events) -> dict[str, Any]:
-        from flows.run.data import prepare_data
+        from flows.run.prepare_data import prepare_data
         from tasks.data.clients import load_clients
         from tasks.data.dataset import load_dataset
 
@@ -71,7 +71,7 @@ class Phase:
     def _run(self, events: Events) -> dict[str, Any]:
         from flows.federate import federate
         from flows.federation.progress import Quiet
-        from flows.run.data import prepare_data
+        from flows.run.prepare_data import prepare_data
 
         class Watch(Quiet):
             """Arms and disarms the events where the phase begins and ends."""

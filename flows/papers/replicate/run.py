@@ -16,9 +16,9 @@ from flows.papers.replicate.report import describe, row_metrics, run_result
 from flows.papers.replicate.results import RunResult, TableReport
 from flows.papers.replicate.tables import PlannedRun, Table, data_folder, planned_runs
 from flows.papers.replicate.write import write_plots, write_table
-from flows.run.data import find_data, prepare_data
 from flows.run.inputs import DataPaths
 from flows.run.open import derive_run_id
+from flows.run.prepare_data import find_data, prepare_data
 from flows.settings.schema import Settings, as_values
 from models.errors import UserError
 from tasks.client.train import TrainingStopped

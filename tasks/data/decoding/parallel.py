@@ -24,9 +24,9 @@ from models.errors import UserError
 from models.files import replacing_file, write_text
 from tasks.core.source_digest import PLUMBING, closure, source_digest
 from tasks.data.decoding.workers import process_pool
-from tasks.data.source.decode import DecodeError, Limits, resize
-from tasks.data.source.image import ImageSource, InMemory
-from tasks.data.source.pixels import few_colours
+from tasks.data.images.decode import DecodeError, Limits, resize
+from tasks.data.images.image import ImageSource, InMemory
+from tasks.data.images.pixels import few_colours
 from tasks.data.source.sample import RawSample
 
 CHUNK = 64  # images
@@ -96,7 +96,7 @@ class Decoding:
 def decoding_code(modules: frozenset[str]) -> str:
     """Return the digest of the code that makes pixels, with the modules of the kinds of images that are decoded."""
     known = {name for name in modules if name.startswith("tasks.")}
-    skipped = (*PLUMBING, "tasks.data.formats.files", "tasks.data.ingest", "tasks.data.text")
+    skipped = (*PLUMBING, "tasks.data.formats.shared", "tasks.data.ingest", "tasks.data.text")
     return source_digest(closure({__name__} | known, skipped))
 
 

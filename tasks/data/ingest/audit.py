@@ -13,8 +13,8 @@ from typing import Any
 from models.errors import UserError
 from tasks.data.decoding.parallel import Decoding
 from tasks.data.formats import FORMATS, load_format, near_misses
-from tasks.data.formats.files.foreign_formats import foreign_file, foreign_set
-from tasks.data.formats.files.tree import scan
+from tasks.data.formats.shared.foreign_formats import foreign_file, foreign_set
+from tasks.data.formats.shared.tree import scan
 from tasks.data.ingest.collector import Collector, describe_unknown_labels
 from tasks.data.ingest.manifest import COUNTED_BAD, reason_counts
 from tasks.data.ingest.reading import Progress, Source, collect, open_source, refuse_unusable, select_images

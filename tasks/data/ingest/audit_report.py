@@ -11,11 +11,11 @@ import numpy as np
 
 from models.files import write_text
 from tasks.core.names import visible, visible_name
+from tasks.data.images.decode import DecodeError, decode
 from tasks.data.ingest.audit import Audit, Row
 from tasks.data.ingest.manifest import FILE as MANIFEST
 from tasks.data.ingest.manifest import REASONS, write_manifest
 from tasks.data.ingest.similar_labels import similar_names
-from tasks.data.source.decode import DecodeError, decode
 from tasks.data.source.sample import STATUSES
 from tasks.data.statistics.contact_sheet import MAX_IMAGES, contact_sheet
 from tasks.plotting.markdown import markdown_table, safe_cell

@@ -10,13 +10,13 @@ from typing import Any
 from models.errors import UserError
 from tasks.data.decoding.parallel import Decoding, decoded
 from tasks.data.formats import Format, load_format
-from tasks.data.formats.files.path_resolver import NOT_LISTED
-from tasks.data.formats.files.tree import UNCLEAR_FOLDER
+from tasks.data.formats.shared.path_resolver import NOT_LISTED
+from tasks.data.formats.shared.tree import UNCLEAR_FOLDER
+from tasks.data.images.image_kinds import NOT_READ
 from tasks.data.ingest.collector import Collector, describe_unknown_labels
 from tasks.data.ingest.manifest import COUNTED_BAD
 from tasks.data.ingest.settings import IngestSettings, find_alias_problem
 from tasks.data.ingest.sidecar_images import masks_hint, refuse_masks
-from tasks.data.source.image_kinds import NOT_READ
 from tasks.data.source.rules import compile_rule
 from tasks.data.source.sample import RawSample
 

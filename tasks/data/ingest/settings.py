@@ -6,8 +6,8 @@ from pydantic import Field, create_model, field_validator, model_validator
 
 from models.base_settings import Section
 from tasks.data.formats import FORMATS, load_format
-from tasks.data.source.decode import DEFAULT_BACKGROUND, DEFAULT_MAX_PIXELS, DEFAULT_MIN_SIDE, Limits
-from tasks.data.source.pixels import Gray16
+from tasks.data.images.decode import DEFAULT_BACKGROUND, DEFAULT_MAX_PIXELS, DEFAULT_MIN_SIDE, Limits
+from tasks.data.images.pixels import Gray16
 from tasks.data.source.settings import SourceSettings
 from tasks.data.split import SplitSettings
 from tasks.data.text.read_text import normalize

@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from models.errors import UserError
-from tasks.data.formats.files.tree import ROLE_FOLDERS, split_from_folders
-from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.formats.shared.tree import ROLE_FOLDERS, split_from_folders
+from tasks.data.images.image_kinds import SUFFIXES
 from tasks.data.text.patterns import literal, matcher
 
 Row = dict[str, Any]

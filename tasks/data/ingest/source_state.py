@@ -21,7 +21,7 @@ from tasks.core.json_files import read_json
 from tasks.core.tables import read_table
 from tasks.data.dataset import SUMMARY
 from tasks.data.formats import Format, load_format, tree_root
-from tasks.data.formats.files.tree import scan
+from tasks.data.formats.shared.tree import scan
 from tasks.data.ingest.file_hashes import HashCache, Status, file_status, hash_files
 from tasks.data.ingest.settings import IngestSettings
 from tasks.data.source.rules import NameRule

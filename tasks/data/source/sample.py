@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tasks.data.source.image import ImageSource
+    from tasks.data.images.image import ImageSource
 
 STATUSES = ("ok", "fixed", "quarantined", "ignored")
 

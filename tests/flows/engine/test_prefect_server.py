@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from flows.engine.environment import prepare
-from flows.engine.flows import call_flow
+from flows.engine.flow_calls import call_flow
 from models.errors import UserError
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,7 @@ import torch
 from flows.engine.engines import LocalEngine
 from flows.methods import load_method
 from models.errors import UserError
-from tasks.client import chunk
+from tasks.client import train_chunk
 from tasks.client.batches import TrainingError
 from tests.support.rounds import NARROW, make_federation
 
@@ -42,7 +42,7 @@ def quick(monkeypatch):
 
 def failing(monkeypatch, plan):
     """Makes ``train_client`` fail: client -> list of errors, one for each try, then it works. Returns the tries."""
-    tries, real = [], chunk.train_client
+    tries, real = [], train_chunk.train_client
 
     def train(context, job):
         tries.append(job.client)
@@ -51,7 +51,7 @@ def failing(monkeypatch, plan):
             raise left.pop(0)
         return real(context, job)
 
-    monkeypatch.setattr(chunk, "train_client", train)
+    monkeypatch.setattr(train_chunk, "train_client", train)
     return tries
 
 

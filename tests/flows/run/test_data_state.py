@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flows.run.data import find_data, prepare_data, require_data
+from flows.run.prepare_data import find_data, prepare_data, require_data
 from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.data.dataset import load_dataset
@@ -217,7 +217,7 @@ def test_another_partition_does_not_read_the_source_again(here, monkeypatch):
 
 
 def test_dvcs_data_set_serves_a_run_with_another_partition(here, monkeypatch):
-    from flows.run.data import ingest_stage, partition_stage
+    from flows.run.prepare_data import ingest_stage, partition_stage
 
     ingest_stage(settings(), Path("data"))
     partition_stage(settings(), Path("data"))
@@ -228,7 +228,7 @@ def test_dvcs_data_set_serves_a_run_with_another_partition(here, monkeypatch):
 
 def test_the_dvc_stage_reports_a_changed_source(here, monkeypatch):
     from flows.cli.show import inspect_data
-    from flows.run.data import ingest_stage, partition_stage, source_change
+    from flows.run.prepare_data import ingest_stage, partition_stage, source_change
     from flows.stages import federate_stage
 
     monkeypatch.setattr("tasks.data.statistics.plots.write_partition_figures", write_partition_figures)
@@ -250,7 +250,7 @@ def test_the_dvc_stage_reports_a_changed_source(here, monkeypatch):
 
 def test_the_pipeline_ingests_again_when_dvc_sees_no_change(here, monkeypatch):
     from flows import pipeline
-    from flows.run.data import ingest_stage
+    from flows.run.prepare_data import ingest_stage
 
     ingest_stage(settings(), Path("data"))
     calls, notes = [], []

@@ -38,8 +38,8 @@ def command(*arguments: str):
 
 
 def warned() -> list[str]:
-    from flows.run.data import prepare_data
     from flows.run.data_warnings import data_warnings
+    from flows.run.prepare_data import prepare_data
     from flows.settings.files import load_settings
 
     return data_warnings(prepare_data(load_settings(None, ["tiny"], SETS)))

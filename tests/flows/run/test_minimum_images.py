@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.run.data import prepare_data
+from flows.run.prepare_data import prepare_data
 from flows.settings.files import load_settings
 from models.errors import UserError
 from tests.support.image_trees import tree

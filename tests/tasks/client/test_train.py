@@ -10,7 +10,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from models.errors import UserError
 from tasks.client import train
 from tasks.client.batches import BatchError, TrainingError
-from tasks.client.chunk import ChunkError, train_clients
 from tasks.client.objectives import load_objective
 from tasks.client.regularisers import Regulariser
 from tasks.client.train import (
@@ -22,6 +21,7 @@ from tasks.client.train import (
     optimise,
     train_client,
 )
+from tasks.client.train_chunk import ChunkError, train_clients
 from tasks.core.network import build_network
 from tasks.core.randomness import numpy_generator
 from tasks.core.store import state_digest

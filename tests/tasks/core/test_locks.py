@@ -19,7 +19,7 @@ SMALL = (
 TWO = """
 import sys, logging, time
 from pathlib import Path
-from flows.run.data import prepare_data
+from flows.run.prepare_data import prepare_data
 from flows.settings.files import load_settings
 import tasks.data.ingest.ingest as module
 collect = module.collect
@@ -32,7 +32,7 @@ module.collect = slow
 if sys.argv[1] == "prepare":
     print(prepare_data(load_settings(None, ["tiny"], sys.argv[2:])))
 else:
-    from flows.run.data import ingest_stage
+    from flows.run.prepare_data import ingest_stage
     print(ingest_stage(load_settings(None, ["tiny"], sys.argv[2:]), Path("data"))["digest"])
 """
 

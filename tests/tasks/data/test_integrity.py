@@ -11,9 +11,9 @@ from models.errors import UserError
 from tasks.data import dataset as dataset_module
 from tasks.data.dataset import load_dataset
 from tasks.data.decoding.parallel import Decoding, decode_chunk
+from tasks.data.images.decode import Limits
+from tasks.data.images.image import ImageFile
 from tasks.data.ingest.ingest import IngestSettings, ingest
-from tasks.data.source.decode import Limits
-from tasks.data.source.image import ImageFile
 
 
 def flip(path: Path, at: int) -> None:

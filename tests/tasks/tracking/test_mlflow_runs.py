@@ -12,8 +12,8 @@ import pytest
 from models.errors import UserError
 from tasks.core.round_summary import best_round
 from tasks.tracking import mlflow_runs
-from tasks.tracking.client import CLIENT_DEFAULTS
 from tasks.tracking.data_version import find_data_version
+from tasks.tracking.mlflow_client import CLIENT_DEFAULTS
 from tasks.tracking.settings import TrackingSettings
 from tasks.tracking.uri import resolve_uri
 from tests.support.fabricated import fabricated_run

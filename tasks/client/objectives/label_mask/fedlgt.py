@@ -45,7 +45,7 @@ def make(local: LocalContext) -> Step:
     import torch
 
     from tasks.client.objectives.label_mask.label_states import draw_known_states, mask_uncertain
-    from tasks.client.objectives.label_mask.shared import masked_loss, predict_all_unknown, with_states
+    from tasks.client.objectives.label_mask.masked_loss import masked_loss, predict_all_unknown, with_states
 
     model, s = with_states(local.model, "fedlgt"), local.settings
     assert local.references, "FedLGT needs a reference model, and the round sends none (references=())"

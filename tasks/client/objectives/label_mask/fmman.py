@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from models.label_aware.fmman import FmmanNetwork, HeadOutput
-    from tasks.client.objectives.label_mask.shared import MaskedLoss
+    from tasks.client.objectives.label_mask.masked_loss import MaskedLoss
 
     Counted = list[tuple[Tensor, int]]  # tensors, and how often each counts
 
@@ -69,7 +69,7 @@ def make(local: LocalContext) -> Step:
     Raises:
         UserError: If the network has no label states.
     """
-    from tasks.client.objectives.label_mask.shared import with_states
+    from tasks.client.objectives.label_mask.masked_loss import with_states
 
     return _FmmanStep(local, with_states(local.model, "fmman"))
 
@@ -97,7 +97,7 @@ class _FmmanStep:
             )
 
     def __call__(self, images: "Tensor", targets: "Tensor") -> Loss:
-        from tasks.client.objectives.label_mask.shared import masked_loss
+        from tasks.client.objectives.label_mask.masked_loss import masked_loss
 
         tokens = self.model.encode_image(images)
         if self.model.options.use_state:
@@ -113,7 +113,7 @@ class _FmmanStep:
         """Return the masks [B, C], and each reference's embeddings z under its own mask (no gradient)."""
         import torch
 
-        from tasks.client.objectives.label_mask.shared import predict_all_unknown
+        from tasks.client.objectives.label_mask.masked_loss import predict_all_unknown
 
         s, masks, z_references = self.settings, [], []
         needs_local = s.mask_sources != "global" or not self.local.references
@@ -149,7 +149,7 @@ class _FmmanStep:
         """Return the local model's predictions with all labels unknown [B, C]."""
         import torch
 
-        from tasks.client.objectives.label_mask.shared import evaluating, predict_all_unknown
+        from tasks.client.objectives.label_mask.masked_loss import evaluating, predict_all_unknown
 
         # Detached tokens: a second pass through the backbone would update BatchNorm twice.
         with evaluating(self.model), torch.no_grad():

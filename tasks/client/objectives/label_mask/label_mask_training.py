@@ -29,7 +29,7 @@ def make(local: LocalContext) -> Step:
         UserError: If the network has no label states.
     """
     from tasks.client.objectives.label_mask.label_states import draw_known_states
-    from tasks.client.objectives.label_mask.shared import masked_loss, with_states
+    from tasks.client.objectives.label_mask.masked_loss import masked_loss, with_states
 
     model, s = with_states(local.model, "label_mask_training"), local.settings
 

@@ -9,8 +9,8 @@ from typing import Any
 from models.errors import UserError
 from tasks.data.formats.coco.categories import Categories, plain
 from tasks.data.formats.coco.records import Json, Record, Rules, join, warning_lines
-from tasks.data.formats.files.foreign_formats import foreign_json
-from tasks.data.formats.files.tree import Entry, split_from_name
+from tasks.data.formats.shared.foreign_formats import foreign_json
+from tasks.data.formats.shared.tree import Entry, split_from_name
 from tasks.data.text.read_text import Encodings, TextError, decode_text
 
 _MAX_BYTES = 64 * 2**20  # bytes of a JSON that is parsed only to identify it

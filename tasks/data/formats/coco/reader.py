@@ -17,15 +17,15 @@ from models.base_settings import Section
 from models.errors import UserError
 from tasks.data.formats.coco.json_file import Listing, is_coco_json, load_listing, missing_keys
 from tasks.data.formats.coco.records import Record, Rules
-from tasks.data.formats.files.foreign_formats import foreign_file
-from tasks.data.formats.files.path_resolver import (
+from tasks.data.formats.shared.foreign_formats import foreign_file
+from tasks.data.formats.shared.path_resolver import (
     ListedPath,
     ListingEntry,
     PathResolver,
     make_listed_row,
     make_unlisted_row,
 )
-from tasks.data.formats.files.tree import NO_SITE, ONE_SITE, Entry, Tree, make_file_row, scan, unclassified_rows
+from tasks.data.formats.shared.tree import NO_SITE, ONE_SITE, Entry, Tree, make_file_row, scan, unclassified_rows
 from tasks.data.source.rules import NameFunction, compile_rule
 from tasks.data.source.sample import RawSample
 from tasks.data.text.annotation_encoding import shared_encodings

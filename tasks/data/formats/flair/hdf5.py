@@ -22,8 +22,8 @@ import numpy as np
 
 from models.errors import UserError
 from tasks.data.formats.flair.records import PARTITIONS, Record, checked_record
-from tasks.data.source.decode import Decoded, DecodeError, Limits, decode_bytes
-from tasks.data.source.image import ImageArray, ImageFile
+from tasks.data.images.decode import Decoded, DecodeError, Limits, decode_bytes
+from tasks.data.images.image import ImageArray, ImageFile
 
 SUFFIXES = (".h5", ".hdf5")
 _IMAGES, _IDS = ("images", "image"), ("image_ids", "image_id")
@@ -61,7 +61,7 @@ class Hdf5Image:
                 value = stored[() if self.index is None else self.index]
         except DecodeError:
             raise
-        except Exception as error:  # as in tasks.data.source.decode: the file's fault, whatever is raised
+        except Exception as error:  # as in tasks.data.images.decode: the file's fault, whatever is raised
             raise DecodeError("truncated", f"{self.dataset}: {_one_line(error)}") from error
         if isinstance(value, bytes):
             return decode_bytes(value, "", limits)

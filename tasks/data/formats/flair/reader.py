@@ -15,11 +15,11 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.files.path_resolver import make_unlisted_row
-from tasks.data.formats.files.tree import NO_SITE, Entry, Tree, make_file_row, make_image_row, scan, unclassified_rows
 from tasks.data.formats.flair.hdf5 import SUFFIXES, holds_images, read_records
 from tasks.data.formats.flair.records import PARTITIONS, Record, load_json
-from tasks.data.source.image import ImageFile, ImageSource
+from tasks.data.formats.shared.path_resolver import make_unlisted_row
+from tasks.data.formats.shared.tree import NO_SITE, Entry, Tree, make_file_row, make_image_row, scan, unclassified_rows
+from tasks.data.images.image import ImageFile, ImageSource
 from tasks.data.source.rules import NameFunction, compile_rule
 from tasks.data.source.sample import RawSample
 from tasks.data.text.equivalent_names import match_equivalent_names

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.errors import UserError
-from tasks.data.formats.files.tree import Entry
+from tasks.data.formats.shared.tree import Entry
 from tasks.data.text.read_text import Encodings, TextError, decode_text, normalize
 
 #: A partition's name -> the split. FLAIR's README says both val and dev.

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.files.system_files import find_litter
-from tasks.data.formats.files.tree import (
+from tasks.data.formats.shared.system_files import find_litter
+from tasks.data.formats.shared.tree import (
     NO_SITE,
     ROLE_FOLDERS,
     UNCLEAR_FOLDER,
@@ -28,8 +28,8 @@ from tasks.data.formats.files.tree import (
     split_from_folders,
     unclassified_rows,
 )
-from tasks.data.source.image import ImageFile
-from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.images.image import ImageFile
+from tasks.data.images.image_kinds import SUFFIXES
 from tasks.data.source.rules import NameRule
 from tasks.data.source.sample import RawSample
 from tasks.data.text.read_text import normalize

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.files.tree import ONE_SITE, Entry, make_file_row, make_image_row, scan, unclassified_rows
-from tasks.data.source.image import ImageArray
+from tasks.data.formats.shared.tree import ONE_SITE, Entry, make_file_row, make_image_row, scan, unclassified_rows
+from tasks.data.images.image import ImageArray
 from tasks.data.source.rules import compile_rule
 from tasks.data.source.sample import RawSample
 

@@ -5,9 +5,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from models.base_settings import Section
-from tasks.data.formats.files.tree import NO_SITE, make_image_row, scan, unclassified_rows
-from tasks.data.source.image import ImageFile
-from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.formats.shared.tree import NO_SITE, make_image_row, scan, unclassified_rows
+from tasks.data.images.image import ImageFile
+from tasks.data.images.image_kinds import SUFFIXES
 from tasks.data.source.sample import RawSample
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tasks.core.source_digest import PLUMBING, closure, source_digest
 from tasks.data.formats.synthetic.registry import SETS, synthetic_set
 from tasks.data.formats.synthetic.settings import SyntheticSettings
-from tasks.data.source.decode import Decoded, Limits
+from tasks.data.images.decode import Decoded, Limits
 from tasks.data.source.sample import RawSample
 
 if TYPE_CHECKING:

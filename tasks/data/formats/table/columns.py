@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.data.formats.files.path_resolver import ListingEntry
+from tasks.data.formats.shared.path_resolver import ListingEntry
 from tasks.data.formats.table.label_cells import NULLS, read_cell
 from tasks.data.formats.table.rows import OpenTable, TableRow
 from tasks.data.source.sample import Boxes

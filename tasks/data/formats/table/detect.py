@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.data.formats.files.foreign_formats import foreign_columns
-from tasks.data.formats.files.path_resolver import ListedPath, PathResolver
-from tasks.data.formats.files.unread_formats import unread
+from tasks.data.formats.shared.foreign_formats import foreign_columns
+from tasks.data.formats.shared.path_resolver import ListedPath, PathResolver
+from tasks.data.formats.shared.unread_formats import unread
 from tasks.data.formats.table.columns import IMAGE_COLUMNS, LABEL_COLUMNS, one_hot_columns, usual
 from tasks.data.formats.table.rows import SUFFIXES, OpenTable, open_table, refuse_images_as_text
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.data.formats.files.path_resolver import (
+from tasks.data.formats.shared.path_resolver import (
     ListedPath,
     ListingEntry,
     PathResolver,
@@ -18,7 +18,7 @@ from tasks.data.formats.files.path_resolver import (
     make_listed_row,
     make_unlisted_row,
 )
-from tasks.data.formats.files.tree import (
+from tasks.data.formats.shared.tree import (
     NO_SITE,
     ONE_SITE,
     Entry,
@@ -34,7 +34,7 @@ from tasks.data.formats.table.label_cells import NULLS
 from tasks.data.formats.table.label_separators import guess_separator
 from tasks.data.formats.table.rows import SUFFIXES, OpenTable, TableRow, open_table, refuse_images_as_text
 from tasks.data.formats.table.settings import Settings
-from tasks.data.source.image import ImageBytes
+from tasks.data.images.image import ImageBytes
 from tasks.data.source.rules import NameFunction, compile_rule
 from tasks.data.source.sample import RawSample
 from tasks.data.text.equivalent_names import path_parts

@@ -16,13 +16,13 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.files.annotation import AnnotationError
-from tasks.data.formats.files.foreign_formats import foreign_file
-from tasks.data.formats.files.paired_samples import make_pair_row
-from tasks.data.formats.files.pairing import count_note, describe_image_names, names_beside_images, pair, unpaired_rows
-from tasks.data.formats.files.tree import NO_SITE, Entry, Tree, make_file_row, scan, unclassified_rows
+from tasks.data.formats.shared.annotation import AnnotationError
+from tasks.data.formats.shared.foreign_formats import foreign_file
+from tasks.data.formats.shared.paired_samples import make_pair_row
+from tasks.data.formats.shared.pairing import count_note, describe_image_names, names_beside_images, pair, unpaired_rows
+from tasks.data.formats.shared.tree import NO_SITE, Entry, Tree, make_file_row, scan, unclassified_rows
 from tasks.data.formats.voc.xml_file import parse_annotation
-from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.images.image_kinds import SUFFIXES
 from tasks.data.source.sample import RawSample
 from tasks.data.text.annotation_encoding import shared_encodings
 from tasks.data.text.equivalent_names import fold_name, path_parts

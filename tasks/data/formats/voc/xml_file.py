@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from tasks.data.formats.files.annotation import Annotation, AnnotationError
-from tasks.data.formats.files.foreign_formats import foreign_xml
+from tasks.data.formats.shared.annotation import Annotation, AnnotationError
+from tasks.data.formats.shared.foreign_formats import foreign_xml
 from tasks.data.source.sample import Boxes
 from tasks.data.text.read_text import Encodings, TextError, decode_text, normalize
 

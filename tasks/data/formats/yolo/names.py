@@ -9,7 +9,7 @@ from typing import Any
 from models.errors import UserError
 from tasks.core.yaml_text import YamlTextError, parse_yaml, parse_yaml_as_text
 from tasks.core.yaml_words import quotes_hint
-from tasks.data.formats.files.tree import Entry
+from tasks.data.formats.shared.tree import Entry
 from tasks.data.text.read_text import Encodings, TextError, decode_text, normalize
 
 _YAML = (".yaml", ".yml")

@@ -13,10 +13,10 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.data.formats.files.annotation import Annotation, AnnotationError
-from tasks.data.formats.files.foreign_formats import foreign_text
-from tasks.data.formats.files.paired_samples import make_pair_row
-from tasks.data.formats.files.pairing import (
+from tasks.data.formats.shared.annotation import Annotation, AnnotationError
+from tasks.data.formats.shared.foreign_formats import foreign_text
+from tasks.data.formats.shared.paired_samples import make_pair_row
+from tasks.data.formats.shared.pairing import (
     Group,
     count_note,
     describe_image_names,
@@ -24,7 +24,7 @@ from tasks.data.formats.files.pairing import (
     pair,
     unpaired_rows,
 )
-from tasks.data.formats.files.tree import (
+from tasks.data.formats.shared.tree import (
     NO_SITE,
     Entry,
     Tree,

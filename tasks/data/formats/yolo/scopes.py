@@ -11,7 +11,7 @@ from itertools import combinations
 from pathlib import Path, PurePosixPath
 
 from models.errors import UserError
-from tasks.data.formats.files.tree import ROLE_FOLDERS
+from tasks.data.formats.shared.tree import ROLE_FOLDERS
 from tasks.data.formats.yolo.names import NamesFile
 
 _MAX_SHOWN = 6

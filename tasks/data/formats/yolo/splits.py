@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from models.errors import UserError
-from tasks.data.formats.files.path_resolver import PathResolver
-from tasks.data.formats.files.tree import Entry, Tree, make_file_row, split_from_folders
+from tasks.data.formats.shared.path_resolver import PathResolver
+from tasks.data.formats.shared.tree import Entry, Tree, make_file_row, split_from_folders
 from tasks.data.formats.yolo.names import NamesFile
-from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.images.image_kinds import SUFFIXES
 from tasks.data.source.sample import RawSample
 from tasks.data.text.equivalent_names import path_parts
 from tasks.data.text.read_text import Encodings, TextError, decode_text

@@ -12,7 +12,7 @@ from models.stochastic import use_generator
 from tasks.client.objectives import LocalContext, Reference, load_objective
 from tasks.client.objectives.label_mask import fedlgt, label_mask_training
 from tasks.client.objectives.label_mask.label_states import draw_known_states
-from tasks.client.objectives.label_mask.shared import evaluating
+from tasks.client.objectives.label_mask.masked_loss import evaluating
 from tasks.core.store import state_digest
 
 CLASSES = 6

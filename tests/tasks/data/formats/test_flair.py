@@ -8,7 +8,7 @@ import pytest
 
 from models.errors import UserError
 from tasks.data.formats.flair.reader import recognise
-from tasks.data.source.decode import DecodeError, Limits
+from tasks.data.images.decode import DecodeError, Limits
 from tests.support.format_rows import raw_rows, reasons, rows_of
 from tests.support.voc_trees import encoded, make_image, put
 

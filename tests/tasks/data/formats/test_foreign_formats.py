@@ -5,7 +5,7 @@ import json
 import pytest
 
 from models.errors import UserError
-from tasks.data.formats.files.annotation import AnnotationError
+from tasks.data.formats.shared.annotation import AnnotationError
 from tasks.data.formats.voc.xml_file import parse_annotation
 from tasks.data.formats.yolo.reader import parse_labels
 from tasks.data.ingest.audit import guess_format

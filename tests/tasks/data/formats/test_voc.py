@@ -8,7 +8,7 @@ import pytest
 
 from models.errors import UserError
 from tasks.data.decoding.parallel import Decoding
-from tasks.data.formats.files.annotation import AnnotationError
+from tasks.data.formats.shared.annotation import AnnotationError
 from tasks.data.formats.voc.xml_file import parse_annotation
 from tasks.data.ingest.reading import collect, open_source
 from tasks.data.ingest.settings import IngestSettings

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from models.errors import UserError
-from tasks.data.formats.files.annotation import AnnotationError
+from tasks.data.formats.shared.annotation import AnnotationError
 from tasks.data.formats.yolo.reader import parse_labels, recognise
 from tests.support.format_rows import classes_of, raw_rows, reasons, rows_of, unpacked
 from tests.support.voc_trees import encoded, make_image, put

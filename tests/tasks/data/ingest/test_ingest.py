@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from models.errors import UserError
 from models.files import replacing_folder
 from tasks.data.dataset import content_digest, load_dataset
+from tasks.data.images.decode import resize
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.ingest.manifest import COUNTED_BAD, REASONS
-from tasks.data.source.decode import resize
 from tests.support.voc_trees import add, encoded, make_image, put, sound_tree, voc_xml
 
 

@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 from PIL import Image, ImageCms, ImageFile
 
-from tasks.data.source.decode import DEFAULT_MAX_PIXELS
+from tasks.data.images.decode import DEFAULT_MAX_PIXELS
 from tests.support.format_rows import reasons, rows_of
 from tests.support.image_trees import OK, UPRIGHT, bad, fixed, ingested, solid, tree, with_orientation
 from tests.support.voc_trees import encoded, make_image, put, voc_xml

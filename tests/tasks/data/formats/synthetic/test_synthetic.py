@@ -25,7 +25,7 @@ from tasks.data.formats.synthetic.reader import read
 from tasks.data.formats.synthetic.registry import SETS, synthetic_set
 from tasks.data.formats.synthetic.settings import SyntheticSettings
 from tasks.data.formats.synthetic.sites import site_look
-from tasks.data.source.decode import Limits
+from tasks.data.images.decode import Limits
 
 
 def render(settings: SyntheticSettings, seed: int, size: int) -> Iterator[SimpleNamespace]:

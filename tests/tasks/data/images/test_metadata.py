@@ -9,9 +9,9 @@ from PIL import Image
 
 from models.errors import UserError
 from tasks.data.decoding.parallel import Decoding
+from tasks.data.images.decode import DecodeError, Limits, decode_bytes
 from tasks.data.ingest.reading import collect, open_source
 from tasks.data.ingest.settings import IngestSettings
-from tasks.data.source.decode import DecodeError, Limits, decode_bytes
 from tests.fuzz.images import plain, png_chunk, with_exif
 from tests.support.tiff_files import tag, tiff_with
 from tests.support.voc_trees import encoded, make_image, put

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from tasks.data.formats.files.annotation import Annotation, AnnotationError
-from tasks.data.formats.files.pairing import Group
-from tasks.data.formats.files.tree import ROLE_FOLDERS, Entry, make_file_row
-from tasks.data.source.image import ImageFile
+from tasks.data.formats.shared.annotation import Annotation, AnnotationError
+from tasks.data.formats.shared.pairing import Group
+from tasks.data.formats.shared.tree import ROLE_FOLDERS, Entry, make_file_row
+from tasks.data.images.image import ImageFile
 from tasks.data.source.sample import RawSample
 
 Parser = Callable[[bytes], Annotation]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from tasks.data.source.decode import DecodeError, Limits, decode_bytes
+from tasks.data.images.decode import DecodeError, Limits, decode_bytes
 from tests.support.image_trees import HEIC
 from tests.support.tiff_files import tag, tiff_with
 from tests.support.voc_trees import encoded, make_image
@@ -214,8 +214,8 @@ UNREAD = {
 
 @pytest.mark.parametrize("name", UNREAD)
 def test_unsupported_formats_are_named_with_advice(name, monkeypatch):
-    monkeypatch.setattr("tasks.data.source.decode.has_heif", lambda: False)
-    monkeypatch.setattr("tasks.data.source.image_kinds.has_heif", lambda: False)
+    monkeypatch.setattr("tasks.data.images.decode.has_heif", lambda: False)
+    monkeypatch.setattr("tasks.data.images.image_kinds.has_heif", lambda: False)
     data, expected = UNREAD[name]
     error = refused(data, f".{name.split('.')[1]}")
     assert (error.reason, expected in error.detail) == ("not_an_image", True), error.detail

@@ -7,8 +7,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tasks.data.formats.files.foreign_formats import foreign_json
-from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.formats.shared.foreign_formats import foreign_json
+from tasks.data.images.image_kinds import SUFFIXES
 from tasks.data.text.read_text import TextError, decode_text
 
 _SHEET = "is a spreadsheet, which is not read: save its sheet as CSV (UTF-8)"

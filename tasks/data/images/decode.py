@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.data.source.image_kinds import (
+from tasks.data.images.image_kinds import (
     EXTRA_FORMATS,
     HEAD,
     HEIF,
@@ -26,7 +26,7 @@ from tasks.data.source.image_kinds import (
     has_heif,
     is_camera_raw,
 )
-from tasks.data.source.metadata import (
+from tasks.data.images.metadata import (
     ORIENTATION_TAG,
     SIDE_SWAPPING,
     UPRIGHT,
@@ -34,7 +34,7 @@ from tasks.data.source.metadata import (
     normalize_orientation,
     without_metadata,
 )
-from tasks.data.source.pixels import FlatError, Gray16, bad_mode, bit_depth, check_depth, only_image, to_rgb
+from tasks.data.images.pixels import FlatError, Gray16, bad_mode, bit_depth, check_depth, only_image, to_rgb
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from tasks.data.formats.files.tree import NO_SITE, Entry, make_file_row, make_image_row, split_from_folders
-from tasks.data.source.image import ImageFile
-from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.formats.shared.tree import NO_SITE, Entry, make_file_row, make_image_row, split_from_folders
+from tasks.data.images.image import ImageFile
+from tasks.data.images.image_kinds import SUFFIXES
 from tasks.data.source.rules import NameFunction
 from tasks.data.source.sample import Boxes, RawSample
 from tasks.data.text.equivalent_names import fold_parts, path_parts

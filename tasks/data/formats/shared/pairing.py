@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tasks.data.formats.files.tree import NO_SITE, ROLE_FOLDERS, Entry, Tree, make_file_row, make_image_row
-from tasks.data.source.image_kinds import SUFFIXES
+from tasks.data.formats.shared.tree import NO_SITE, ROLE_FOLDERS, Entry, Tree, make_file_row, make_image_row
+from tasks.data.images.image_kinds import SUFFIXES
 from tasks.data.source.sample import RawSample
 from tasks.data.text.equivalent_names import fold_name
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from tasks.data.formats.files.pairing import names_beside_images
+from tasks.data.formats.shared.pairing import names_beside_images
 from tasks.data.text.read_text import TextError, decode_text
 
 if TYPE_CHECKING:

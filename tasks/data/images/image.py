@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from tasks.data.source.decode import Decoded, DecodeError, Limits, decode, decode_bytes
+from tasks.data.images.decode import Decoded, DecodeError, Limits, decode, decode_bytes
 
 
 class ImageSource(Protocol):

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.data.formats.files.system_files import find_litter, thumbnail_original
-from tasks.data.source.image import ImageFile
-from tasks.data.source.image_kinds import HEAD, READ, SUFFIXES, UNREAD, content_kind
+from tasks.data.formats.shared.system_files import find_litter, thumbnail_original
+from tasks.data.images.image import ImageFile
+from tasks.data.images.image_kinds import HEAD, READ, SUFFIXES, UNREAD, content_kind
 from tasks.data.source.rules import NO_NAME, compile_rule
 from tasks.data.source.sample import RawSample
 from tasks.data.text.patterns import matcher
