@@ -1,4 +1,4 @@
-"""Output of commands: tables and progress for people, one JSON object for programs, errors in one place."""
+"""Output of commands: human-readable tables and progress, or one JSON object for programs, errors in one place."""
 
 import contextlib
 import json

@@ -18,7 +18,7 @@ from tasks.client.regularisers import RegulariserSpec, load_regulariser
 from tasks.client.train import Init, TrainJob
 from tasks.core.context import RunContext
 from tasks.core.federation_settings import FederationSettings
-from tasks.core.randomness import address, numpy_generator
+from tasks.core.randomness import derive_seed, numpy_generator
 from tasks.core.records import Dropped, ModelRef, RoundRecord, StageLog, Update
 
 
@@ -186,7 +186,7 @@ class Federation:
                     where="method.fmman.cluster_on",
                     hint="set it to a prefix of the parameter names, for instance backbone.layer4",
                 )
-            seed = address(self.context.seed, "k-means", self.number)
+            seed = derive_seed(self.context.seed, "k-means", self.number)
             refs = [update.model for update in updates]
             title = f"round {self.number}: {name}"
             numbers = self.engine.run("cluster-models", title, self.context, refs, start, prefix, k, seed)

@@ -58,7 +58,8 @@ def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.
         example = load_run_data(context)[0].images[:2].astype("float32") / 255.0
         metadata = {
             "labels": list(context.classes),
-            "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, squashed to this size",
+            "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, "
+            "resized without keeping the aspect ratio",
             "output": "probabilities [N, C] in the order of the labels; "
             f"from {context.evaluation.threshold:g} a label is predicted",
         }

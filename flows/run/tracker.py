@@ -188,7 +188,7 @@ def open_tracker(
 
 
 def _run_tags(settings: Settings, run: Run) -> dict[str, str]:
-    """What identifies a run: its id, data, code, method and user."""
+    """Return what identifies a run: its id, data, code, method and user."""
     from tasks.versioning import dvc
 
     here = Path.cwd()
@@ -211,7 +211,7 @@ def _run_tags(settings: Settings, run: Run) -> dict[str, str]:
 
 
 def _data_version(run: Run, here: Path) -> str:
-    """DVC's version of the data if the run reads the outputs of DVC's stages, else the digest of the partition."""
+    """Return DVC's version of the data if the run reads the outputs of DVC's stages, else the partition's digest."""
     from tasks.versioning import dvc
 
     versioned = Path(run.context.dataset).resolve() == (here / "data/dataset").resolve()
@@ -219,7 +219,7 @@ def _data_version(run: Run, here: Path) -> str:
 
 
 def _user() -> str:
-    """The user's name; containers may have a user without one."""
+    """Return the user's name; containers may have a user without one."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

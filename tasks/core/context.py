@@ -57,5 +57,5 @@ class RunContext:
     data_digest: str = ""
 
     def open_store(self) -> Store:
-        """The run's store."""
+        """Open the run's store."""
         return Store(self.store)

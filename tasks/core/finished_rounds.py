@@ -13,7 +13,7 @@ def folder_of(number: int) -> str:
 
 
 def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
-    """Writes the round beside its place and renames it into place. A round that is there already is returned.
+    """Write a round to a temporary folder and rename it. A round that exists already is returned.
 
     Args:
         store_root: Root of the run's store.
@@ -45,18 +45,18 @@ def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
 
 
 def rescore_round(store_root: str, record: RoundRecord) -> RoundRecord:
-    """Writes the record of a finished round whose model was scored later; its models stay as they are."""
+    """Write the record of a finished round whose model was evaluated later; its models do not change."""
     Store(store_root).write_json(f"{folder_of(record.round)}/round.json", record.as_dict())
     return record
 
 
 def _without_file(update: Update) -> Update:
-    """The update's record; its weights are removed with the round, so only their digest is kept."""
+    """Return the update's record; its weights are removed with the round, so only their digest is kept."""
     return replace(update, model=replace(update.model, uri=""))
 
 
 def load_round(store: Store, number: int) -> RoundRecord:
-    """A finished round.
+    """Load a finished round.
 
     Raises:
         UserError: If its record is missing or damaged.
@@ -76,7 +76,7 @@ def _damaged(store: Store, number: int, found: str) -> UserError:
 
 
 def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
-    """The finished rounds 1, 2, ... without a gap, up to ``most``, each with a model that verifies.
+    """Return the finished rounds 1, 2, ... without a gap, up to ``most``, each with a model that verifies.
 
     Raises:
         UserError: If a finished round's model is damaged.
@@ -100,7 +100,7 @@ def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
 
 
 def prune(store: Store, record: RoundRecord) -> None:
-    """Deletes what only unfinished rounds need: updates, and client states that a newer one replaced."""
+    """Delete what only unfinished rounds need: updates, and client states that a newer one replaced."""
     store.delete("updates")
     keep = {ref.uri for ref in record.client_states.values()}
     for client in store.names("clients"):

@@ -17,7 +17,7 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)", re.ASCII)  # Windows: d
 
 
 def file_name(text: str) -> str:
-    """A file's name for any text: safe on every usual file system, readable, and another one for every other text.
+    """Return a file name for any text: readable, safe on every usual file system, different for different texts.
 
     A plain name stays: lower-case ASCII letters, digits, ``-``, ``_``, single dots inside, letters without case
     such as Chinese ones. Of any other name stays what is safe of it, in lower case, and a digest of the name follows
@@ -36,7 +36,7 @@ def file_name(text: str) -> str:
 
 
 def metric_part(name: str) -> str:
-    """A class, site or stage as one part of a metric's name: its own for every name, without what MLflow refuses.
+    """Return a class, site or stage as one part of a metric's name: unique, without what MLflow refuses.
 
     Letters of any script, digits, ``_-.`` and space stay. A name that has to be changed, or cut, ends with a digest.
     """
@@ -69,17 +69,17 @@ def visible(text: object) -> str:
 
 
 def visible_name(name: object) -> str:
-    """A name as it is shown: ``visible``, and blanks that one would overlook as escapes; ``''`` for an empty one."""
+    """Return a name for display: ``visible``, with inconspicuous blanks as escapes; ``''`` for an empty one."""
     return _BLANKS.sub(r"\\x20", visible(name)) or "''"
 
 
 def visible_lines(text: object) -> str:
-    """The same for text of several lines, which stay."""
+    """Return text of several lines for display; line breaks stay."""
     return "\n".join(map(visible, str(text).split("\n")))
 
 
 def is_portable(name: str) -> bool:
-    """Whether a name of one's own fits every usual file system; for names that are refused, not escaped."""
+    """Tell whether a custom name fits every usual file system; other names are refused, not escaped."""
     stem = unicodedata.normalize("NFKC", name.split(".")[0]).casefold().strip()
     fits = 0 < len(name.encode("utf-8", "surrogatepass")) <= 200 and name.isprintable()
     odd = set(name) & set('<>:"/\\|?*') or name[:1] in (".", " ") or name[-1:] in (".", " ")
@@ -87,7 +87,7 @@ def is_portable(name: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether the text can be a file's name as it is, and is not what another text becomes."""
+    """Tell whether a text can be a file name unchanged, and is not the encoded form of another text."""
     if not text or len(text.encode("utf-8", "surrogatepass")) > _PLAIN_BYTES or _ESCAPED.fullmatch(text):
         return False
     if text[0] in ".-" or text[-1] == "." or ".." in text or _RESERVED.fullmatch(text.split(".")[0]):
@@ -97,7 +97,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _is_caseless(letter: str) -> bool:
-    """Whether it is a letter without case and with one form only, written from left to right."""
+    """Tell whether a character is a letter without case and with one form only, written from left to right."""
     return (
         unicodedata.category(letter) == "Lo"
         and unicodedata.bidirectional(letter) == "L"
@@ -106,7 +106,7 @@ def _is_caseless(letter: str) -> bool:
 
 
 def _readable(text: str) -> str:
-    """What is safe of the text, in lower case: letters and digits, ``-`` and ``_``; ``_`` for all between them."""
+    """Return the safe characters in lower case: letters, digits, ``-`` and ``_``; ``_`` for all between them."""
     # No name needs more of its beginning, and normalising a megabyte takes its time
     lower = unicodedata.normalize("NFKD", text[: 4 * _LETTERS]).casefold().lower()  # casefold alone: Cherokee capitals
     folded = unicodedata.normalize("NFKD", lower)

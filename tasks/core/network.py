@@ -26,7 +26,7 @@ PERSONAL = "model/"  # prefix of a client's own tensors that replace the global 
 
 
 def problem_of(context: "RunContext", store: Store) -> "ModelSpec":
-    """What the run's networks are built for."""
+    """Return what the run's networks are built for."""
     from models.registry import ModelSpec
 
     tables = store.get_state(context.tables) if context.tables else {}
@@ -34,7 +34,7 @@ def problem_of(context: "RunContext", store: Store) -> "ModelSpec":
 
 
 def build_network(context: "RunContext", store: Store, ref: ModelRef | None = None) -> "nn.Module":
-    """The run's network on the run's device, with the weights of ``ref`` if given.
+    """Build the run's network on the run's device, with the weights of ``ref`` if given.
 
     Raises:
         UserError: If the weights do not fit the network.
@@ -68,7 +68,7 @@ def with_personal(model: "nn.Module", store: Store, ref: ModelRef) -> None:
 
 
 def split_state(model: "nn.Module", bn_policy: str) -> "tuple[dict[str, Tensor], dict[str, Tensor]]":
-    """What a client sends, and what it keeps.
+    """Split a model's state into what a client sends and what it keeps.
 
     All parameters with gradients and all buffers are exchanged; frozen tensors are not in the state at all.
     With ``bn_policy: local`` the client also keeps its own BatchNorm statistics (FedBN's reading of section 7);
@@ -101,7 +101,7 @@ def to_float(images: "np.ndarray", device: str) -> "Tensor":
 
 
 def predict_logits(context: "RunContext", model: "nn.Module", images: "ImageRows", batch: int = 64) -> "np.ndarray":
-    """Logits of a model in eval mode, all label states unknown.
+    """Return the logits of a model in eval mode, all label states unknown.
 
     Args:
         context: The run, for its device.

@@ -19,7 +19,7 @@ Record = TypeVar("Record")
 
 
 def require_known(value: Mapping[str, Any], where: object) -> None:
-    """Refuses a record that a later release wrote in a way that this one would misread.
+    """Refuse a record that a later release wrote in a way that this one would misread.
 
     Raises:
         UserError: If the record's version is a later one.
@@ -106,7 +106,7 @@ class Update:
     state: ModelRef | None = None
 
     def mean(self, term: str) -> float:
-        """The mean of one loss term, NaN when nothing was counted."""
+        """Return the mean of one loss term, NaN if nothing was counted."""
         total, weight = self.sums.get(term, (0.0, 0.0))
         return total / weight if weight else float("nan")
 
@@ -135,12 +135,12 @@ class StageLog:
     """What one stage of a round cost.
 
     Attributes:
-        name: The stage's speaking name.
+        name: The stage's descriptive name.
         seconds: Wall seconds.
         bytes_down: Bytes sent to clients, equal multiplicity to one client counted once.
         bytes_down_naive: The same with every copy counted, as the paper sends them.
         bytes_up: Bytes sent by clients.
-        clients: Number of clients that answered.
+        clients: Number of clients that completed the stage.
     """
 
     name: str

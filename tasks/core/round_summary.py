@@ -15,7 +15,7 @@ ROUND_MARKER = "round"
 
 
 def load_records(run_root: Path, rounds: int | None = None) -> list[RoundRecord]:
-    """The finished rounds of a run, in order; only those up to ``rounds`` if it is given.
+    """Load the finished rounds of a run, in order; only those up to ``rounds`` if it is given.
 
     Only folders that are named by a number count: a round that is still being written has another name.
 
@@ -42,7 +42,7 @@ def _read_round(path: Path) -> RoundRecord:
 
 
 def best_score(record: RoundRecord) -> float:
-    """What rounds are chosen by: macro-AP on the validation images, as nothing is chosen on the test set.
+    """Return what rounds are chosen by: macro-AP on the validation images; nothing is chosen on the test set.
 
     Without validation images it is the test set's, for want of better; NaN where the round was not scored.
     """
@@ -50,13 +50,13 @@ def best_score(record: RoundRecord) -> float:
 
 
 def best_round(records: Sequence[RoundRecord]) -> int:
-    """The number of the round with the highest ``best_score``; the earliest of equals, the last if none has one."""
+    """Return the round with the highest ``best_score``; the earliest of equals, the last if none has one."""
     finite = [(-best_score(record), record.round) for record in records if math.isfinite(best_score(record))]
     return min(finite)[1] if finite else records[-1].round
 
 
 def last_evaluated(records: Sequence[RoundRecord]) -> RoundRecord:
-    """The last round that was evaluated; the last round if none was (``evaluation.every`` leaves rounds out)."""
+    """Return the last round that was evaluated, or the last round if none was (``evaluation.every``)."""
     return next((record for record in reversed(records) if record.metrics), records[-1])
 
 
@@ -72,7 +72,7 @@ def client_quality(record: RoundRecord) -> dict[str, float]:
 
 
 def client_losses(record: RoundRecord, stage: int | None = None) -> dict[str, dict[str, float]]:
-    """Loss term -> client -> mean over its local training in ``stage`` (the last stage with updates if None)."""
+    """Return loss term -> client -> mean over its training in ``stage`` (``None``: the last stage with updates)."""
     if not record.updates:
         return {}
     updates = record.updates.get(max(record.updates) if stage is None else stage, [])
@@ -81,19 +81,19 @@ def client_losses(record: RoundRecord, stage: int | None = None) -> dict[str, di
 
 
 def main_losses(record: RoundRecord) -> list[float]:
-    """The clients' losses in the last stage: the term ``classification``, or the first one there is."""
+    """Return the clients' losses in the last stage: the term ``classification``, or else the first one."""
     terms = client_losses(record)
     name = "classification" if "classification" in terms else next(iter(terms), None)
     return list(terms[name].values()) if name else []
 
 
-def answered(record: RoundRecord) -> int:
-    """How many different clients had at least one update that counted."""
+def completed_clients(record: RoundRecord) -> int:
+    """Count the clients with at least one update that counted."""
     return len({update.client for updates in record.updates.values() for update in updates})
 
 
 def totals(record: RoundRecord) -> dict[str, float]:
-    """Bytes down, bytes down as the paper sends them, bytes up, and wall seconds, over all stages."""
+    """Sum bytes down, bytes down as the paper sends them, bytes up and wall seconds over all stages."""
     return {
         "bytes_down": float(sum(stage.bytes_down for stage in record.stages)),
         "bytes_down_naive": float(sum(stage.bytes_down_naive for stage in record.stages)),
@@ -108,7 +108,7 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
     Names: the global metrics and the distributions over clients (``client/<metric>/mean`` etc.) as they are;
     nothing of these in a round that was not evaluated; ``class/<class>/<metric>``, ``site/<site>/<metric>``,
     ``client_loss/stage<n>/<term>/mean|std|worst_decile``, ``clusters/count``, ``clusters/<index>/size``,
-    ``clients/participants|answered|dropped``, ``stage/<name>/<cost>`` and ``total/<cost>``, where a cost is
+    ``clients/participants|completed|dropped``, ``stage/<name>/<cost>`` and ``total/<cost>``, where a cost is
     bytes_down, bytes_down_naive, bytes_up or seconds; and ``round``, the round's own number.
     """
     pairs: list[tuple[str, float]] = [(ROUND_MARKER, record.round), *record.metrics.items()]
@@ -130,7 +130,7 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
         pairs += [(f"clusters/{group}/size", size) for group, size in sorted(sizes.items())]
     pairs += [
         ("clients/participants", len(record.participants)),
-        ("clients/answered", answered(record)),
+        ("clients/completed", completed_clients(record)),
         ("clients/dropped", len({entry.client for entry in record.dropped})),
     ]
     for log in record.stages:
@@ -141,7 +141,7 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
 
 
 def _unique(pairs: list[tuple[str, float]]) -> dict[str, float]:
-    """The pairs as a dict; a name that is taken (two classes that differ in a refused sign only) gets a number."""
+    """Return the pairs as a dict; a name that is taken (classes that differ in a refused character) gets a number."""
     result: dict[str, float] = {}
     for name, value in pairs:
         key, number = name[:KEY_LIMIT], 1

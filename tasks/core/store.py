@@ -46,7 +46,7 @@ def state_digest(state: "Mapping[str, torch.Tensor]") -> str:
 
 
 def state_bytes(state: "Mapping[str, torch.Tensor]") -> int:
-    """Bytes of all tensors: what a transfer of the state costs, without any header."""
+    """Return the bytes of all tensors: what a transfer of the state costs, without any header."""
     return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
 
 
@@ -54,7 +54,7 @@ _NOT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f\\:]|//|^/|/$|(^|/)\.{1,2}(/|$)")  # 
 
 
 def client_folder(client: str) -> str:
-    """The folder of a client's private state in the store; its id may be any text from outside."""
+    """Return the folder of a client's private state in the store; its id may be any text from outside."""
     return f"clients/{file_name(client)}"
 
 
@@ -76,7 +76,7 @@ class Store:
         self.linked_files = linked_files
 
     def path(self, name: str) -> str:
-        """The full path of ``name`` in this store's file system; the file itself may be a link, its folders not."""
+        """Return the full path of ``name``; the file itself may be a link, its folders may not."""
         if not name:
             return self.root
         if _NOT_IN_NAMES.search(name):
@@ -86,18 +86,18 @@ class Store:
         return f"{self.root}/{name}"
 
     def _read_path(self, name: str) -> str:
-        """The full path of what is to be read: neither it nor its folders may lead out of the root."""
+        """Return the full path of a file to read: neither it nor its folders may lead out of the root."""
         where = self.path(name)
         if self.is_local and not self.linked_files and not self._holds_path(Path(where)):
             raise _outside(self.root, name)
         return where
 
     def _holds_path(self, path: Path) -> bool:
-        """Whether a local path is within the root, links followed; links in a circle are no error."""
+        """Tell whether a local path is within the root, links followed; circular links are no error."""
         return Path(os.path.realpath(path)).is_relative_to(self.root)
 
     def exists(self, name: str) -> bool:
-        """Whether the file or folder is there."""
+        """Tell whether the file or folder exists."""
         return bool(self.fs.exists(self._read_path(name)))
 
     def names(self, folder: str) -> list[str]:
@@ -107,7 +107,7 @@ class Store:
         return sorted(Path(entry).name for entry in self.fs.ls(self._read_path(folder), detail=False))
 
     def delete(self, name: str) -> None:
-        """Removes a file or folder if it is there; of a link the link."""
+        """Remove a file or folder if it exists; of a link only the link."""
         where = self.path(name)
         if self.is_local:
             if Path(where).is_symlink() or self.fs.exists(where):
@@ -116,7 +116,7 @@ class Store:
             self.fs.rm(_literal(where), recursive=True)
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Writes a file whole: on a local disk by rename, elsewhere by one put. One that is there with it stays."""
+        """Write a file atomically: on a local disk by rename, elsewhere by one put. An identical file stays."""
         final = self.path(name)
         if not self.is_local:
             self.fs.pipe_file(final, data)
@@ -124,11 +124,11 @@ class Store:
         write_bytes(Path(final), data)
 
     def write_json(self, name: str, value: Any) -> None:
-        """Writes ``value`` as indented JSON."""
+        """Write ``value`` as indented JSON."""
         self.write_bytes(name, (json.dumps(value, indent=1, sort_keys=True, default=str) + "\n").encode())
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Reads a JSON file that holds a mapping.
+        """Read a JSON file that holds a mapping.
 
         Raises:
             UserError: If the file is missing, is not JSON, holds something else, or is of a later release.
@@ -144,7 +144,7 @@ class Store:
         return value
 
     def put_state(self, name: str, state: "Mapping[str, torch.Tensor]") -> ModelRef:
-        """Writes tensors as safetensors and returns their reference."""
+        """Write tensors as safetensors and return their reference."""
         from safetensors.torch import save
 
         flat = {key: value.detach().cpu().contiguous() for key, value in state.items()}
@@ -153,7 +153,7 @@ class Store:
         return ref
 
     def get_state(self, ref: ModelRef, verify: bool = True) -> "dict[str, torch.Tensor]":
-        """Reads all tensors of a reference.
+        """Read all tensors of a reference.
 
         Raises:
             UserError: If the file is missing, or its content is not what the reference says.
@@ -166,7 +166,7 @@ class Store:
 
     @contextlib.contextmanager
     def open_state(self, ref: ModelRef) -> Iterator[Any]:
-        """Opens a state for reading tensor by tensor (``keys()``, ``get_tensor(name)``, ``get_slice(name)``).
+        """Open a state for reading tensor by tensor (``keys()``, ``get_tensor(name)``, ``get_slice(name)``).
 
         Raises:
             UserError: If the file is missing or is no safetensors file.
@@ -183,7 +183,7 @@ class Store:
 
     @contextlib.contextmanager
     def local(self, name: str) -> Iterator[Path]:
-        """A local path of a file of the store; a remote file is fetched for the duration."""
+        """Yield a local path of a file of the store; a remote file is fetched for the duration."""
         if not self.exists(name):
             raise UserError("a file of the run is missing", where=self.path(name))
         if self.is_local:
@@ -195,7 +195,7 @@ class Store:
             yield target
 
     def holds(self, ref: ModelRef) -> bool:
-        """Whether the state is there and verifies."""
+        """Tell whether the state exists and verifies."""
         if not self.exists(ref.uri):
             return False
         try:
@@ -205,7 +205,7 @@ class Store:
         return True
 
     def finish_folder(self, working: str, final: str) -> None:
-        """Moves a finished working folder to its final name; on a local disk that is one rename."""
+        """Move a finished working folder to its final name; on a local disk that is one rename."""
         if self.is_local:
             Path(self.path(working)).replace(self.path(final))
         else:
@@ -213,12 +213,12 @@ class Store:
 
 
 def _literal(path: str) -> str:
-    """The path as a pattern that only it fits: fsspec takes ``*``, ``?`` and ``[`` for patterns where it removes."""
+    """Return a pattern that fits only this path: fsspec's removal reads ``*``, ``?`` and ``[`` as patterns."""
     return re.sub(r"([*?\[])", r"[\1]", path)
 
 
 def _outside(root: str, name: str) -> UserError:
-    """The refusal of a name that is not within the root."""
+    """Return the error for a name that is not within the root."""
     return UserError(
         "a file's name leads out of the run's folder",
         where=root,

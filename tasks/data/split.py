@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from models.base_settings import Section
 from models.errors import UserError
-from tasks.core.randomness import address
+from tasks.core.randomness import derive_seed
 
 _NAMES = ("train", "val", "test")
 
@@ -81,7 +81,7 @@ def _assign(merged: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
     if len(free):
         # Units pinned to train count towards its share.
         wanted = np.clip(shares * len(merged) - np.array([len(merged) - len(free), 0, 0]), 0, None)
-        random = np.random.RandomState(address(seed, "split") % 2**32)
+        random = np.random.RandomState(derive_seed(seed, "split") % 2**32)
         result[free] = IterativeStratification(merged[free], wanted / wanted.sum(), random)
     for split in (1, 2):
         train = np.flatnonzero(result == 0)

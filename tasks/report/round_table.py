@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import answered, best_round, main_losses, totals
+from tasks.core.round_summary import best_round, completed_clients, main_losses, totals
 from tasks.core.summary_statistics import worst_decile
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def round_row(record: RoundRecord) -> dict[str, float]:
         "round": record.round,
         **record.metrics,
         "worst_client_loss": worst_decile(main_losses(record)),
-        "clients": answered(record),
+        "clients": completed_clients(record),
         "dropped": len({entry.client for entry in record.dropped}),
         **totals(record),
     }

@@ -4,7 +4,7 @@ import numpy as np
 
 from models.errors import UserError
 from tasks.core.names import visible_name
-from tasks.core.randomness import address
+from tasks.core.randomness import derive_seed
 from tasks.data.partition.allocations import round_to_integers
 from tasks.data.partition.assignment import assign_images
 from tasks.data.partition.settings import LocalSettings
@@ -42,7 +42,7 @@ def local_splits(
     for k, name in enumerate(names.tolist()):
         owned = owner == k
         rows = np.flatnonzero(owned & free)
-        client_seed = address(seed, "partition/local", client=name)
+        client_seed = derive_seed(seed, "partition/local", client=name)
         splits[rows] = stratified_split(targets[rows], fractions, client_seed, group_of[rows])
         if not {"train", "test"} <= set(splits[owned].tolist()):
             raise UserError(

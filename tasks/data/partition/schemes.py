@@ -9,7 +9,7 @@ import numpy as np
 
 from models.errors import UserError
 from tasks.core.names import visible_name
-from tasks.core.randomness import address, numpy_generator
+from tasks.core.randomness import derive_seed, numpy_generator
 from tasks.data.partition import allocations, strata
 from tasks.data.partition.assignment import (
     Assignment,
@@ -127,7 +127,7 @@ def _natural(images: SchemeInput, settings: PartitionSettings) -> Assignment:
 def _strata(images: SchemeInput, settings: PartitionSettings, seed: int) -> np.ndarray:
     """Return the stratum of each image, int64 [n], numbered from 0; some strata may have no training image."""
     # "categories" is part of every seed of k-means: never changed
-    start = address(seed, f"partition/{settings.scheme}/categories")
+    start = derive_seed(seed, f"partition/{settings.scheme}/categories")
     assert settings.clients is not None
     match settings.scheme:
         case "quantity":

@@ -1,4 +1,4 @@
-"""Random numbers by address."""
+"""Seeds derived from keys."""
 
 import hashlib
 import threading
@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import torch
 
-from tasks.core.randomness import address, numpy_generator, torch_generator
+from tasks.core.randomness import derive_seed, numpy_generator, torch_generator
 
 PLACES = [
     (7, "batch order", 1, 1, "a"),
@@ -23,16 +23,16 @@ PLACES = [
 
 def test_an_address_is_the_first_63_bits_of_a_hash():
     digest = hashlib.sha256("\x1f".join(["7", "batch order", "2", "3", "client-001"]).encode()).hexdigest()
-    assert address(7, "batch order", 2, 3, "client-001") == int(digest[:16], 16) // 2
+    assert derive_seed(7, "batch order", 2, 3, "client-001") == int(digest[:16], 16) // 2
 
 
 def test_an_address_never_changes():
     # A changed number would silently give every old run other draws.
-    assert address(7, "sample clients", 3) == 9216469991995290475
+    assert derive_seed(7, "sample clients", 3) == 9216469991995290475
 
 
 def test_every_part_of_an_address_counts():
-    numbers = [address(*place) for place in PLACES]
+    numbers = [derive_seed(*place) for place in PLACES]
     assert len(set(numbers)) == len(PLACES)
     assert all(0 <= n < 2**63 for n in numbers)
     assert len({tuple(numpy_generator(*p).integers(0, 1000, 5).tolist()) for p in PLACES}) == len(PLACES)
@@ -67,4 +67,4 @@ def test_the_global_generators_stay_untouched():
 
 
 def test_numbers_given_as_numpy_values_are_the_same_address():
-    assert address(np.int64(7), "x", np.int64(2), np.int32(3), np.str_("a")) == address(7, "x", 2, 3, "a")
+    assert derive_seed(np.int64(7), "x", np.int64(2), np.int32(3), np.str_("a")) == derive_seed(7, "x", 2, 3, "a")

@@ -23,7 +23,7 @@ def test_rounds_without_evaluation_are_skipped():
     assert (best_round(records), last_evaluated(records).round) == (2, 2)
     metrics = round_metrics(records[2])
     assert not any(name.startswith(("macro", "class/", "site/", "client/")) for name in metrics)
-    assert metrics["round"] == 3 and metrics["total/bytes_up"] > 0 and metrics["clients/answered"] == 9
+    assert metrics["round"] == 3 and metrics["total/bytes_up"] > 0 and metrics["clients/completed"] == 9
     tags: dict[str, str] = {}
     for record in records:
         tags |= best_tags(tags, record)
@@ -71,7 +71,7 @@ def test_client_losses_are_means_of_the_last_stage():
 
 def test_round_metrics_names_sizes_and_totals():
     metrics = round_metrics(fabricated_record(3))  # client-03 is out, so nine answer and sit in three clusters
-    assert (metrics["clients/participants"], metrics["clients/answered"], metrics["clients/dropped"]) == (10, 9, 1)
+    assert (metrics["clients/participants"], metrics["clients/completed"], metrics["clients/dropped"]) == (10, 9, 1)
     assert [metrics[f"clusters/{k}/size"] for k in range(3)] == [3, 3, 3]
     assert metrics["total/bytes_up"] == 2 * 9 * 400_000 == metrics["stage/train/bytes_up"] * 2
     assert metrics["total/seconds"] == 4 + 5 + 6 + 7

@@ -73,7 +73,7 @@ def test_metrics_of_a_round_evaluated_after_logging_are_added(runs):
     bare.metrics, bare.per_class, bare.per_site = {}, {}, {}
     assert log(runs, run_id, bare) and not log(runs, run_id, bare)
     assert log(runs, run_id, whole) and not log(runs, run_id, whole)
-    assert steps(runs, run_id) == steps(runs, run_id, "round") == steps(runs, run_id, "clients/answered") == [2]
+    assert steps(runs, run_id) == steps(runs, run_id, "round") == steps(runs, run_id, "clients/completed") == [2]
     assert make_client(runs).get_run(run_id).data.tags["fedscene.best_round"] == "2"
 
 
