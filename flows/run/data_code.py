@@ -1,5 +1,6 @@
 """The code that decides data: which modules an ingest of one source and a partition depend on."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,10 +44,17 @@ def partition_modules(root: Path = ROOT) -> list[str]:
 def ingest_code(settings: "IngestSettings", root: Path = ROOT) -> str:
     """Return the digest of the code that decides a data set of these settings; other formats do not count."""
     chosen = getattr(settings, settings.source).set if settings.source == "synthetic" else None
-    modules = ingest_modules(settings.source, chosen, root)
-    return source_digest(modules, {module: (name,) for module, name in (FORMATS, SETS)}, root)
+    return source_code(settings.source, chosen, root)
 
 
+@cache
+def source_code(source: str, synthetic_set: str | None, root: Path = ROOT) -> str:
+    """Return the digest of the modules of ``ingest_modules``; registries do not count."""
+    registries = {module: (name,) for module, name in (FORMATS, SETS)}
+    return source_digest(ingest_modules(source, synthetic_set, root), registries, root)
+
+
+@cache
 def partition_code(root: Path = ROOT) -> str:
     """Return the digest of the code that decides a partition."""
     return source_digest(partition_modules(root), root=root)
