@@ -137,7 +137,7 @@ class StageLog:
     Attributes:
         name: The stage's descriptive name.
         seconds: Wall seconds.
-        bytes_down: Bytes sent to clients, equal multiplicity to one client counted once.
+        bytes_down: Bytes sent to clients, equal models sent to one client counted once.
         bytes_down_naive: The same with every copy counted, as the paper sends them.
         bytes_up: Bytes sent by clients.
         clients: Number of clients that completed the stage.
