@@ -11,8 +11,8 @@ class FederationSettings(Section):
     """Rounds, participation and execution. Engine, workers and chunk size never change a result."""
 
     rounds: int = Field(10, ge=1, description="Rounds (FMMAN: cycles) R.")
-    clients_per_round: int | None = Field(None, ge=1, description="Clients drawn per round; null: all.")
-    quorum: float = Field(0.5, gt=0, le=1, description="Share of a stage's clients that must answer.")
+    clients_per_round: int | None = Field(None, ge=1, description="Clients sampled per round; null: all.")
+    quorum: float = Field(0.5, gt=0, le=1, description="Share of a stage's clients that must complete.")
     bn_policy: Literal["avg", "total_variance", "local", "frozen"] = Field(
         "avg", description="BatchNorm statistics: averaged, pooled variance, kept by each client, or never updated."
     )
