@@ -51,7 +51,7 @@ def build_network(context: "RunContext", store: Store, ref: ModelRef | None = No
 
 
 def with_personal(model: "nn.Module", store: Store, ref: ModelRef) -> None:
-    """Lay a client's own tensors, those named ``model/<name>`` in ``ref``, over the weights of ``model``.
+    """Replace weights of ``model`` by a client's own tensors, those named ``model/<name>`` in ``ref``.
 
     Raises:
         UserError: If one is not part of the network or has another shape.
@@ -71,8 +71,8 @@ def split_state(model: "nn.Module", bn_policy: str) -> "tuple[dict[str, Tensor],
     """Split a model's state into what a client sends and what it keeps.
 
     All parameters with gradients and all buffers are exchanged; frozen tensors are not in the state at all.
-    With ``bn_policy: local`` the client also keeps its own BatchNorm statistics (FedBN's reading of section 7);
-    they are sent along so that the server can evaluate its model.
+    With ``bn_policy: local`` the client also keeps its own BatchNorm statistics (docs/algorithms/aggregation.md). They
+    are sent along so that the server can evaluate its model.
     """
     frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
     state = {name: value for name, value in model.state_dict().items() if name not in frozen}

@@ -1,6 +1,6 @@
 """The asymmetric loss, with XueSGCN's entropy term: each image belongs to one scene and every scene is used.
 
-Asymmetric loss: Ridnik et al., "Asymmetric Loss For Multi-Label Classification", ICCV 2021, eqs 1-6. The gradient
+Asymmetric loss: Ridnik et al., "Asymmetric Loss For Multi-Label Classification", ICCV 2021, eqs 4-6. The gradient
 goes through the focusing weights too, as the paper derives it. See docs/algorithms/xuesgcn.md.
 """
 
