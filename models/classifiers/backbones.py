@@ -101,6 +101,9 @@ class ResNetTokens(Backbone):
         self.stages = [name for name, _ in stages]
         for name, stage in stages:
             self.add_module(name, stage)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d):  # He, as torchvision's ResNets
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images [B, 3, H, W], float in [0, 1], to the last map [B, D, h, w].

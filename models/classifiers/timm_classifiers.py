@@ -1,7 +1,7 @@
 """Plain classifiers on timm's ViT, MLP-Mixer, ConvMixer and PoolFormer. Letters: B batch, D width.
 
 timm's constructors of the published variants accept no other width or depth, so its classes are called here with the
-variants' numbers. Initial weights are those of each network's authors or of timm.
+variants' numbers. Initial weights are timm's.
 """
 
 from collections.abc import Callable
@@ -10,30 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models import initializers
 from models.classifiers.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from models.classifiers.classifier import Classifier
-from models.initializers import Initializers
 from models.registry import ModelSpec
 from models.settings import ModelSettings
 from models.timm_settings import VIT_HEADS, Variant, check_image_size
 
 LAYER_SCALE = 1e-5  # initial layer scale of PoolFormer-S12 and -S24
 HALVES = (0.5, 0.5, 0.5)
-
-TRUNCATED = initializers.truncated_normal
-INITIALIZERS = {
-    # timm keeps PyTorch's initialisation of the patch convolution. The class token is drawn as positions are (DeiT).
-    "vit_tiny": Initializers(
-        conv=initializers.uniform_fan_in,
-        linear=TRUNCATED,
-        tensors=dict.fromkeys(("cls_token", "pos_embed"), initializers.truncated_normal_tensor),
-    ),
-    "mlp_mixer": Initializers(conv=initializers.lecun_normal, linear=initializers.xavier_uniform),
-    # An activation comes before BatchNorm, so the scale of all convolutions matters.
-    "convmixer": Initializers(conv=initializers.uniform_fan_in, linear=initializers.uniform_fan_in),
-    "poolformer": Initializers(conv=TRUNCATED, linear=TRUNCATED, tensors={"scale": initializers.constant(LAYER_SCALE)}),
-}
 
 
 def vit_tiny(name: str, size: Variant, image_size: int) -> nn.Module:
@@ -132,11 +116,6 @@ class TimmBackbone(Backbone):
             self.classifier = "head.fc."  # its head contains the last norm too
         self.net = BUILDERS[family](self.published_name, size, image_size)
         assert not uses_global_generator(self.net), "dropout here would draw from PyTorch's global generator"
-
-    @property
-    def initializers(self) -> Initializers:
-        """Return the initialisation rules for ``models.build``."""
-        return INITIALIZERS[self.family]
 
     def pooled(self, x: Tensor) -> Tensor:
         """Map images [B, 3, S, S], float in [0, 1], to vectors [B, D]: ViT's class token, else the mean."""

@@ -58,11 +58,8 @@ class LabelClassifier(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(classes, dim))
         self.bias = nn.Parameter(torch.zeros(classes))
-
-    def initialise_parameters(self, generator: torch.Generator) -> None:
-        """Draw uniformly within 1 / sqrt(d), as for a linear layer."""
-        uniform_fan_in_(self.weight, self.weight.shape[1], generator)
-        uniform_fan_in_(self.bias, self.weight.shape[1], generator)
+        for tensor in (self.weight, self.bias):  # as a linear layer
+            uniform_fan_in_(tensor, dim)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map label tokens [B, C, d] to logits [B, C]."""

@@ -95,7 +95,7 @@ class GaussianGraphAutoencoder(StochasticModule):
 
     def __init__(self, dim: int, heads: int, scale: float = 1.0, residual: bool = False) -> None:
         super().__init__()
-        self.initial_scale, self.residual = scale, residual
+        self.residual = residual
         self.W = nn.Linear(dim, dim, bias=False)
         self.V = nn.Linear(dim, dim, bias=False)
         self.U = nn.Linear(dim, dim, bias=False)
@@ -104,11 +104,6 @@ class GaussianGraphAutoencoder(StochasticModule):
         self.decoder_first = SelfAttention(dim, heads)
         self.decoder_norm = nn.LayerNorm(dim)
         self.decoder_last = SelfAttention(dim, heads)
-
-    def initialise_parameters(self, generator: torch.Generator) -> None:
-        """Set a to its setting and b to 0; ``models.build`` initialises the linear layers."""
-        nn.init.constant_(self.scale, self.initial_scale)
-        nn.init.zeros_(self.shift)
 
     def encode(self, labels: Tensor, graph: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return (F, mean, deviation), each [B, C, d], from Lt [B, C, d] and A [B, C, C] (eqs 5-7).
@@ -171,10 +166,7 @@ class LearnedRows(nn.Module):
     def __init__(self, count: int, dim: int) -> None:
         super().__init__()
         self.rows = nn.Parameter(torch.zeros(count, dim))
-
-    def initialise_parameters(self, generator: torch.Generator) -> None:
-        """Draw uniformly within 1 / sqrt(d), as C-Tran does."""
-        uniform_fan_in_(self.rows, self.rows.shape[1], generator)
+        uniform_fan_in_(self.rows, dim)  # as C-Tran
 
     def forward(self) -> Tensor:
         """Return the embeddings [n, d]."""
@@ -197,16 +189,11 @@ class StateTable(nn.Module):
     def __init__(self, dim: int, mode: str) -> None:
         super().__init__()
         self.mode = mode
-        self.rows = nn.Parameter(torch.zeros(3 if mode == "mul_embed" else 2, dim))
-        self.initialise_parameters(torch.Generator())
-
-    def initialise_parameters(self, generator: torch.Generator) -> None:
-        """Initialise: constants for "mul_embed", uniform within 1 / sqrt(d) for "add_embed"."""
-        if self.mode == "mul_embed":
-            with torch.no_grad():
-                self.rows.copy_(torch.tensor([-1.0, 0.0, 1.0]).unsqueeze(-1).expand_as(self.rows))
+        if mode == "mul_embed":
+            self.rows = nn.Parameter(torch.tensor([-1.0, 0.0, 1.0]).unsqueeze(-1).repeat(1, dim))
         else:
-            uniform_fan_in_(self.rows, self.rows.shape[1], generator)
+            self.rows = nn.Parameter(torch.zeros(2, dim))
+            uniform_fan_in_(self.rows, dim)
 
     def forward(self) -> Tensor:
         """Return the embeddings [3, d]."""

@@ -5,18 +5,16 @@ Letters: B batch, T tokens, d token width, n heads, e = d / n width of a head.
 
 import math
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.initializers import Initializers, he_fan_out, xavier_uniform
 from models.stochastic import SeededDropout
 
 
-def uniform_fan_in_(tensor: Tensor, fan_in: int, generator: torch.Generator) -> None:
+def uniform_fan_in_(tensor: Tensor, fan_in: int) -> None:
     """Fill ``tensor`` uniformly within 1 / sqrt(fan_in), as C-Tran does for embeddings and linear layers."""
     bound = 1.0 / math.sqrt(fan_in)
-    nn.init.uniform_(tensor, -bound, bound, generator=generator)
+    nn.init.uniform_(tensor, -bound, bound)
 
 
 class StackedProjection(nn.Linear):
@@ -26,14 +24,16 @@ class StackedProjection(nn.Linear):
     their linear layers again, but not this weight, which in PyTorch belongs to no linear layer.
     """
 
-    initializers = Initializers(conv=he_fan_out, linear=xavier_uniform)
+    def reset_parameters(self) -> None:
+        """Initialise weight and bias; called by the constructor."""
+        nn.init.xavier_uniform_(self.weight)
+        nn.init.zeros_(self.bias)
 
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention, as ``nn.MultiheadAttention`` but with its own dropout on the attention weights.
 
-    The output projection is initialised as every linear layer (``models.build``), bias included: it is one in PyTorch
-    too, so C-Tran and FedLGT initialise it again.
+    The output projection is initialised as every linear layer, bias included: C-Tran and FedLGT initialise it again.
 
     Args:
         dim: Token width d.

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.classifiers.backbones import ResNetTokens
-from models.initializers import Initializers, he_fan_out, uniform_fan_out
 from models.label_aware.fmman import LabelClassifier
 from models.registry import ModelSpec
 from models.settings import ModelSettings
@@ -117,10 +116,13 @@ class BilinearAttention(nn.Module):
 class GraphConvolution(nn.Linear):
     """The linear part of a graph convolution, without bias, initialised uniformly within 1 / sqrt(outputs)."""
 
-    initializers = Initializers(conv=he_fan_out, linear=uniform_fan_out)
-
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)
+
+    def reset_parameters(self) -> None:
+        """Initialise as Kipf and Welling's code, whose weight is [in, out]; called by the constructor."""
+        bound = self.out_features**-0.5
+        nn.init.uniform_(self.weight, -bound, bound)
 
 
 class SceneGraphNetwork(nn.Module):
@@ -157,12 +159,6 @@ class SceneGraphNetwork(nn.Module):
         self.graph2 = GraphConvolution(options.graph_width, dim)
         self.merge = nn.Linear(2 * dim, dim)
         self.readout = LabelClassifier(classes, dim)
-
-    def initialise_parameters(self, generator: torch.Generator) -> None:
-        """Set the counts to zero; the parameters belong to the parts."""
-        del generator
-        self.co_occurrence.zero_()
-        self.scene_counts.zero_()
 
     def encode_image(self, x: Tensor) -> Tensor:
         """Map images [B, 3, H, W], float in [0, 1], to tokens [B, S, D]."""

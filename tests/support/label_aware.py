@@ -23,7 +23,7 @@ def network(seed, name="fmman", **options):
     options = {"layers": 1, "heads": 2, "dropout": 0.0} | options
     settings = ModelSettings(name=name, backbone={"width": 0.125}, fmman=options)
     table = normalize(torch.randn(CLASSES, 64, generator=generator(7)))
-    model = new_model(settings, ModelSpec(tuple(f"label {i}" for i in range(CLASSES)), 64, table), generator(seed))
+    model = new_model(settings, ModelSpec(tuple(f"label {i}" for i in range(CLASSES)), 64, table), seed)
     use_generator(model, generator(seed))
     return model
 

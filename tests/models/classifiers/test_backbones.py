@@ -130,9 +130,9 @@ def test_missing_damaged_and_dangerous_files_are_refused(tmp_path, name):
 
 def test_only_the_backbone_of_a_new_model_is_loaded_from_the_file(full, tmp_path):
     torch.save(full.state_dict(), tmp_path / "weights.pth")
-    plain = new_model(ModelSettings(name="resnet18"), ModelSpec(("a", "b"), 64), generator())
+    plain = new_model(ModelSettings(name="resnet18"), ModelSpec(("a", "b"), 64), 0)
     settings = ModelSettings(name="resnet18", backbone={"weights": tmp_path / "weights.pth"})
-    loaded = new_model(settings, ModelSpec(("a", "b"), 64), generator())
+    loaded = new_model(settings, ModelSpec(("a", "b"), 64), 0)
     assert torch.equal(loaded.backbone.conv1.weight, full.conv1.weight)
     assert torch.equal(loaded.backbone.bn1.running_var, full.bn1.running_var)
     assert torch.equal(loaded.readout.weight, plain.readout.weight)
@@ -141,11 +141,11 @@ def test_only_the_backbone_of_a_new_model_is_loaded_from_the_file(full, tmp_path
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_narrow_network_can_start_from_a_backbone_of_the_same_size(tmp_path, whole):
     narrow = {"width": 0.125, "stem": "small"}
-    trained = new_model(ModelSettings(name="resnet18", backbone=narrow), PROBLEM, generator(1))
+    trained = new_model(ModelSettings(name="resnet18", backbone=narrow), PROBLEM, 1)
     state = trained.state_dict() if whole else trained.backbone.state_dict()
     save_file(state, tmp_path / "model.safetensors")  # a finished round's model, or its backbone alone
     settings = ModelSettings(name="ctran", backbone=narrow | {"weights": tmp_path / "model.safetensors"})
-    model = new_model(settings, PROBLEM, generator(2))
+    model = new_model(settings, PROBLEM, 2)
     assert all(torch.equal(t, model.backbone.state_dict()[n]) for n, t in trained.backbone.state_dict().items())
 
 

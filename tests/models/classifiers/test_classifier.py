@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.build import initialise, new_model
+from models.build import new_model, seeded
 from models.classifiers.backbones import ResNetTokens
 from models.classifiers.classifier import Classifier
 from models.registry import ModelSpec
@@ -24,12 +24,12 @@ def images(batch=2, size=64):
 
 def network(name, projection=0, seed=0):
     settings = ModelSettings(name=name, backbone={"width": 0.125}, timm=NARROW, classifier={"projection": projection})
-    return new_model(settings, ModelSpec(("a", "b", "c"), 64), generator(seed)).eval()
+    return new_model(settings, ModelSpec(("a", "b", "c"), 64), seed).eval()
 
 
 def test_embeddings_are_the_mean_over_positions_and_the_head_is_linear():
-    model = Classifier(ResNetTokens(BackboneSettings(width=0.125)), 3).eval()
-    initialise(model, generator())
+    with seeded(0):
+        model = Classifier(ResNetTokens(BackboneSettings(width=0.125)), 3).eval()
     with torch.no_grad():
         grid = model.backbone(images())  # [2, 64, 2, 2]
         features = sum(grid[:, :, i, j] for i in range(2) for j in range(2)) / 4
@@ -95,7 +95,7 @@ def test_a_state_restores_the_network(name):
 
 def test_resnet50_uses_the_settings_of_timm():
     settings = ModelSettings(name="resnet50", timm={"width": 0.25, "depth": 0.5}, backbone={"width": 2.0})
-    model = new_model(settings, ModelSpec(("a", "b"), 64), generator())
+    model = new_model(settings, ModelSpec(("a", "b"), 64), 0)
     backbone = model.backbone
     # Blocks 3, 4, 6, 3 halved (1.5 and 1.5 round to 2); channels 512 / 4, and a bottleneck ends in four times as many
     assert [len(backbone.get_submodule(name)) for name in backbone.stages] == [2, 2, 3, 2]

@@ -48,7 +48,7 @@ def problem(size=48, classes=3):
 
 
 def small(name, size=48):
-    return new_model(ModelSettings(name=name, timm=SMALL[name]), problem(size), generator())
+    return new_model(ModelSettings(name=name, timm=SMALL[name]), problem(size), 0)
 
 
 def on_meta(name, size=224, **options):
@@ -94,7 +94,7 @@ def test_weight_files_of_timm_compute_what_timm_computes(variant, size, tmp_path
     save_file(published.state_dict(), tmp_path / "weights.safetensors")
     settings = ModelSettings(name=name, timm={"variant": variant, "weights": tmp_path / "weights.safetensors"})
     assert settings.weight_files == [tmp_path / "weights.safetensors"]
-    model = new_model(settings, problem(size), generator()).eval()
+    model = new_model(settings, problem(size), 0).eval()
     config, x = get_pretrained_cfg(variant), images(1, size)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (config.mean, config.std))
     with torch.no_grad():
@@ -153,10 +153,10 @@ def test_options_that_do_not_fit_the_network_are_refused(name, options, words):
 )
 def test_weights_of_the_same_size_fit_and_others_are_refused_with_the_expected_size(name, options, tmp_path):
     made = {"width": 0.125, "depth": 0.125} | options
-    model = new_model(ModelSettings(name=name, timm=made), problem(48), generator(1))
+    model = new_model(ModelSettings(name=name, timm=made), problem(48), 1)
     save_file(model.state_dict(), tmp_path / "run.safetensors")  # as a finished round keeps it
     settings = ModelSettings(name=name, timm=made | {"weights": tmp_path / "run.safetensors"})
-    again = new_model(settings, problem(48), generator(2)).backbone.state_dict()
+    again = new_model(settings, problem(48), 2).backbone.state_dict()
     assert all(torch.equal(tensor, again[key]) for key, tensor in model.backbone.state_dict().items())
     other = settings.model_copy(update={"timm": settings.timm.model_copy(update={"width": 0.25})})
     with pytest.raises(UserError, match=r"with width 0\.25[\s\S]* instead of [\s\S]*of that very size"):

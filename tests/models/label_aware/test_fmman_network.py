@@ -18,9 +18,7 @@ def network(classes=5, width=0.125, seed=0, name="fmman", **fmman):
     settings = ModelSettings(name=name, backbone={"width": width}, fmman=fmman)
     table = normalize(torch.randn(classes, settings.backbone.dim, generator=generator(7)))
     words = normalize(torch.randn(2, settings.backbone.dim, generator=generator(8)))
-    model = new_model(
-        settings, ModelSpec(tuple(f"label {i}" for i in range(classes)), 64, table, words), generator(seed)
-    )
+    model = new_model(settings, ModelSpec(tuple(f"label {i}" for i in range(classes)), 64, table, words), seed)
     use_generator(model, generator(seed + 1))
     return model
 
@@ -235,6 +233,6 @@ def test_frozen_added_states_give_fedlgts_network():
 def test_the_given_embeddings_are_copied():
     settings = ModelSettings(backbone={"width": 0.125})
     table = normalize(torch.ones(2, 64))
-    model = new_model(settings, ModelSpec(("a", "b"), 64, table), generator())
+    model = new_model(settings, ModelSpec(("a", "b"), 64, table), 0)
     table.zero_()
     assert model.label_embeddings.abs().sum() > 0

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from models.build import initialise
+from models.build import seeded
 from models.label_aware.label_graph import (
     FrozenRows,
     GaussianGraphAutoencoder,
@@ -69,8 +69,8 @@ def test_frozen_rows_are_a_copy_and_learned_rows_are_initialised_by_their_width(
     frozen, kept = FrozenRows(rows), rows.clone()
     rows.zero_()
     assert torch.equal(frozen(), kept) and not frozen().requires_grad
-    learnt = LearnedRows(400, 16)
-    learnt.initialise_parameters(generator(3))
+    with seeded(3):
+        learnt = LearnedRows(400, 16)
     assert learnt().requires_grad and list(learnt.state_dict()) == ["rows"]
     assert 0.24 < learnt().abs().max() <= 0.25  # 1 / sqrt(16)
 
@@ -131,9 +131,8 @@ def test_symmetric_normalisation_by_hand():
 
 
 def encoder(dim=8, **options):
-    module = GaussianGraphAutoencoder(dim, heads=2, **options)
-    initialise(module, generator(5))
-    return module
+    with seeded(5):
+        return GaussianGraphAutoencoder(dim, heads=2, **options)
 
 
 @pytest.mark.parametrize("residual", [False, True])

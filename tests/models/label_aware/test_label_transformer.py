@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from models.build import initialise
+from models.build import seeded
 from models.label_aware.label_transformer import EncoderLayer, LabelTransformer, SelfAttention
 from models.stochastic import SeededDropout, use_generator
 
@@ -30,8 +30,8 @@ def twin(layer):
 
 @pytest.mark.parametrize(("dim", "heads", "ff"), [(16, 4, 16), (24, 3, 40)])
 def test_layer_equals_pytorchs_with_the_same_weights(dim, heads, ff):
-    layer = EncoderLayer(dim, heads, ff, dropout=0.1).eval()
-    initialise(layer, generator())
+    with seeded(0):
+        layer = EncoderLayer(dim, heads, ff, dropout=0.1).eval()
     for norm in (layer.norm1, layer.norm2):  # away from 1 and 0, so that a mix-up of the two would show
         nn.init.uniform_(norm.weight, 0.5, 1.5, generator=generator(1))
         nn.init.uniform_(norm.bias, -0.5, 0.5, generator=generator(2))
@@ -40,8 +40,8 @@ def test_layer_equals_pytorchs_with_the_same_weights(dim, heads, ff):
 
 
 def test_transformer_is_a_norm_and_its_layers():
-    transformer = LabelTransformer(16, 2, 4, 16, 0.1).eval()
-    initialise(transformer, generator())
+    with seeded(0):
+        transformer = LabelTransformer(16, 2, 4, 16, 0.1).eval()
     x = torch.randn(2, 5, 16, generator=generator(1)) * 7
     expected = nn.functional.layer_norm(x, (16,))
     for layer in transformer.layers:
@@ -76,8 +76,8 @@ def test_dropout_repeats_with_its_generator_and_leaves_the_global_one_alone():
 
 
 def test_dropout_reaches_the_attention_weights():
-    attention = SelfAttention(8, 2, dropout=0.9).train()
-    initialise(attention, generator())
+    with seeded(0):
+        attention = SelfAttention(8, 2, dropout=0.9).train()
     use_generator(attention, generator(1))
     x = torch.randn(1, 3, 8, generator=generator(2))
     assert not torch.allclose(attention(x), attention(x))

@@ -27,7 +27,7 @@ def generator(seed=0):
 def network(seed=0, width=0.125, classes=CLASSES, image_size=64, **options):
     settings = ModelSettings(name="xuesgcn", backbone={"width": width}, xuesgcn=NARROW | options)
     table = normalize(torch.randn(classes, settings.backbone.dim, generator=generator(7)))
-    return new_model(settings, ModelSpec(tuple("abcdefghijklmnopq"[:classes]), image_size, table), generator(seed))
+    return new_model(settings, ModelSpec(tuple("abcdefghijklmnopq"[:classes]), image_size, table), seed)
 
 
 def images(batch=4, size=64, seed=3):

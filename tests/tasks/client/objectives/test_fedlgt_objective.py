@@ -27,7 +27,7 @@ def network(seed, name="fedlgt"):
     settings = ModelSettings(name=name, backbone={"width": 0.125}, fmman={"layers": 1, "heads": 2, "dropout": 0.0})
     table, words = (normalize(torch.randn(n, 64, generator=generator(n))) for n in (CLASSES, 2))
     problem = ModelSpec(tuple(f"label {i}" for i in range(CLASSES)), 32, table, words)
-    model = new_model(settings, problem, generator(seed))
+    model = new_model(settings, problem, seed)
     use_generator(model, generator(seed))
     return model.eval()
 
@@ -148,7 +148,7 @@ def test_a_few_steps_lower_the_loss(name):
 
 
 def test_networks_without_states_are_refused():
-    plain = new_model(ModelSettings(name="resnet18", backbone={"width": 0.125}), ModelSpec(("a",), 32), generator())
+    plain = new_model(ModelSettings(name="resnet18", backbone={"width": 0.125}), ModelSpec(("a",), 32), 0)
     for module in (label_mask_training, fedlgt):
         name = "fedlgt" if module is fedlgt else "label_mask_training"
         with pytest.raises(UserError, match=rf"objective {name} needs a network with label states(?s:.)*ctran"):
