@@ -159,7 +159,8 @@ def one_round(tiny_data, tmp_path_factory):
     """
     data = partitioned(tiny_data.dataset, tmp_path_factory.mktemp("unequal") / "clients", scheme="dirichlet", alpha=0.5)
     assert len(set(data.sizes.values())) > 1, "with equal sizes `loss` and `loss_size` are the same rule"
-    context, start = make_context(data, tmp_path_factory.mktemp("rounds"), train={"lr": 0.01})
+    # a seed with which clusters differ between layers
+    context, start = make_context(data, tmp_path_factory.mktemp("rounds"), train={"lr": 0.01}, seed=2)
 
     def play(options):
         own = {"clusters": 2, "cluster_on": "backbone.layer4."} | options

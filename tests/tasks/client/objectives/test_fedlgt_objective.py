@@ -82,7 +82,7 @@ def test_label_mask_training_sums_the_unknown_labels(name, reduction, scale):
 
 @pytest.mark.parametrize("name", WITH_STATES)
 def test_the_reference_masks_uncertain_labels(name):
-    model, entry = network(1, name), reference(6, name)
+    model, entry = network(1, name), reference(5, name)
     out = step_of(fedlgt, model, [entry], eps=0.05)(*data())
     states = masked_states(entry, 0.05)
     random_states = draw_known_states(data()[1], generator(5), 0.75)
