@@ -41,10 +41,10 @@ def initial_model(context: "RunContext") -> ModelRef:
     """
     from models.build import new_model
     from tasks.core.network import problem_of, split_state
-    from tasks.core.randomness import address
+    from tasks.core.randomness import derive_seed
 
     store = context.open_store()
-    model = new_model(context.model, problem_of(context, store), address(context.seed, "initial model"))
+    model = new_model(context.model, problem_of(context, store), derive_seed(context.seed, "initial model"))
     state, _ = split_state(model, context.bn_policy)
     assert "label_table" not in state, "frozen tensors are not exchanged"
     return store.put_state("initial.safetensors", state)

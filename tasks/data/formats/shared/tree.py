@@ -62,7 +62,7 @@ _SPLIT_FOLDERS = {"train": "train", "training": "train", "val": "val", "valid": 
 _SPLIT_FOLDERS |= {"test": "test", "testing": "test"}
 # train2017, train_images, test-set: a split and a word that names no class.
 _SPLIT_AND_MORE = re.compile(
-    r"([a-z]+?)[ _-]?(?:\d{1,4}|images?|imgs?|data|dataset|set|photos?|images?|pics|jpe?gs?|pngs?)"
+    r"([a-z]+?)[ _-]?(?:\d{1,4}|images?|imgs?|data|dataset|set|photos?|pic(?:ture|tures|s)|jpe?gs?|pngs?)"
 )
 
 
