@@ -6,7 +6,7 @@ import pytest
 
 from models.errors import UserError
 from tasks.data.formats.folder.reader import recognise
-from tasks.data.formats.shared.tree import split_of_name
+from tasks.data.formats.shared.tree import split_from_folders
 from tests.support.format_rows import classes_of, raw_rows, reasons, rows_of, unpacked
 from tests.support.voc_trees import encoded, make_image, put
 
@@ -129,5 +129,5 @@ def test_cifar10_images_in_class_folders(tmp_path):
 
 @pytest.mark.parametrize("word", ["images", "imgs", "photos", "pictures", "picture", "pics", "data", "jpegs", "2017"])
 def test_a_folder_that_is_named_after_a_split_and_its_content_is_that_split(word):
-    assert split_of_name(f"train_{word}") == "train"
-    assert split_of_name(f"kitchen_{word}") is None
+    assert split_from_folders(f"train_{word}/1.png") == "train"
+    assert split_from_folders(f"kitchen_{word}/1.png") is None
