@@ -232,7 +232,7 @@ def prediction_sheet(
                     -0.12, 1.0 - 0.14 * line, text, color=colour, va="top", fontsize=8, transform=text_axes.transAxes
                 )
         for number, (text, colour) in enumerate(
-            ((f"✓ correct (score of {threshold:g} or more)", CORRECT), ("✗ wrong", WRONG), ("○ missed", MISSED))
+            ((f"✓ correct (score ≥ {threshold:g})", CORRECT), ("✗ wrong", WRONG), ("○ missed", MISSED))
         ):
             figure.text(0.02 + 0.26 * number, 0.995, text, color=colour, va="top", fontsize=10)
         figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 0.3 / figure.get_figheight()))
