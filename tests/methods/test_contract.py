@@ -25,6 +25,8 @@ from tasks.core.store import state_digest
 from tests.support.contracts import CONTRACTS
 from tests.support.rounds import make_context, make_federation, partitioned, run_rounds
 
+pytestmark = pytest.mark.slow
+
 NAMES = pytest.mark.parametrize("name", sorted(CONTRACTS.keys() & METHODS.keys()))
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.support.rounds import LABEL_AWARE, make_context, run_rounds
 
+pytestmark = pytest.mark.slow
+
 NO_GRAPH = {"use_graph": False, "state_combine": "add_embed", "state_embeddings": "frozen"}
 BAND = {"tau": 0.5, "eps": 0.05, "band": "closed", "known_share": 0.75}
 LIKE_FEDLGT = BAND | {"corr_rule": "none", "mask_sources": "global", "lambda_contrast": 0.0, "lambda_prox": 0.0}

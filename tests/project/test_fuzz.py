@@ -4,6 +4,8 @@ import pytest
 
 from tests.fuzz.frame import kinds, run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", sorted(kinds()))

@@ -14,6 +14,8 @@ from tasks.client import train_chunk
 from tasks.client.batches import TrainingError
 from tests.support.rounds import NARROW, make_federation
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def play(make_run, tiny_data):

@@ -172,6 +172,7 @@ def test_prompts_longer_than_clips_context_are_refused(tiny_clip):
         embed_labels(settings, ["cat", "one two three four five six seven eight nine ten eleven twelve"], 24)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -189,6 +190,7 @@ def test_checkpoints_of_other_models_are_refused(tmp_path, content, words):
     assert "weights_only" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["none", "unknown tag", "no folder", "no weights", "damaged", "offline hub"])
 def test_a_missing_clip_checkpoint_is_reported_with_alternatives(tiny_clip, tmp_path, monkeypatch, case):
     if case == "no weights":  # open_clip alone would go on with random ones
@@ -268,6 +270,7 @@ def known_to_open_clip(tiny_clip, monkeypatch, tmp_path):
     return "tiny-clip"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saved", ["folder", "safetensors", "pt"])
 @pytest.mark.parametrize("name", ["fmman", "fedlgt"])
 def test_from_a_clip_checkpoint_to_a_trained_and_evaluated_model(

@@ -16,6 +16,7 @@ def labels(seed, images, shares):
     return (np.random.default_rng(seed).random((images, len(shares))) < shares).astype(np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zero_support", ["exclude", "zero", "zero_f1"])
 @pytest.mark.parametrize("seed", range(4))
 def test_levels_are_the_metrics_of_predictors_that_ignore_the_image(seed, zero_support):
@@ -85,6 +86,7 @@ def test_intervals_contain_the_metrics_and_narrow_with_more_images():
     assert widths[1] < widths[0] / 2
 
 
+@pytest.mark.slow
 def test_intervals_equal_the_quantiles_over_resampled_images():
     # the same resamples, each evaluated by the metrics themselves
     true = labels(6, 30, [0.4, 0.5])

@@ -91,6 +91,7 @@ def test_of_many_absent_sites_some_are_named():
     assert absent_sites_line([], 3) == ""
 
 
+@pytest.mark.slow
 def test_a_run_reports_absent_sites_and_chance_levels(with_test_only_sites, tmp_path, monkeypatch):
     """Check the terminal's notes, the record, the report's tables and the summary."""
     from rich.console import Console

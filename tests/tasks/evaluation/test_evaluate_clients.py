@@ -120,6 +120,7 @@ def personal(context, start, clients, seed=0):
     return personal_states, models
 
 
+@pytest.mark.slow
 def test_personal_models_are_evaluated_on_the_pooled_images_and_averaged_by_size(make_case):
     context, start, dataset, clients = make_case(local=LOCAL)
     personal_states, models = personal(context, start, clients)
@@ -166,6 +167,7 @@ def test_default_weights_are_numbers_of_training_images(make_case):
     assert all(name.startswith("personal_") for row in out["per_client"].values() for name in row)
 
 
+@pytest.mark.slow
 def test_personal_states_equal_to_the_global_model_change_nothing(make_case):
     context, start, _, clients = make_case(local=LOCAL)
     store = context.open_store()
@@ -188,6 +190,7 @@ def test_personal_states_of_another_network_are_refused(make_case):
             evaluate_model(context, start, {clients.ids[0]: ref})
 
 
+@pytest.mark.slow
 def test_the_evaluation_settings_apply_to_every_table(make_case):
     context, start, dataset, _ = make_case(local=LOCAL)
     strict = dataclasses.replace(context, evaluation=EvaluationSettings(threshold=0.999, zero_support="zero"))

@@ -200,6 +200,7 @@ def test_clients_are_listed_worst_first(tmp_path):
         assert note in (tmp_path / "out" / "report.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.figures
 def test_the_report_uses_the_threshold_of_the_run(tmp_path):
     run = tmp_path / "run"
@@ -224,6 +225,7 @@ def test_the_terminal_table_marks_the_best_round():
     assert list(table.columns[1].cells)[1] == "0.9900"
 
 
+@pytest.mark.slow
 @pytest.mark.figures
 @pytest.mark.parametrize("rounds", [1, 40])
 def test_plots_of_few_and_of_many_rounds_have_content(tmp_path, rounds):

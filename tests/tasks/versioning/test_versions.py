@@ -15,6 +15,8 @@ from models.errors import UserError
 from tasks.versioning import dvc, raw_data, remote, restore, versions
 from tests.support.projects import ROOT, git
 
+pytestmark = pytest.mark.integration
+
 PIPELINE = """\
 stages:
   ingest:

@@ -40,6 +40,7 @@ def test_images_of_all_shapes_and_a_missing_one_are_placed_in_their_tiles(tmp_pa
     assert widths == [(192, 192), (105, 189), (192, 64), (1, 192), (192, 192)]
 
 
+@pytest.mark.slow
 @pytest.mark.figures
 @pytest.mark.parametrize(("count", "tiles"), [(0, 0), (1, 1), (9, 9), (500, 120)])
 def test_the_size_of_a_contact_sheet_is_bounded(tmp_path, count, tiles):

@@ -127,6 +127,7 @@ def test_counts_do_not_depend_on_the_order_of_images_or_clients():
     assert (label_counts(targets[order], owners[order], ids[::-1])[::-1] == counts).all()
 
 
+@pytest.mark.slow
 @pytest.mark.figures
 @pytest.mark.parametrize(("clients", "labels"), [(1, 1), (1, 3), (6, 17), (61, 3), MANY_LABELS, MANY_CLIENTS])
 def test_plots_have_a_readable_size(tmp_path, clients, labels):
@@ -139,6 +140,7 @@ def test_plots_have_a_readable_size(tmp_path, clients, labels):
     assert len(written["clients"]) == clients  # nothing is omitted
 
 
+@pytest.mark.slow
 @pytest.mark.figures
 def test_plots_depend_on_the_data_only(tmp_path):
     targets, owners, classes = random_clients(300, 5, 4)
