@@ -27,7 +27,7 @@ tiny: $(STAMP) ## Train a tiny run in seconds, without DVC or Prefect
 
 PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 --dist worksteal
 
-test: $(STAMP) ## Run all tests (about 6 minutes on two cores)
+test: $(STAMP) ## Run all tests (about 7 minutes on two cores)
 	@$(PYTEST) $(ARGS)
 
 test-unit: $(STAMP) ## Run the tests that need no server, no other process and no whole run (about 90 seconds)

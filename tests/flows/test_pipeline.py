@@ -100,7 +100,7 @@ def server(project):
         for process in reversed(processes):
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(5)  # the server waits for its clients' connections, which are gone
             except subprocess.TimeoutExpired:
                 process.kill()
         log.close()
