@@ -8,7 +8,8 @@ from importlib import import_module
 import torch
 from torch import nn
 
-from models.classifiers.backbones import Backbone, load_backbone_weights
+from models.classifiers.backbones import load_backbone_weights
+from models.parts import backbone_of
 from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 from models.timm_settings import FAMILIES
@@ -60,9 +61,7 @@ def check_weights(settings: ModelSettings, image_size: int) -> None:
 
 def _load(model: nn.Module, settings: ModelSettings) -> None:
     for path in settings.weight_files:
-        backbone = model.get_submodule("backbone")
-        assert isinstance(backbone, Backbone), f"{settings.name} has no backbone to load weights into"
-        load_backbone_weights(backbone, path)
+        load_backbone_weights(backbone_of(model), path)
 
 
 def new_model(settings: ModelSettings, spec: ModelSpec, seed: int) -> nn.Module:
