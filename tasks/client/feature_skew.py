@@ -20,6 +20,13 @@ def client_images(dataset: "Dataset", clients: "Clients", client: str, rows: np.
     return SkewedImages(dataset.images, rows, parameters, clients.summary["seed"], client)
 
 
+def pooled_copies(dataset: "Dataset", clients: "Clients", rows: np.ndarray) -> list[LazyImages]:
+    """Return pooled images once per client, with its feature skew, where ``partition.features.test`` is clients."""
+    if not clients.skewed_test:
+        return []
+    return [client_images(dataset, clients, client, rows) for client in clients.ids]
+
+
 class SkewedImages(LazyImages):
     """Images that are changed on access; an image is the same each time, in any batch.
 
@@ -47,6 +54,8 @@ class SkewedImages(LazyImages):
         return transformed(picked, self.parameters)
 
     def _noisy(self, images: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        if not self.parameters["sigma"]:
+            return images
         out = np.empty_like(images)
         for place, row in enumerate(rows.tolist()):
             rng = numpy_generator(self.seed, f"features/{row}", client=self.client)

@@ -8,7 +8,7 @@ and tables of the same numbers.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ _KEYS = {
     "clients": dict,
     "mean_js_distance": int | float,
     "features": dict,
+    "settings": dict,
     "seed": int,
 }
 
@@ -101,6 +102,11 @@ class Clients:
         """Return the parameters of a client's feature skew (``tasks.client.feature_skew``), ``None`` without any."""
         return self.summary["features"].get(client)
 
+    @property
+    def skewed_test(self) -> bool:
+        """Whether the pooled test and validation images are copied for each client, with its feature skew."""
+        return _skewed_test(self.summary)
+
     def require_labels(self) -> None:
         """Refuse supervised training where clients have no labels.
 
@@ -137,6 +143,23 @@ def load_clients(root: Path) -> Clients:
     return _load(str(folder), summary["digest"], (stamp(folder / SUMMARY), stamp(folder / TABLE)))
 
 
+def partitioned(dataset: Dataset, clients: Clients) -> Dataset:
+    """Return the data set with the splits that hold for these clients.
+
+    They are the data set's own, unless the partition divides all images (``partition.images`` all): then each image
+    has the split that its client gives it, so that the pooled test set is the union of the local ones. Images that
+    nobody holds, those of dropped sites, are test images.
+    """
+    if clients.summary["settings"].get("images", "train") == "train":
+        return dataset
+    splits = np.full(len(dataset.splits), "test", dtype="<U5")
+    splits[clients.server] = "train"
+    for rows in clients.all_rows.values():
+        splits[rows.index] = rows.split
+    splits.setflags(write=False)
+    return replace(dataset, splits=splits)
+
+
 def require_match(clients: Clients, dataset: Dataset) -> None:
     """Refuse clients that were made from another data set.
 
@@ -154,9 +177,14 @@ def require_match(clients: Clients, dataset: Dataset) -> None:
 
 
 def clients_digest(
-    dataset_digest: str, rows: Mapping[str, Rows], server: np.ndarray, features: dict[str, dict[str, float]], seed: int
+    dataset_digest: str,
+    rows: Mapping[str, Rows],
+    server: np.ndarray,
+    features: dict[str, dict[str, float]],
+    seed: int,
+    skewed_test: bool = False,
 ) -> str:
-    """Compute the digest of the clients' rows and their use, of the data set, and of the clients' feature skew."""
+    """Compute the digest of the clients' rows and their use, of the data set, and of the feature skew and its use."""
     digest = hashlib.sha256(dataset_digest.encode())
 
     def add(value: list[Any]) -> None:
@@ -173,6 +201,8 @@ def clients_digest(
         add(["server", server.tolist(), 0])
     if features:
         add([features, seed])
+    if skewed_test:
+        add(["test", "clients"])
     return digest.hexdigest()
 
 
@@ -203,13 +233,19 @@ def _load(folder: str, digest: str, stamps: tuple[tuple[int, ...], ...]) -> Clie
         raise _damaged(root / TABLE, error) from error
     rows, server = _group_by_client(columns)
     known = set(columns["split"].tolist()) <= set(SPLITS) and set(columns["pool"].tolist()) <= set(POOLS)
-    found = clients_digest(summary["dataset_digest"], rows, server, summary["features"], summary["seed"])
+    found = clients_digest(
+        summary["dataset_digest"], rows, server, summary["features"], summary["seed"], _skewed_test(summary)
+    )
     if not known or found != digest or set(summary["clients"]) != set(rows):
         raise _damaged(root / TABLE, f"content that does not match {SUMMARY}, with digest {found}", digest)
     indices = {client: part.chosen("train", "labelled") for client, part in rows.items()}
     for array in (server, *indices.values(), *(column for part in rows.values() for column in part.columns)):
         array.setflags(write=False)
     return Clients(list(rows), indices, digest, summary, rows, server)
+
+
+def _skewed_test(summary: Mapping[str, Any]) -> bool:
+    return summary["settings"].get("features", {}).get("test", "clean") == "clients"
 
 
 def _group_by_client(columns: dict[str, np.ndarray]) -> tuple[dict[str, Rows], np.ndarray]:

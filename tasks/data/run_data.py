@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from tasks.data.clients import Clients, load_clients
+from tasks.data.clients import Clients, load_clients, partitioned
 from tasks.data.dataset import Dataset, load_dataset
 
 if TYPE_CHECKING:
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 def load_run_data(context: "RunContext") -> tuple[Dataset, Clients]:
     """Load and verify the data set and the clients of a run; both are cached in memory after the first call.
+
+    The data set's splits are those that hold for the clients (``tasks.data.clients.partitioned``).
 
     Raises:
         UserError: They are missing or damaged, or were replaced since the run began.
@@ -30,4 +32,4 @@ def load_run_data(context: "RunContext") -> tuple[Dataset, Clients]:
                 found=found,
                 hint="start the run again: with the same data it resumes, with other data it is another run",
             )
-    return dataset, clients
+    return partitioned(dataset, clients), clients

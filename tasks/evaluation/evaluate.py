@@ -42,10 +42,11 @@ class Evaluator:
         context: The run.
         model: The network with its weights.
         dataset: The images.
+        clients: The clients and their local test sets.
     """
 
-    def __init__(self, context: "RunContext", model: "nn.Module", dataset: "Dataset") -> None:
-        self.context, self.model, self.dataset = context, model, dataset
+    def __init__(self, context: "RunContext", model: "nn.Module", dataset: "Dataset", clients: "Clients") -> None:
+        self.context, self.model, self.dataset, self.clients = context, model, dataset, clients
         self.logits = np.zeros(dataset.targets.shape, np.float32)
         self.known = np.zeros(len(dataset.targets), bool)
 
@@ -58,6 +59,17 @@ class Evaluator:
             self.logits[new], self.known[new] = predict_logits(self.context, self.model, images), True
         return self.logits[rows]
 
+    def _pooled_logits(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+        """Return logits, the row of each of them, and whether there are several copies of an image."""
+        from tasks.client.feature_skew import pooled_copies
+        from tasks.core.network import predict_logits
+
+        copies = pooled_copies(self.dataset, self.clients, rows)
+        if not copies:
+            return self._logits(rows), rows, False
+        logits = [predict_logits(self.context, self.model, images) for images in copies]
+        return np.concatenate(logits), np.tile(rows, len(copies)), True
+
     def _metrics(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         from tasks.core.network import binary_cross_entropy
 
@@ -66,6 +78,9 @@ class Evaluator:
 
     def pooled(self) -> dict[str, dict[str, Any]]:
         """Evaluate on the pooled test set and on the validation images.
+
+        With ``partition.features.test`` clients there is a copy of each image for every client, and no interval:
+        copies of an image are no independent images.
 
         Returns:
             ``metrics`` of test and (``val_``) validation images, with chance levels (``chance/<metric>``) and
@@ -77,37 +92,41 @@ class Evaluator:
             rows = self.dataset.indices(split)
             if len(rows) == 0:
                 continue
-            logits, targets = self._logits(rows), self.dataset.targets[rows]
+            logits, rows, copied = self._pooled_logits(rows)
+            targets = self.dataset.targets[rows]
             metrics = {prefix + name: value for name, value in self._metrics(logits, targets).items()}
             if split == "test":
                 scores, settings = probabilities(logits), self.context.evaluation
                 out["per_class"] = class_rows(self.context.classes, scores, targets, settings)
                 out["per_site"] = site_rows(self.dataset.sites[rows], scores, targets, settings)
-                metrics = combine(metrics, self._chance_and_intervals(scores, targets, single="accuracy" in metrics))
+                more = self._chance_and_intervals(scores, targets, "accuracy" in metrics, copied)
+                metrics = combine(metrics, more)
             out["metrics"] = combine(out["metrics"], metrics)
         return out
 
-    def _chance_and_intervals(self, scores: np.ndarray, targets: np.ndarray, single: bool) -> dict[str, float]:
+    def _chance_and_intervals(
+        self, scores: np.ndarray, targets: np.ndarray, single: bool, copied: bool
+    ) -> dict[str, float]:
         settings, train = self.context.evaluation, self.dataset.targets[self.dataset.indices("train")]
         levels = chance_levels(train, targets, settings, single) if len(train) else {}
         rng = numpy_generator(0, "resampled test images")  # the same resamples in every run, so that runs compare
-        bounds = intervals(scores, targets, settings, rng)
+        bounds = {} if copied else intervals(scores, targets, settings, rng)
         return {CHANCE + key: value for key, value in levels.items()} | {
             INTERVAL + key: value for key, value in bounds.items()
         }
 
-    def local(self, clients: "Clients", client: str) -> dict[str, float]:
+    def local(self, client: str) -> dict[str, float]:
         """Evaluate ``CLIENT_METRICS`` on a client's local test set, with its feature skew; empty if it has none."""
         from tasks.client.feature_skew import client_images
         from tasks.core.network import predict_logits
 
-        rows = clients.rows(client, "test")
+        rows = self.clients.rows(client, "test")
         if len(rows) == 0:
             return {}
-        if clients.features(client) is None:
+        if self.clients.features(client) is None:
             logits = self._logits(rows)
         else:
-            images = client_images(self.dataset, clients, client, rows)
+            images = client_images(self.dataset, self.clients, client, rows)
             logits = predict_logits(self.context, self.model, images)
         metrics = self._metrics(logits, self.dataset.targets[rows])
         return {key: metrics[key] for key in CLIENT_METRICS}
@@ -143,8 +162,8 @@ def evaluate_model(
     dataset, clients = load_run_data(context)
     model, personal = build_network(context, context.open_store(), ref), sorted(personal_states or {})
     assert set(personal) <= set(clients.ids), f"personal states of unknown clients: {personal}"
-    evaluator = Evaluator(context, model, dataset)
-    per_client = {client: evaluator.local(clients, client) for client in clients.ids if client not in personal}
+    evaluator = Evaluator(context, model, dataset, clients)
+    per_client = {client: evaluator.local(client) for client in clients.ids if client not in personal}
     if personal_states:
         weights = {client: len(clients.indices[client]) for client in personal} if sizes is None else sizes
         out, rows = _evaluate_personal(
@@ -180,10 +199,10 @@ def _evaluate_personal(
     for client in sorted(personal_states):
         model.load_state_dict(base)  # personal states need not hold the same tensors
         with_personal(model, store, personal_states[client])
-        evaluator = Evaluator(context, model, dataset)
+        evaluator = Evaluator(context, model, dataset, clients)
         pooled = evaluator.pooled()
         on_pooled = {PERSONAL + key: pooled["metrics"][key] for key in CLIENT_METRICS if key in pooled["metrics"]}
-        per_client[client] = combine(evaluator.local(clients, client), on_pooled)
+        per_client[client] = combine(evaluator.local(client), on_pooled)
         found.append(pooled)
     for pooled in found:  # the mean of bounds is no bound of the mean
         pooled["metrics"] = {key: value for key, value in pooled["metrics"].items() if not key.startswith(INTERVAL)}

@@ -83,10 +83,11 @@ def _shared_settings(runs: Sequence[PlannedRun]) -> dict[str, Any]:
 
 
 def _describe_data(table: Table, scale: str, settings: Settings, data: DataPaths) -> DataDescription:
-    from tasks.data.clients import load_clients
+    from tasks.data.clients import load_clients, partitioned
     from tasks.data.dataset import load_dataset
 
     dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
+    dataset = partitioned(dataset, clients)
     about, test = table.dataset(scale), dataset.targets[dataset.splits == "test"]
     return DataDescription(
         name=table.data,

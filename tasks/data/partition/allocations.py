@@ -6,7 +6,7 @@ stratum g. So no image is lost or given out twice. ``assignment`` chooses the im
 
 import numpy as np
 
-from tasks.data.partition.settings import QuantitySettings
+from tasks.data.partition.settings import ClassesSettings, QuantitySettings
 
 _INFINITE_ALPHA = 1e12  # a larger concentration changes less than one image in a million
 
@@ -110,22 +110,61 @@ def by_shards(totals: np.ndarray, clients: int, per_client: int, rng: np.random.
     return allocation.T
 
 
-def by_classes(totals: np.ndarray, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:
-    """Give client i stratum i mod G and ``classes - 1`` others at random; its owners share a stratum evenly.
+def by_classes(totals: np.ndarray, clients: int, settings: ClassesSettings, rng: np.random.Generator) -> np.ndarray:
+    """Give each client a few strata, ``settings.classes``, and divide each stratum among its owners.
 
-    A stratum that no client chose goes to the client that is smallest at that point, so no image is lost.
+    A stratum without an owner goes to the client that is smallest at that point, so no image is lost.
     """
     nonempty = np.flatnonzero(totals)
-    order = rng.random((clients, len(nonempty)))
-    order[np.arange(clients), np.arange(clients) % len(nonempty)] = -1
-    chosen = np.argsort(order, axis=1).argsort(axis=1) < classes
+    if settings.choice == "blocks":
+        chosen = choose_in_blocks(clients, len(nonempty), settings.classes)
+    else:
+        chosen = choose_at_random(clients, len(nonempty), settings.classes, rng)
     allocation = np.zeros((len(totals), clients), dtype=np.int64)
     owned = chosen.any(axis=0)
-    shares = chosen.T[owned] / chosen.sum(axis=0)[owned, None]
-    allocation[nonempty[owned]] = round_to_integers(totals[nonempty[owned]], shares)
+    if settings.sizes == "uneven":
+        for g, owners in zip(nonempty[owned], chosen.T[owned], strict=True):
+            allocation[g, owners] = uneven_sizes(int(totals[g]), int(owners.sum()), rng)
+    else:
+        shares = chosen.T[owned] / chosen.sum(axis=0)[owned, None]
+        allocation[nonempty[owned]] = round_to_integers(totals[nonempty[owned]], shares)
     for g in nonempty[~owned]:
         allocation[g, allocation.sum(axis=0).argmin()] = totals[g]
     return allocation
+
+
+def choose_at_random(clients: int, strata: int, classes: int, rng: np.random.Generator) -> np.ndarray:
+    """Choose stratum i mod G and ``classes - 1`` others at random for client i, bool [K, G] (NIID-Bench, ``#C=k``)."""
+    order = rng.random((clients, strata))
+    order[np.arange(clients), np.arange(clients) % strata] = -1
+    chosen: np.ndarray = np.argsort(order, axis=1).argsort(axis=1) < classes
+    return chosen
+
+
+def choose_in_blocks(clients: int, strata: int, classes: int) -> np.ndarray:
+    """Give each stratum in turn to the first ceil(K * classes / G) clients that lack strata, bool [K, G].
+
+    So consecutive clients have the same strata (PFLlib's pathological split). The last strata have no owner where
+    rounding up has used up the clients.
+    """
+    chosen = np.zeros((clients, strata), dtype=bool)
+    for g in range(strata):
+        lacking = np.flatnonzero(chosen.sum(axis=1) < classes)
+        chosen[lacking[: -(-clients * classes // strata)], g] = True
+    return chosen
+
+
+def uneven_sizes(total: int, owners: int, rng: np.random.Generator) -> np.ndarray:
+    """Sample sizes that add up to ``total``, int64 [owners]: all but the last from a tenth to the whole of an even share.
+
+    The last one takes the rest, so it is the largest (PFLlib). Where an even share is below two images, all are even.
+    """
+    even = total // owners
+    if even < 2:
+        return round_to_integers(np.array([total]), np.full((1, owners), 1 / owners))[0]
+    sizes = rng.integers(max(even // 10, 1), even, owners)
+    sizes[-1] = total - sizes[:-1].sum()
+    return sizes
 
 
 def sizes_by_quantity(n: int, clients: int, settings: QuantitySettings, rng: np.random.Generator) -> np.ndarray:

@@ -42,13 +42,16 @@ def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division
     """Partition a data set. Images are ordered by their sample ids, so the order of the rows changes nothing.
 
     Labelled images of the server, or balanced ones of the clients, are held out first; the scheme divides the rest
-    of the train split; then the clients' local test sets and labelled images are chosen.
+    of the train split (of all images with ``settings.images`` all); then the clients' local test sets and labelled
+    images are chosen.
 
     Raises:
         UserError: See ``schemes.assign`` and ``local_test.local_splits``.
     """
     order = np.argsort(dataset.sample_ids, kind="stable")
     targets, splits = dataset.targets[order], dataset.splits[order].astype("<U5")
+    if settings.images == "all":
+        splits[:] = "train"
     train = splits == "train"
     primary = primary_labels(targets, train, settings.primary)
     held_out = _hold_out(primary, train, settings, seed)

@@ -10,7 +10,8 @@ _MAX_CHANGE = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.0
 def client_features(settings: FeatureSettings, ids: list[str], seed: int) -> dict[str, dict[str, float]]:
     """Sample the parameters of each client's feature skew; none for kind ``none``.
 
-    ``noise``: ``sigma`` of client i of N is strength * i/N (Li et al. 2022, NIID-Bench), white being 1.
+    ``noise``: ``sigma`` of client i of N is strength * i/N (Li et al. 2022, NIID-Bench), white being 1; with
+    ``clean_first`` strength * (i-1)/(N-1), as in that benchmark's code.
     ``transform``: factors ``brightness``, ``contrast`` and ``saturation``, shift of ``hue`` as a part of the circle,
     standard deviation of ``blur`` as a part of the image's side, ``rotation`` in degrees. Uniform, from a generator
     per client, so that adding or removing a client changes no other.
@@ -18,7 +19,8 @@ def client_features(settings: FeatureSettings, ids: list[str], seed: int) -> dic
     if settings.kind == "none":
         return {}
     if settings.kind == "noise":
-        return {client: {"sigma": settings.strength * (i + 1) / len(ids)} for i, client in enumerate(sorted(ids))}
+        steps, first = (max(len(ids) - 1, 1), 0) if settings.clean_first else (len(ids), 1)
+        return {client: {"sigma": settings.strength * (i + first) / steps} for i, client in enumerate(sorted(ids))}
     parameters = {}
     for client in sorted(ids):
         rng = numpy_generator(seed, "partition/features", client=client)

@@ -162,7 +162,7 @@ def _sampler(
             present = int((totals > 0).sum())
             classes = settings.classes_per_client.classes
             _require(classes <= present, "classes_per_client.classes", present, "primary labels")
-            return partial(allocations.by_classes, totals, clients, classes, rng)
+            return partial(allocations.by_classes, totals, clients, settings.classes_per_client, rng)
         case "dirichlet_client" | "mixed" | "label_type":
             return partial(_client_wise, totals, settings, rng, repair)
     balance = settings.scheme == "dirichlet_label" and settings.dirichlet_label.balance

@@ -80,6 +80,16 @@ class ClassesSettings(Section):
     """Scheme classes_per_client: each client holds a few primary labels only."""
 
     classes: int = Field(2, ge=1, description="Primary labels per client.")
+    choice: Literal["random", "blocks"] = Field(
+        "random",
+        description="random: client k gets label k mod C, the others at random (NIID-Bench); blocks: the next few "
+        "clients that lack labels share the next label (PFLlib).",
+    )
+    sizes: Literal["even", "uneven"] = Field(
+        "even",
+        description="How a label's images are divided among its clients. uneven: each but the last gets between a "
+        "tenth and the whole of an even share, the last one the rest (PFLlib).",
+    )
 
 
 class QuantitySettings(Section):
@@ -165,6 +175,24 @@ class FeatureSettings(Section):
         "transform: brightness, contrast, saturation, hue, blur and rotation that differ from client to client.",
     )
     strength: float = Field(0.1, gt=0, le=2, description="1 is strong.")
+    clean_first: bool = Field(
+        False,
+        description="noise: standard deviation strength * (i-1)/(N-1), so that the first client's images stay clean, "
+        "as in NIID-Bench's code.",
+    )
+    test: Literal["clean", "clients"] = Field(
+        "clean",
+        description="Pooled test and validation images. clean: unchanged; clients: one copy per client, with its "
+        "feature skew (NIID-Bench).",
+    )
+
+    @model_validator(mode="after")
+    def _options_have_a_skew(self) -> Self:
+        if self.clean_first and self.kind != "noise":
+            raise ValueError("clean_first is for the kind noise")
+        if self.test == "clients" and self.kind == "none":
+            raise ValueError("test: clients needs a feature skew; set kind to noise or transform")
+        return self
 
 
 class PartitionSettings(Section):
@@ -175,6 +203,12 @@ class PartitionSettings(Section):
         description="natural: one client per site; iid: at random; dirichlet: skewed by label sets; dirichlet_label, "
         "dirichlet_client, shards, classes_per_client, label_type, mixed: skewed by primary label; quantity: by size; "
         "cluster, semantic: by clusters of labels or images; iterative: each label skewed separately.",
+    )
+    images: Literal["train", "all"] = Field(
+        "train",
+        description="Which images are divided. train: those of the data set's train split; all: every image, whatever "
+        "its split (PFLlib); then each client tests on a part of its own (local.scheme local), and the pooled test set "
+        "is the union of these parts.",
     )
     clients: int | None = Field(None, ge=1, description="Number of clients; for natural the number of sites.")
     alpha: float = Field(
@@ -220,6 +254,10 @@ class PartitionSettings(Section):
             raise ValueError(f"clients: the scheme {self.scheme} needs a number of clients")
         if self.scheme == "natural" and self.labelled.balanced:
             raise ValueError("labelled.balanced does not fit the scheme natural, which leaves every image at its site")
+        if self.images == "all" and self.local.scheme != "local":
+            raise ValueError(
+                f"images: all leaves no common test images, so local.scheme must be local, it is {self.local.scheme}"
+            )
         return self
 
     @field_serializer("alpha", when_used="json")

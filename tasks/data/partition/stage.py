@@ -94,7 +94,9 @@ def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, 
     server = division.server
     counts = dataset.targets[server].sum(axis=0, dtype=np.int64).tolist()
     return {
-        "digest": clients_digest(dataset.digest, division.rows, server, features, seed),
+        "digest": clients_digest(
+            dataset.digest, division.rows, server, features, seed, settings.features.test == "clients"
+        ),
         "version": VERSION,
         "dataset_digest": dataset.digest,
         "scheme": settings.scheme,

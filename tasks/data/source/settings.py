@@ -27,7 +27,7 @@ class SourceSettings(Section):
     )
     image_size: int = Field(
         64,
-        ge=32,
+        ge=16,
         description="Side in pixels of the stored images, which are resized without keeping the aspect ratio.",
     )
     classes: list[str] | None = Field(

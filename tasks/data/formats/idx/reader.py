@@ -1,10 +1,12 @@
 """idx files such as Fashion-MNIST and MNIST: images and labels in two files per split, plain or gzipped.
 
-The files are ``NAME-images-idx3-ubyte`` and ``NAME-labels-idx1-ubyte``; ``train`` is for training, any other name
-(``t10k``) for testing. An image's path is that of its file and its position in it.
+The files are ``NAME-images-idx3-ubyte`` and ``NAME-labels-idx1-ubyte``, also with a dot before ``idx``. A name with
+``train`` in it is for training, any other (``t10k``) for testing. An image's path is that of its file and its position
+in it.
 """
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 LAYOUT = "train-images-idx3-ubyte.gz with train-labels-idx1-ubyte.gz, and t10k-... for testing"
 KIND = "folder"
-_IMAGES, _LABELS = "-images-idx3-ubyte", "-labels-idx1-ubyte"
+_FILE = re.compile(r"(.*)\b(images|labels)[-.]idx[13]-ubyte(?:\.gz)?")
 NAMES = {
     "fashion": ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                 "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"],
@@ -46,7 +48,7 @@ def default_classes(root: Path, options: Settings, source: "SourceSettings") -> 
 
 def recognise(root: Path, names: Sequence[str]) -> str:
     """Recognise files with idx names."""
-    found = [name for name in names if _IMAGES in PurePosixPath(name).name]
+    found = [name for name in names if (match := _FILE.fullmatch(name)) and match[2] == "images"]
     return f"{', '.join(found[:2])}" if found else ""
 
 
@@ -57,9 +59,10 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
         UserError: There is no pair of files, one is damaged, or the numbers of images and labels differ.
     """
     tree = scan(root, source)
-    found = {entry.name.removesuffix(".gz"): entry for entry in reversed(tree.others)}  # plain before gzipped
-    images = [(name, entry) for name, entry in sorted(found.items()) if name.endswith(_IMAGES)]
-    pairs = [(entry, found.get(name.replace(_IMAGES, _LABELS))) for name, entry in images]
+    matches = [(match, entry) for entry in tree.others if (match := _FILE.fullmatch(entry.name))]
+    found = {(match[1], match[2]): entry for match, entry in reversed(matches)}  # plain before gzipped
+    images = [(part, entry) for (part, what), entry in sorted(found.items()) if what == "images"]
+    pairs = [(entry, found.get((part, "labels"))) for part, entry in images]
     lost = [image.name for image, labels in pairs if labels is None]
     if lost or not pairs:
         without = f"no labels for {', '.join(lost)}" if lost else "none"
@@ -75,7 +78,7 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
         if len(pixels) != len(numbers):
             counts = f"{len(pixels)} images, {len(numbers)} labels"
             raise UserError("the numbers of images and labels differ", where=file.path, found=counts)
-        split = "train" if PurePosixPath(file.name).name.startswith("train") else "test"
+        split = "train" if "train" in PurePosixPath(file.name).name else "test"
         for index, (image, number) in enumerate(zip(pixels, numbers.tolist(), strict=True)):
             name = f"{file.name}/{index:06d}"
             known = number < len(names)

@@ -50,6 +50,32 @@ def test_idx_pixels_labels_and_splits(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "names",
+    [
+        "{}-images-idx3-ubyte {}-labels-idx1-ubyte",
+        "{}-images.idx3-ubyte {}-labels.idx1-ubyte",
+        "raw/{}-images-idx3-ubyte.gz raw/{}-labels-idx1-ubyte.gz",
+        "fashion-{}-images-idx3-ubyte.gz fashion-{}-labels-idx1-ubyte.gz",
+    ],
+)
+def test_idx_files_are_found_by_their_usual_names_and_keep_their_pixels(tmp_path, names):
+    pixels, labels = fashion(tmp_path / "a")
+    pack = gzip.compress if names.endswith(".gz") else bytes
+    for name, part in (("train", slice(12)), ("t10k", slice(12, None))):
+        for file, content in zip(names.format(name, name).split(), (pixels[part], labels[part]), strict=True):
+            put(tmp_path / "b" / file, pack(idx_bytes(content)))
+    assert "images" in idx.recognise(tmp_path / "b", [names.split()[0].format("train")])
+    settings = settings_of("idx", tmp_path / "b")
+    changes = {"image_size": 28, "split": {"scheme": "given", "val": 0.0}}
+    ingest(settings.model_validate(settings.model_dump() | changes), tmp_path / "out", seed=0)
+    data = load_dataset(tmp_path / "out")
+    for split, part in (("train", slice(12)), ("test", slice(12, None))):
+        rows = data.indices(split)
+        assert (data.images[rows] == pixels[part][:, None]).all()  # no resampling
+        assert (data.targets[rows].argmax(axis=1) == labels[part]).all()
+
+
+@pytest.mark.parametrize(
     ("name", "change", "words"),
     [
         ("train-images-idx3-ubyte.gz", lambda data: data[:-9], "cannot read|truncated"),

@@ -17,7 +17,13 @@ from tasks.data.partition.assignment import (
 )
 from tasks.data.partition.iterative import iterative
 from tasks.data.partition.local_test import assign_in_proportion
-from tasks.data.partition.settings import ClusterSettings, LabelSetSettings, QuantitySettings, SemanticSettings
+from tasks.data.partition.settings import (
+    ClassesSettings,
+    ClusterSettings,
+    LabelSetSettings,
+    QuantitySettings,
+    SemanticSettings,
+)
 from tasks.data.partition.strata import image_clusters, label_clusters, label_sets, primary_labels
 
 
@@ -97,7 +103,7 @@ def test_shards_by_hand():
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 5))
 def test_every_client_gets_its_classes(clients, chosen, seed):
     totals = np.array([12, 0, 7, 30, 5, 9])
-    allocation = allocations.by_classes(totals, clients, chosen, rng(seed))
+    allocation = allocations.by_classes(totals, clients, ClassesSettings(classes=chosen), rng(seed))
     assert (allocation.sum(axis=1) == totals).all()
     present = np.flatnonzero(totals)
     assert all(allocation[present[k % 5], k] > 0 for k in range(clients) if clients <= 5)
@@ -107,7 +113,10 @@ def test_every_client_gets_its_classes(clients, chosen, seed):
 
 def test_unchosen_classes_go_to_the_smallest_client():
     # One class each of four: clients 0 and 1 own classes 0 and 1; 2 goes to client 1 (2 < 9), and so does 3 (6 < 9).
-    assert allocations.by_classes(np.array([9, 2, 4, 5]), 2, 1, rng()).T.tolist() == [[9, 0, 0, 0], [0, 2, 4, 5]]
+    assert allocations.by_classes(np.array([9, 2, 4, 5]), 2, ClassesSettings(classes=1), rng()).T.tolist() == [
+        [9, 0, 0, 0],
+        [0, 2, 4, 5],
+    ]
 
 
 def test_balanced_label_wise_allocation_stops_at_the_equal_share():
