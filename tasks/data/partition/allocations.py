@@ -155,9 +155,10 @@ def choose_in_blocks(clients: int, strata: int, classes: int) -> np.ndarray:
 
 
 def uneven_sizes(total: int, owners: int, rng: np.random.Generator) -> np.ndarray:
-    """Sample sizes that add up to ``total``, int64 [owners]: all but the last from a tenth to the whole of an even share.
+    """Sample sizes that add up to ``total``, int64 [owners].
 
-    The last one takes the rest, so it is the largest (PFLlib). Where an even share is below two images, all are even.
+    All but the last are from a tenth to the whole of an even share; the last one takes the rest, so it is the largest
+    (PFLlib). Where an even share is below two images, all are even.
     """
     even = total // owners
     if even < 2:

@@ -106,7 +106,7 @@ def test_niid_benchs_quantity_skew_and_iid(seed):
 
 def pfllib_owners(clients, classes, per_client):
     """PFLlib's pathological split: each class goes to the first ceil(K / C * classes) clients that lack classes."""
-    lacking = {client: per_client for client in range(clients)}
+    lacking = dict.fromkeys(range(clients), per_client)
     owners = []
     for _ in range(classes):
         takers = [client for client in lacking if lacking[client]][: math.ceil(clients / classes * per_client)]
