@@ -130,6 +130,12 @@ class FmmanSettings(Section):
         default=1.0,
         description="Initial value of the weight a in eq 5; larger values make the attention follow the cosines more.",
     )
+    noise_scale: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=4.0,
+        description="Factor on the noise of eq 7 in training; 0: F is its mean, as at evaluation.",
+    )
     layers: int = Field(default=3, ge=1, le=24, description="Transformer encoder layers.")
     heads: int = Field(default=4, ge=1, description="Attention heads, in the transformer and in the graph decoder.")
     ff_ratio: float = Field(
@@ -137,6 +143,11 @@ class FmmanSettings(Section):
     )
     dropout: float = Field(
         default=0.1, ge=0.0, lt=1.0, description="Dropout in the transformer, attention weights included."
+    )
+    positions: Literal["none", "sine"] = Field(
+        default="none",
+        description="Positions of the image tokens: none, as FMMAN and FedLGT; sine: fixed two-dimensional sines and "
+        "cosines, added to the tokens, as C-Tran's code offers.",
     )
     z: Literal["image", "all", "labels", "concat"] = Field(
         default="image",

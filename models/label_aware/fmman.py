@@ -19,7 +19,7 @@ from models.label_aware.label_graph import (
     edge_weights,
     frozen_states,
 )
-from models.label_aware.label_transformer import LabelTransformer, uniform_fan_in_
+from models.label_aware.label_transformer import LabelTransformer, sine_positions, uniform_fan_in_
 from models.registry import ModelSpec
 from models.settings import BackboneSettings, FmmanSettings, ModelSettings
 
@@ -86,7 +86,7 @@ class FmmanNetwork(nn.Module):
         classes, dim = self.label_embeddings.shape
         assert dim == self.backbone.width, f"label embeddings {dim} wide, backbone {self.backbone.width}"
         self.graph = (
-            GaussianGraphAutoencoder(dim, options.heads, options.gae_scale, options.gae_residual)
+            GaussianGraphAutoencoder(dim, options.heads, options.gae_scale, options.gae_residual, options.noise_scale)
             if options.use_graph
             else None
         )
@@ -107,7 +107,10 @@ class FmmanNetwork(nn.Module):
 
     def encode_image(self, x: Tensor) -> Tensor:
         """Map images [B, 3, H, W], float in [0, 1], to image tokens F_scene [B, S, d], independent of the states."""
-        tokens: Tensor = self.backbone(x).flatten(2).transpose(1, 2)
+        scene = self.backbone(x)  # [B, d, h, w], S = h * w
+        tokens: Tensor = scene.flatten(2).transpose(1, 2)
+        if self.options.positions == "sine":
+            tokens = tokens + sine_positions(scene.shape[2], scene.shape[3], tokens.shape[-1]).to(tokens)
         return tokens
 
     def _masked_labels(self, states: Tensor) -> Tensor:

@@ -88,14 +88,17 @@ class GaussianGraphAutoencoder(StochasticModule):
         heads: Attention heads of the decoder.
         scale: Initial value of a in eq 5.
         residual: Add Lt to F.
+        noise_scale: Factor on eq 7's noise.
 
     Attributes:
         scale, shift: The one-layer perceptron a, b on each cosine of eq 5.
     """
 
-    def __init__(self, dim: int, heads: int, scale: float = 1.0, residual: bool = False) -> None:
+    def __init__(
+        self, dim: int, heads: int, scale: float = 1.0, residual: bool = False, noise_scale: float = 1.0
+    ) -> None:
         super().__init__()
-        self.residual = residual
+        self.residual, self.noise_scale = residual, noise_scale
         self.W = nn.Linear(dim, dim, bias=False)
         self.V = nn.Linear(dim, dim, bias=False)
         self.U = nn.Linear(dim, dim, bias=False)
@@ -109,6 +112,7 @@ class GaussianGraphAutoencoder(StochasticModule):
         """Return (F, mean, deviation), each [B, C, d], from Lt [B, C, d] and A [B, C, C] (eqs 5-7).
 
         F is drawn around the mean in training and is the mean in eval mode; with ``residual`` Lt is added to F alone.
+        The noise is drawn for every ``noise_scale``, so that the factor moves no other random number.
         """
         hidden = graph @ self.W(labels)  # Hg [B, C, d]
         similarity = F.leaky_relu(self.scale * cosine_similarity_matrix(hidden) + self.shift, LEAK)  # eq 5
@@ -118,7 +122,7 @@ class GaussianGraphAutoencoder(StochasticModule):
         if self.training:
             # Independent per entry (diagonal covariance); negative deviations are fine: the noise is symmetric.
             noise = torch.randn(mean.shape, generator=self.source(mean), device=mean.device)
-            features = mean + noise * deviation
+            features = mean + self.noise_scale * noise * deviation
         return (features + labels if self.residual else features), mean, deviation
 
     def decode(self, features: Tensor) -> Tensor:

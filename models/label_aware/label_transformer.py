@@ -1,10 +1,11 @@
-"""A post-norm transformer encoder whose dropout draws from a given generator.
+"""A post-norm transformer encoder whose dropout draws from a given generator; positions of image tokens.
 
 Letters: B batch, T tokens, d token width, n heads, e = d / n width of a head.
 """
 
 import math
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,6 +16,28 @@ def uniform_fan_in_(tensor: Tensor, fan_in: int) -> None:
     """Fill ``tensor`` uniformly within 1 / sqrt(fan_in), as C-Tran does for embeddings and linear layers."""
     bound = 1.0 / math.sqrt(fan_in)
     nn.init.uniform_(tensor, -bound, bound)
+
+
+def sine_positions(height: int, width: int, dim: int) -> Tensor:
+    """Return positions [height * width, d] of a map's cells, row by row: DETR's sines (Carion et al., ECCV 2020).
+
+    The first half of a position belongs to the row y, the second to the column x. A coordinate counts from 1 and is
+    scaled to 2 pi at the far edge; entries 2i and 2i + 1 of a half are sin and cos of it divided by 10000^(4i / d).
+
+    Args:
+        height: Rows of the map.
+        width: Columns of the map.
+        dim: d, a multiple of 4.
+    """
+    assert dim % 4 == 0, f"{dim} is no multiple of 4"
+    divisor = 10000.0 ** (4 * torch.arange(dim // 4, dtype=torch.float64) / dim)  # [d / 4]
+
+    def along(cells: int) -> Tensor:
+        angle = 2 * math.pi * torch.arange(1, cells + 1, dtype=torch.float64)[:, None] / cells / divisor
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)  # [cells, d / 2]
+
+    rows, columns = along(height)[:, None].expand(-1, width, -1), along(width)[None].expand(height, -1, -1)
+    return torch.cat([rows, columns], dim=-1).flatten(0, 1).float()
 
 
 class StackedProjection(nn.Linear):
@@ -89,7 +112,7 @@ class EncoderLayer(nn.Module):
 
 
 class LabelTransformer(nn.Module):
-    """A LayerNorm on all tokens, then encoder layers, without positions.
+    """A LayerNorm on all tokens, then encoder layers; positions, if any, are in the tokens.
 
     The first norm matters: image tokens are of order 1, unit-length label tokens of order 1 / sqrt(d).
     FMMAN's server clusters clients on the parameters under ``layers.0.``.

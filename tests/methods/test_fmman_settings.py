@@ -28,10 +28,12 @@ NETWORK: Cases = {
     "adj_norm": ({}, []),
     "gae_residual": ({}, [False, True]),
     "gae_scale": ({}, [1.0, 4.0]),
+    "noise_scale": ({}, [1.0, 0.25, 0.0]),
     "layers": ({}, [1, 2]),
     "heads": ({}, [2, 4]),
     "ff_ratio": ({}, [1.0, 2.0]),
     "dropout": ({}, [0.0, 0.1]),
+    "positions": ({}, []),
     "z": ({}, []),  # acts through the contrast
 }
 FMMAN: Cases = {

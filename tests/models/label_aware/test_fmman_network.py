@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from models.build import new_model
+from models.label_aware.label_transformer import sine_positions
 from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 from models.stochastic import use_generator
@@ -166,6 +167,31 @@ def test_every_graph_option_changes_the_features(option):
         plain = network().eval().head(tokens, states).features
         changed = network(**option).eval().head(tokens, states).features
     assert (plain - changed).abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("name", ["fmman", "fedlgt", "ctran"])
+def test_positions_are_added_to_the_image_tokens_and_make_their_order_matter(name):
+    plain, placed = network(name=name).eval(), network(name=name, positions="sine").eval()
+    assert plain.state_dict().keys() == placed.state_dict().keys()
+    x = images(1)
+    with torch.no_grad():
+        assert torch.allclose(placed.encode_image(x) - plain.encode_image(x), sine_positions(2, 2, 64), atol=1e-5)
+        assert not torch.allclose(plain(x), placed(x))
+
+
+def test_the_factor_on_the_noise_scales_it_and_moves_no_other_number():
+    states = torch.tensor([[1, -1, -1, 0, 1]] * 2)
+
+    def features(factor):
+        model = network(noise_scale=factor, dropout=0.5).train()
+        with torch.no_grad():
+            out = model.head(model.encode_image(images()), states)
+        return out.features, out.mean, model.graph.source(out.mean).get_state()
+
+    (full, mean, after), (half, _, after_half), (none, _, after_none) = (features(f) for f in (1.0, 0.5, 0.0))
+    assert torch.equal(none, mean) and not torch.equal(full, mean)
+    assert torch.allclose(half - mean, (full - mean) / 2, atol=1e-6)
+    assert torch.equal(after, after_half) and torch.equal(after, after_none)
 
 
 def test_the_state_dict_has_integer_counters_and_no_frozen_tensors():

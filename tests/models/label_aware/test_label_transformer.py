@@ -1,13 +1,15 @@
 """The transformer against PyTorch's own, and dropout against its definition."""
 
 import copy
+import itertools
+import math
 
 import pytest
 import torch
 from torch import nn
 
 from models.build import seeded
-from models.label_aware.label_transformer import EncoderLayer, LabelTransformer, SelfAttention
+from models.label_aware.label_transformer import EncoderLayer, LabelTransformer, SelfAttention, sine_positions
 from models.stochastic import SeededDropout, use_generator
 
 
@@ -95,3 +97,22 @@ def test_a_copy_starts_without_the_generator():
     layer = SeededDropout(0.5)
     use_generator(layer, generator())
     assert copy.deepcopy(layer).generator is None and layer.generator is not None
+
+
+def test_positions_of_a_row_of_two_cells_by_hand():
+    # d = 4: one frequency, 1. The row's y is 1 of 1, 2 pi: sin 0, cos 1; the columns' x are pi and 2 pi.
+    expected = torch.tensor([[0.0, 1.0, 0.0, -1.0], [0.0, 1.0, 0.0, 1.0]])
+    assert torch.allclose(sine_positions(1, 2, 4), expected, atol=1e-6)
+
+
+def test_positions_match_detrs_loop_over_entries():
+    height, width, dim = 3, 5, 16
+    found = sine_positions(height, width, dim)
+    assert found.shape == (15, 16)
+    for y, x in itertools.product(range(height), range(width)):
+        for start, share in ((0, (y + 1) / height), (dim // 2, (x + 1) / width)):
+            for entry in range(dim // 2):
+                angle = 2 * math.pi * share / 10000 ** (2 * (entry // 2) / (dim // 2))
+                wave = math.sin if entry % 2 == 0 else math.cos
+                assert found[y * width + x, start + entry].item() == pytest.approx(wave(angle), abs=1e-6)
+    assert len({tuple(row) for row in found.tolist()}) == 15  # no two cells are alike

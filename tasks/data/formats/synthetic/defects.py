@@ -32,6 +32,7 @@ __all__ = [
     "paint",
     "prevalences",
     "render",
+    "render_labels",
     "sample_labels",
     "site_group",
     "sites",
@@ -174,8 +175,26 @@ def render(settings: SyntheticSettings, seed: int, site: str, number: int, size:
     Raises:
         UserError: The set has no such site.
     """
-    look, backdrops = _prepared(settings, site)
     labels, rng = PLANTED.begin(settings, seed, site, number)
+    return render_labels(settings, site, labels, rng, size)
+
+
+def render_labels(
+    settings: SyntheticSettings, site: str, labels: np.ndarray, rng: np.random.Generator, size: int
+) -> np.ndarray:
+    """Render a photograph of a site with given labels, uint8 RGB [size, size, 3].
+
+    Args:
+        settings: Settings of the set.
+        site: The site.
+        labels: 0 or 1 for each of ``CLASSES``, [17].
+        rng: The image's generator.
+        size: Pixels a side, at least 32.
+
+    Raises:
+        UserError: The set has no such site.
+    """
+    look, backdrops = _prepared(settings, site)
     return photograph(paint(labels, look, backdrops, rng, OVERSAMPLING * size), look, rng, size)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 SETS: dict[str, str] = {
     "cabinet": "tasks.data.formats.synthetic.cabinet",
     "defects": "tasks.data.formats.synthetic.defects",
+    "inspection": "tasks.data.formats.synthetic.inspection",
     "scrap": "tasks.data.formats.synthetic.scrap",
     "scenes": "tasks.data.formats.synthetic.scenes",
 }

@@ -13,9 +13,9 @@ Cause = Literal["lighting", "background", "viewpoint", "blur"]
 class SyntheticSettings(Section):
     """Which set is rendered, its size, and how much its sites differ."""
 
-    set: Literal["cabinet", "defects", "scrap", "scenes"] = Field(
+    set: Literal["cabinet", "defects", "inspection", "scrap", "scenes"] = Field(
         "cabinet",
-        description="The set: cabinet and defects are multi-label, scrap and scenes single-label.",
+        description="The set: cabinet, defects and inspection are multi-label, scrap and scenes single-label.",
     )
     images: int = Field(2400, ge=1, description="Total number of images; sites have fixed, uneven shares of them.")
     sites: int = Field(6, ge=1, le=100, description="Number of sites.")

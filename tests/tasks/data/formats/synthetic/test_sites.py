@@ -81,7 +81,7 @@ def test_every_cause_is_visible_and_all_together_equal_site_shift(name: str) -> 
         assert np.array_equal(image, other)
 
 
-@pytest.mark.parametrize("name", ["cabinet", "defects"])
+@pytest.mark.parametrize("name", ["cabinet", "defects", "inspection"])
 def test_cooccurrence_and_prevalence_change_separately_and_do_not_affect_appearance(name: str) -> None:
     module = synthetic_set(name)
     full, shared = (SyntheticSettings(set=name, site_correlation=away) for away in (1, 0))
