@@ -65,7 +65,10 @@ TASKS: dict[str, Policy] = {
     ),
     "check-updates": Policy("tasks.server.validate_updates:check_updates", "Validate updates before aggregation."),
     "cluster-models": Policy("tasks.server.clustering:cluster_models", "Cluster clients whose models changed alike."),
-    "aggregate": Policy("tasks.server.aggregation:aggregate", "Combine models into one.", retries=1, delays=(1.0,)),
+    "aggregate": Policy(
+        "tasks.server.aggregate:aggregate", "Combine updates by an aggregator.", retries=1, delays=(1.0,)
+    ),
+    "combine": Policy("tasks.server.aggregation:aggregate", "Combine models into one.", retries=1, delays=(1.0,)),
     "fedhybrid-average": Policy(
         "tasks.server.fedhybrid:average_with_duals",
         "FedHybrid: the clients' mean, moved by the mean of their dual variables.",

@@ -208,7 +208,7 @@ class Federation:
         extra = () if rule is None else (rule,)
         refs = [update.model for update in updates]
         title = f"round {self.number}: {name}"
-        ref: ModelRef = self.engine.run("aggregate", title, self.context, refs, list(weights), *extra)
+        ref: ModelRef = self.engine.run("combine", title, self.context, refs, list(weights), *extra)
         self.record.weights = {u.client: weight for u, weight in zip(updates, weights, strict=True)}
         self.record.stages.append(StageLog(name, seconds=time.monotonic() - began, clients=len(updates)))
         return ref

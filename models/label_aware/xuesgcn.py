@@ -7,7 +7,7 @@ code, with ResNet-18 and the run's label embeddings in place of ResNet-101 and G
 Letters: B batch, S image tokens, C labels, D token width, K scenes, n inner width of the attention.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from models.classifiers.backbones import ResNetTokens
 from models.label_aware.fmman import LabelClassifier
 from models.registry import ModelSpec
 from models.settings import ModelSettings
+from models.state_spec import TensorSpec
 
 LEAK = 0.2  # negative slope of the LeakyReLU between the two graph convolutions
 EPS = 1e-8  # keeps the quotient at 0 for labels that a scene has not seen
@@ -138,6 +139,12 @@ class SceneGraphNetwork(nn.Module):
         scene_counts: Number of training images in each scene, int64 [K].
         label_embeddings: Outside the state dict: equal at all clients, so never sent or averaged.
     """
+
+    STATE_KINDS: ClassVar[dict[str, TensorSpec]] = {
+        "scene_head.weight": TensorSpec("parameter", personal=True),
+        "co_occurrence": TensorSpec("counter", personal=True, nonnegative=True),
+        "scene_counts": TensorSpec("counter", personal=True, nonnegative=True),
+    }
 
     co_occurrence: Tensor
     scene_counts: Tensor

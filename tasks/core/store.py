@@ -19,7 +19,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from models.errors import UserError
-from models.files import write_bytes
+from models.files import replacing_file, write_bytes
 from tasks.core.json_files import damaged, parse_json
 from tasks.core.names import file_name, visible
 from tasks.core.records import ModelRef
@@ -193,6 +193,18 @@ class Store:
             target = Path(folder) / Path(name).name
             self.fs.get_file(self.path(name), str(target))
             yield target
+
+    @contextlib.contextmanager
+    def new_file(self, name: str) -> Iterator[Path]:
+        """Yield a local path to write to; the file has its place in the store if the block succeeds."""
+        if self.is_local:
+            with replacing_file(Path(self.path(name))) as beside:
+                yield beside
+            return
+        with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
+            target = Path(folder) / "new"
+            yield target
+            self.fs.put_file(str(target), self.path(name))
 
     def holds(self, ref: ModelRef) -> bool:
         """Tell whether the state exists and verifies."""

@@ -36,15 +36,19 @@ def frozen_embeddings(settings: "ModelSettings", classes: "Sequence[str]") -> "d
 def initial_model(context: "RunContext") -> ModelRef:
     """Return the first global model: random from the run's seed, the backbone from a file if one is set.
 
+    The state schema is written beside it.
+
     Raises:
         UserError: If the given weights do not fit.
     """
     from models.build import new_model
     from tasks.core.network import problem_of, split_state
     from tasks.core.randomness import derive_seed
+    from tasks.core.state_schema import write_schema
 
     store = context.open_store()
     model = new_model(context.model, problem_of(context, store), derive_seed(context.seed, "initial model"))
+    write_schema(context, model)
     state, _ = split_state(model, context.bn_policy)
     assert "label_table" not in state, "frozen tensors are not exchanged"
     return store.put_state("initial.safetensors", state)

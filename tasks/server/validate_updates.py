@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from models.errors import UserError
 from tasks.core.names import visible
 from tasks.core.records import Dropped, ModelRef, Update
+from tasks.core.state_schema import Schema, read_schema
 from tasks.core.store import Store, state_digest
 
 if TYPE_CHECKING:
@@ -15,15 +16,14 @@ if TYPE_CHECKING:
 
     from tasks.core.context import RunContext
 
-NEVER_NEGATIVE = (".running_var", "co_occurrence", "scene_counts")  # BatchNorm's variances, XueSGCN's counts
 
-
-def tensor_errors(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]") -> list[str]:
+def tensor_errors(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]", schema: Schema) -> list[str]:
     """Return what is wrong with an update's tensors, compared with the model that was sent out.
 
     Args:
         state: The update's tensors.
         template: The start model's tensors.
+        schema: What the tensors are, and which are never negative.
 
     Returns:
         One sentence per error: missing or extra names, shapes, dtypes, values that are not finite. Empty if valid.
@@ -42,12 +42,14 @@ def tensor_errors(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]
             found.append(f"tensor {name} has dtype {got.dtype}, expected {want.dtype}")
         elif got.is_floating_point() and not bool(torch.isfinite(got).all()):
             found.append(f"tensor {name} holds values that are not finite")
-        elif name.endswith(NEVER_NEGATIVE) and bool((got < 0).any()):
-            found.append(f"tensor {name} holds negative {'variances' if name.endswith('_var') else 'counts'}")
+        elif name in schema and schema[name].nonnegative and bool((got < 0).any()):
+            found.append(f"tensor {name} holds negative {'counts' if schema[name].kind == 'counter' else 'variances'}")
     return found
 
 
-def update_errors(store: Store, update: Update, template: "Mapping[str, Tensor]", size: int | None = None) -> list[str]:
+def update_errors(
+    store: Store, update: Update, template: "Mapping[str, Tensor]", schema: Schema, size: int | None = None
+) -> list[str]:
     """Return all errors of one update: its record first, then its tensors."""
     found = []
     if not isinstance(update.samples, int) or update.samples <= 0:
@@ -62,7 +64,7 @@ def update_errors(store: Store, update: Update, template: "Mapping[str, Tensor]"
         return [*found, error.what]
     if state_digest(state) != update.model.digest:
         found.append("its tensors do not match the digest it was sent with")
-    return found + tensor_errors(state, template)
+    return found + tensor_errors(state, template, schema)
 
 
 def check_updates(
@@ -85,10 +87,10 @@ def check_updates(
         The valid updates in client-id order, and the rejected clients.
     """
     store = context.open_store()
-    template = store.get_state(start)
+    template, schema = store.get_state(start), read_schema(context)
     good, dropped = [], []
     for update in sorted(updates, key=lambda u: u.client):
-        wrong = update_errors(store, update, template, sizes.get(update.client) if sizes else None)
+        wrong = update_errors(store, update, template, schema, sizes.get(update.client) if sizes else None)
         if wrong:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
             dropped.append(Dropped(update.client, stage, "; ".join(wrong[:3]) + more))

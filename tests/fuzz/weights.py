@@ -69,7 +69,7 @@ def _as_update(data: bytes) -> str:
         sent = honest
     for digest in {honest, sent}:
         ref = ModelRef("updates/u.safetensors", digest, 1)
-        found = update_errors(store, Update("site-1", ref, 5, 1, {"classification": (1.0, 5.0)}, 1.0), sound, 5)
+        found = update_errors(store, Update("site-1", ref, 5, 1, {"classification": (1.0, 5.0)}, 1.0), sound, {}, 5)
         assert all(isinstance(line, str) and 0 < len(line) < 500 for line in found)
         outcomes.add("refused" if found else "sound")
         if not found:

@@ -56,7 +56,7 @@ class Recorder:
             return {client: self.loss(model, client) for client in clients}
         if task == "check-updates":
             return args[0], []
-        assert task == "aggregate"
+        assert task == "combine"
         self.averages.append(args)
         return ref("mean", [r.digest for r in args[0]], args[1])
 

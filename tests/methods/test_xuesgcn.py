@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from models.label_aware.xuesgcn import SceneGraphNetwork
 from tasks.client.train import TrainJob, train_client
 from tasks.data.clients import load_clients
 from tasks.server.aggregation import pooled_variance, sample_count_weights
@@ -162,4 +163,5 @@ def test_a_stored_result_is_reused_for_equal_inputs_only(make_run):
 def test_negative_counts_are_refused():
     template = {"co_occurrence": torch.zeros(1, 2, 2), "scene_counts": torch.zeros(1, dtype=torch.int64)}
     bad = {"co_occurrence": torch.full((1, 2, 2), -1.0), "scene_counts": torch.tensor([-1])}
-    assert len(tensor_errors(bad, template)) == 2 and tensor_errors(template, template) == []
+    kinds = SceneGraphNetwork.STATE_KINDS
+    assert len(tensor_errors(bad, template, kinds)) == 2 and tensor_errors(template, template, kinds) == []

@@ -53,7 +53,7 @@ class Recorder:
             assert start.bytes == P and set(sizes) >= {u.client for u in updates}
             good = [u for u in updates if u.client not in self.refused]
             return good, [Dropped(u.client, stage, "holds NaN") for u in updates if u.client in self.refused]
-        if task == "aggregate":
+        if task == "combine":
             self.averages.append(args)
             return ref("mean", [r.digest for r in args[0]], args[1])
         assert task == "cluster-models"

@@ -164,7 +164,7 @@ def test_user_errors_are_not_retried(quick, error, waits):
 
     engine, context = LocalEngine(workers=2), SimpleNamespace(open_store=fails)
     with pytest.raises(type(error), match=str(error)):
-        engine.run("aggregate", "title", context, [], [])
+        engine.run("combine", "title", context, [], [])
     assert quick == waits
     one, two = engine.map("initialise-model", [("one", (context,)), ("two", (context,))])
     assert one.error is two.error is error and one.value is None

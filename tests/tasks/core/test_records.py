@@ -83,11 +83,11 @@ def test_a_sound_record_is_read_whatever_figures_are_not_defined(tmp_path):
 def test_an_update_with_endless_names_is_refused_in_a_short_line(tmp_path):
     store, sound = Store(tmp_path), {"w": torch.ones(2)}
     ref = store.put_state("u.safetensors", sound | {"x" * 5000: torch.ones(1), "a\u202eb": torch.ones(1)})
-    found = update_errors(store, Update("a", ref, 5, 1, {}, 1.0), sound, 5)
+    found = update_errors(store, Update("a", ref, 5, 1, {}, 1.0), sound, {}, 5)
     assert len(found) == 2 and all(len(line) < 200 for line in found) and "a\\u202eb" in found[0]
     good = store.put_state("v.safetensors", sound)
-    assert update_errors(store, Update("a", good, 5, 1, {}, 1.0), sound, 5) == []
-    assert update_errors(store, Update("a", ModelRef("no.safetensors", "", 0), 5, 1, {}, 1.0), sound, 5)
+    assert update_errors(store, Update("a", good, 5, 1, {}, 1.0), sound, {}, 5) == []
+    assert update_errors(store, Update("a", ModelRef("no.safetensors", "", 0), 5, 1, {}, 1.0), sound, {}, 5)
 
 
 @pytest.mark.parametrize("wrong", [{"truths": torch.ones(3, 5)}, {"images": torch.zeros(2, 4, 4, 3)}, {"scores": None}])

@@ -2,14 +2,22 @@
 
 import dataclasses
 import math
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from models.state_spec import TensorSpec
 from tasks.core.records import ModelRef, Update
 from tasks.core.store import Store
 from tasks.server.validate_updates import check_updates, tensor_errors
+
+SCHEMA = {
+    "w": TensorSpec("parameter"),
+    "bn.running_var": TensorSpec("buffer", nonnegative=True),
+    "bn.num_batches_tracked": TensorSpec("counter"),
+}
 
 
 def template():
@@ -18,6 +26,7 @@ def template():
 
 @pytest.fixture
 def context(tmp_path):
+    Store(tmp_path).write_json("state_schema.json", {name: asdict(spec) for name, spec in SCHEMA.items()})
     return SimpleNamespace(open_store=lambda: Store(tmp_path))
 
 
@@ -49,7 +58,7 @@ CASES = {
 def test_tensor_errors(case):
     change, sentences = CASES[case]
     state = {name: value for name, value in (template() | change).items() if value is not None}
-    found = tensor_errors(state, template())
+    found = tensor_errors(state, template(), SCHEMA)
     assert len(found) == len(sentences)
     assert all(sentence in text for sentence, text in zip(sentences, found, strict=True))
 

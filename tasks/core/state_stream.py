@@ -1,0 +1,167 @@
+"""States that are larger than the memory for them: reading and writing safetensors files in ranges of entries.
+
+safetensors reads slices along dimensions and writes whole states. The server mixes hundreds of models, so it needs
+ranges of a flattened tensor of every model at once, and files that grow tensor by tensor. A file is open only while a
+range is read or written: a process may open no more than about 1,000.
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from models.errors import UserError
+
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+ALIGNED = 4096  # entries: blocks begin at multiples of it, so that vectorised loops see the same tails
+
+
+class Entry(NamedTuple):
+    """One tensor of a file: its type and shape, and where its bytes begin in the file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def numel(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+
+def ranges(numel: int, most: int) -> Iterator[tuple[int, int]]:
+    """Yield consecutive ranges of 0..numel, each of ``most`` entries rounded to a multiple of ``ALIGNED``."""
+    step = max(ALIGNED, most // ALIGNED * ALIGNED)
+    for start in range(0, numel, step):
+        yield start, min(start + step, numel)
+
+
+class StateFile:
+    """A safetensors file that is read in ranges of entries.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        entries: Name -> its tensor's type, shape and place.
+
+    Raises:
+        UserError: If the file is no safetensors file, or holds a type that no model has.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                size = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(size))
+            header.pop("__metadata__", None)
+            self.entries = {
+                name: Entry(DTYPES[value["dtype"]], tuple(value["shape"]), 8 + size + value["data_offsets"][0])
+                for name, value in header.items()
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError, OverflowError) as error:
+            raise UserError("not a readable safetensors file", where=path, found=error) from error
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Tensor:
+        """Return entries ``start`` to ``stop`` of a flattened tensor, one-dimensional.
+
+        Raises:
+            UserError: If the file ends before them.
+        """
+        entry = self.entries[name]
+        stop = entry.numel if stop is None else stop
+        if stop <= start:
+            return torch.empty(0, dtype=entry.dtype)
+        size = (stop - start) * entry.dtype.itemsize
+        data = bytearray(size)
+        with self.path.open("rb") as file:
+            file.seek(entry.offset + start * entry.dtype.itemsize)
+            found = file.readinto(data)
+        if found != size:
+            raise UserError("a file of weights ends too early", where=self.path, expected=size, found=found)
+        return torch.frombuffer(data, dtype=entry.dtype)
+
+
+class StateWriter:
+    """A safetensors file that is written in ranges of entries: tensors in name order, each from its first entry on.
+
+    Args:
+        path: The new file.
+        layout: Name -> type and shape.
+    """
+
+    def __init__(self, path: Path, layout: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> None:
+        self.path, self.names = path, sorted(layout)
+        self._expected = iter(self.names)
+        self._digest, self._name, self._done = hashlib.sha256(), "", 0
+        # As safetensors itself: wide types first, which keeps every tensor aligned.
+        order = sorted(layout, key=lambda name: (-layout[name][0].itemsize, name))
+        begin, at = {}, 0
+        for name in order:
+            begin[name] = at
+            at += math.prod(layout[name][1]) * layout[name][0].itemsize
+        self.bytes = at
+        self._header: dict[str, Any] = {"__metadata__": {"digest": "0" * 64}}
+        for name in order:
+            dtype, shape = layout[name]
+            span = [begin[name], begin[name] + math.prod(shape) * dtype.itemsize]
+            self._header[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": span}
+        text = self._encoded()
+        path.write_bytes(text)
+        os.truncate(path, len(text) + at)
+        self._entries = {name: Entry(*layout[name], offset=len(text) + begin[name]) for name in order}
+
+    def _encoded(self) -> bytes:
+        text = json.dumps(self._header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        return len(text).to_bytes(8, "little") + text
+
+    def write(self, name: str, values: Tensor) -> None:
+        """Append entries to a tensor; the one before must be complete."""
+        if name != self._name:
+            self._next(name)
+        entry = self._entries[name]
+        data = values.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data
+        assert values.dtype == entry.dtype and self._done + values.numel() <= entry.numel, name
+        self._digest.update(data)
+        with self.path.open("r+b") as file:
+            file.seek(entry.offset + self._done * entry.dtype.itemsize)
+            file.write(data)
+        self._done += values.numel()
+
+    def _next(self, name: str) -> None:
+        """Begin a tensor."""
+        assert not self._name or self._done == self._entries[self._name].numel, f"{self._name} is not complete"
+        assert next(self._expected, None) == name, "tensors are written in name order"
+        entry = self._entries[name]
+        self._digest.update(f"{name}|{entry.dtype}|{entry.shape}|".encode())  # as tasks.core.store.state_digest
+        self._name, self._done = name, 0
+
+    def finish(self) -> str:
+        """Complete the file and return its tensors' digest, as ``tasks.core.store.state_digest``."""
+        assert self._name == (self.names or [""])[-1], "tensors are missing"
+        assert not self._name or self._done == self._entries[self._name].numel, f"{self._name} is not complete"
+        digest = self._digest.hexdigest()
+        self._header["__metadata__"] = {"digest": digest}
+        with self.path.open("r+b") as file:
+            file.write(self._encoded())
+        return digest

@@ -1,0 +1,288 @@
+"""The task ``aggregate``: updates become models by an aggregator (docs/algorithms/aggregation.md).
+
+Phase 1 weighs the updates; phase 2 goes through the tensors in name order, and through each tensor in ranges of
+entries. A range of every update is in memory at once, never a whole tensor of every update: a thousand updates need as
+much memory as ten. The output's name is the digest of all inputs, so a repeated aggregation finds the finished models.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from models.errors import UserError
+from tasks.core.records import ModelRef, Update
+from tasks.core.state_schema import TensorSpec, read_schema, spec_of
+from tasks.core.state_stream import StateFile, StateWriter, ranges
+from tasks.core.store import Store, digest_of
+from tasks.server.aggregation import check_weights, sample_count_weights
+from tasks.server.aggregators import Aggregator, AggregatorSpec, Combined, Mixing, TensorJob, load_aggregator, stacked
+from tasks.server.aggregators.received import Received, entries_per_update
+
+if TYPE_CHECKING:
+    from tasks.core.context import RunContext
+
+DENSE = 16  # with more weights above 0 per update than this, a linear mixing is a matrix product
+VARIANCE, MEAN = ".running_var", ".running_mean"
+
+
+@dataclass(frozen=True)
+class AggregationJob:
+    """What is aggregated, and how.
+
+    Attributes:
+        spec: The aggregator.
+        updates: The updates; they are taken in client-id order.
+        start: The model that they started from.
+        weights: Prior weights in the order of ``updates``, summing to 1; ``None``: sample counts.
+        rows: Model name -> weight of each update in it; ``None``: the aggregator decides.
+        state: The aggregator's tensors of the previous round.
+        facts: Plain numbers that a method's own aggregator needs.
+    """
+
+    spec: AggregatorSpec
+    updates: tuple[Update, ...]
+    start: ModelRef | None = None
+    weights: tuple[float, ...] | None = None
+    rows: Mapping[str, tuple[float, ...]] | None = None
+    state: ModelRef | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def in_client_order(self) -> "AggregationJob":
+        """Return the same job with the updates in client-id order, and their weights with them."""
+        order = sorted(range(len(self.updates)), key=lambda i: self.updates[i].client)
+
+        def sort(values: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(values[i] for i in order)
+
+        rows = {name: sort(row) for name, row in self.rows.items()} if self.rows is not None else None
+        weights = sort(self.weights) if self.weights is not None else None
+        return replace(self, updates=sort(self.updates), weights=weights, rows=rows)
+
+    def output_name(self, fingerprint: str) -> str:
+        """Return the digest of all inputs; where tensors are stored and how long training took does not matter."""
+        updates = [[u.client, u.model.digest, u.samples, u.steps, u.sums] for u in self.updates]
+        refs = [ref.digest if ref else None for ref in (self.start, self.state)]
+        rows = list(self.rows.items()) if self.rows is not None else None
+        return digest_of(fingerprint, asdict(self.spec), updates, refs, self.weights, rows, self.facts)[:32]
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """The result of an aggregation.
+
+    Attributes:
+        models: Name -> the new model.
+        state: The aggregator's tensors for the next round, if it keeps some.
+        weights: Model name -> client -> its weight, of the clients with one above 0.
+        notes: What deviated from the plan.
+    """
+
+    models: dict[str, ModelRef]
+    state: ModelRef | None
+    weights: dict[str, dict[str, float]]
+    notes: list[str] = field(default_factory=list)
+
+
+def aggregate(context: "RunContext", job: AggregationJob) -> Aggregated:
+    """Combine updates into models, or return the finished ones.
+
+    Args:
+        context: The run.
+        job: What is aggregated, and how.
+
+    Raises:
+        UserError: If weights do not sum to 1, models do not have the same tensors, or the aggregator refuses them.
+    """
+    if not job.updates:
+        raise UserError("there is no update to aggregate", where="aggregation")
+    store, job = context.open_store(), job.in_client_order()
+    name = job.output_name(context.fingerprint)
+    if done := _find(store, name):
+        return done
+    module = load_aggregator(job.spec.name)
+    aggregator = module.make(module.Settings.model_validate(dict(job.spec.values)))
+    with contextlib.ExitStack() as stack:
+
+        def opened(ref: ModelRef) -> StateFile:
+            return StateFile(stack.enter_context(store.local(ref.uri)))
+
+        files = [opened(update.model) for update in job.updates]
+        _require_equal_tensors(files)
+        weights = list(job.weights or sample_count_weights([update.samples for update in job.updates]))
+        check_weights(weights)
+        received = Received(
+            job.updates, weights, read_schema(context), job.facts, files, opened(job.start) if job.start else None
+        )
+        mixing = Mixing(tuple(job.rows), tuple(job.rows.values())) if job.rows else aggregator.weigh(received)
+        _require_rows(mixing, len(files))
+        state = opened(job.state) if job.state else None
+        result = _Phase2(store, name, aggregator, received, mixing, state, context.bn_policy).run()
+    store.write_json(f"updates/aggregated-{name}.json", asdict(result))
+    return result
+
+
+def _find(store: Store, name: str) -> Aggregated | None:
+    """Return the finished result of that name if its models exist and verify."""
+    if not store.exists(f"updates/aggregated-{name}.json"):
+        return None
+    try:
+        value = store.read_json(f"updates/aggregated-{name}.json")
+        models = {key: ModelRef.of(ref) for key, ref in value["models"].items()}
+        state = ModelRef.of(value["state"]) if value["state"] else None
+        done = Aggregated(models, state, value["weights"], value["notes"])
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # damaged: compute it again
+        return None
+    return done if all(store.holds(ref) for ref in (*models.values(), state) if ref) else None
+
+
+def _require_equal_tensors(files: Sequence[StateFile]) -> None:
+    """Refuse models whose tensors differ in name, type or shape."""
+    first = {name: (entry.dtype, entry.shape) for name, entry in files[0].entries.items()}
+    for file in files[1:]:
+        other = {name: (entry.dtype, entry.shape) for name, entry in file.entries.items()}
+        if other.keys() != first.keys():
+            raise UserError("models with different tensors cannot be combined", where="aggregation", found=file.path)
+        if name := next((name for name in first if other[name] != first[name]), None):
+            raise UserError("tensors of different shapes cannot be combined", where=f"aggregation: {name}")
+
+
+def _require_rows(mixing: Mixing, updates: int) -> None:
+    """Refuse weights that are not one row of N per model, each with sum 1."""
+    for rows in (mixing.rows, *mixing.layers.values()):
+        if len(rows) != len(mixing.outputs) or any(len(row) != updates for row in rows):
+            found = f"rows of {[len(row) for row in rows][:5]} weights for {len(mixing.outputs)} models"
+            raise UserError("weights do not fit the updates", where="aggregation", expected=updates, found=found)
+        for row in rows:
+            check_weights(row)
+
+
+class _Phase2:
+    """The second phase: tensor by tensor, range by range.
+
+    Args:
+        store: The run's store.
+        name: The outputs' name.
+        aggregator: Combines the values of one tensor.
+        received: The updates.
+        mixing: What the first phase decided.
+        state: The aggregator's tensors of the previous round.
+        bn_policy: ``total_variance`` pools running variances.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        aggregator: Aggregator,
+        received: Received,
+        mixing: Mixing,
+        state: StateFile | None,
+        bn_policy: str,
+    ) -> None:
+        self.store, self.name, self.aggregator, self.received = store, name, aggregator, received
+        self.mixing, self.state, self.bn_policy = mixing, state, bn_policy
+        self.linear = type(aggregator).combine is Aggregator.combine
+        self.after: dict[str, Tensor] = {}
+
+    def run(self) -> Aggregated:
+        """Write the models and the aggregator's state; return their references."""
+        entries = self.received.files[0].entries
+        layout = {name: (entry.dtype, entry.shape) for name, entry in entries.items()}
+        uris = [f"updates/aggregated-{k}-{self.name}.safetensors" for k in range(len(self.mixing.outputs))]
+        with contextlib.ExitStack() as stack:
+            self.writers = [StateWriter(stack.enter_context(self.store.new_file(uri)), layout) for uri in uris]
+            for tensor in sorted(entries):
+                self._tensor(tensor)
+            digests = [writer.finish() for writer in self.writers]
+        refs = [ModelRef(uri, digest, self.writers[0].bytes) for uri, digest in zip(uris, digests, strict=True)]
+        clients = [update.client for update in self.received.updates]
+        weights = {
+            output: {client: float(w) for client, w in zip(clients, row, strict=True) if w > 0}
+            for output, row in zip(self.mixing.outputs, self.mixing.rows, strict=True)
+        }
+        state = None
+        if self.after:
+            state = self.store.put_state(f"updates/aggregated-state-{self.name}.safetensors", self.after)
+        return Aggregated(dict(zip(self.mixing.outputs, refs, strict=True)), state, weights)
+
+    def _tensor(self, name: str) -> None:
+        """Combine one tensor for all models."""
+        spec, entry = spec_of(self.received.schema, name), self.received.files[0].entries[name]
+        rows = self.mixing.rows_of(name)
+        dense = sum(w > 0 for row in rows for w in row) > DENSE * len(self.received.files)
+        parts = list(ranges(entry.numel, entries_per_update(max(len(self.received.files), len(rows)))))
+        if not parts or not (self.aggregator.elementwise or not entry.dtype.is_floating_point):
+            parts = [(0, entry.numel)]
+        for start, stop in parts:
+            pooled = self.bn_policy == "total_variance" and name.endswith(VARIANCE)
+            if not entry.dtype.is_floating_point:
+                values = stacked([file.read(name, start, stop) for file in self.received.files])
+                new = [values[torch.tensor(row) > 0].amax(0) for row in rows]
+            elif self.linear and dense and not pooled:
+                values = stacked([file.read(name, start, stop) for file in self.received.files], torch.float64)
+                new = list(torch.tensor(rows, dtype=torch.float64) @ values)
+            else:
+                new = self._combined(name, spec, rows, start, stop, pooled)
+            for writer, value in zip(self.writers, new, strict=True):
+                self._write(writer, name, value.to(entry.dtype))
+
+    def _combined(
+        self, name: str, spec: TensorSpec, rows: Sequence[Sequence[float]], start: int, stop: int, pooled: bool
+    ) -> list[Tensor]:
+        """Return a range of one tensor of every model, combined by the aggregator."""
+        used = [i for i in range(len(self.received.files)) if any(row[i] > 0 for row in rows)]
+        shape = (stop - start,) if self.aggregator.elementwise else self.received.files[0].entries[name].shape
+
+        def read(file: StateFile, tensor: str) -> Tensor:
+            return file.read(tensor, start, stop).reshape(shape)
+
+        values = {i: read(self.received.files[i], name) for i in used}
+        means = {i: read(self.received.files[i], name.replace(VARIANCE, MEAN)) for i in used} if pooled else None
+        begun = self.received.start
+        sent = read(begun, name) if begun is not None and name in begun.entries else None
+        out = []
+        for output, row in zip(self.mixing.outputs, rows, strict=True):
+            own = [i for i in used if row[i] > 0]
+            prefix = "" if output == "global" else f"{output}/"
+            before = {slot: read(self.state, key) for slot, key in self._slots(prefix, name).items() if self.state}
+            job = TensorJob(
+                name=name,
+                spec=spec,
+                values=[values[i] for i in own],
+                weights=[row[i] for i in own],
+                clients=own,
+                start=sent,
+                before=before,
+                means=[means[i] for i in own] if means is not None else None,
+            )
+            out.append(self._kept(prefix, name, start, stop, self.aggregator.combine(job)))
+        return out
+
+    def _slots(self, prefix: str, name: str) -> dict[str, str]:
+        """Return the aggregator's own names for its stored tensors of one tensor, each with its name in the file."""
+        keys = [key for key in (self.state.entries if self.state else ()) if key.startswith(prefix)]
+        own = {key: key.removeprefix(prefix) for key in keys if f"/{key.removeprefix(prefix)}".endswith(f"/{name}")}
+        return {slot[: -len(name)].rstrip("/"): key for key, slot in own.items()}
+
+    def _kept(self, prefix: str, name: str, start: int, stop: int, combined: Combined) -> Tensor:
+        """Keep a range of the aggregator's own tensors; return the combined one."""
+        entry = self.received.files[0].entries[name]
+        for slot, value in combined.after.items():
+            key = f"{prefix}{slot}/{name}" if slot else f"{prefix}{name}"
+            if key not in self.after:
+                self.after[key] = torch.empty(entry.shape, dtype=value.dtype)
+            self.after[key].view(-1)[start:stop] = value.reshape(-1)
+        return combined.value.reshape(-1)
+
+    def _write(self, writer: StateWriter, name: str, value: Tensor) -> None:
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise UserError(
+                "the aggregated model has values that are not finite",
+                where=f"aggregation: {name}",
+                hint="the server's learning rate may be too large, or the updates have diverged",
+            )
+        writer.write(name, value)

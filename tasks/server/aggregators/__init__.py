@@ -1,0 +1,176 @@
+"""How the server combines updates into models, one module per aggregator, with the parts of ``AggregatorModule``.
+
+A new one that users choose by ``aggregation.name`` is one module here and one line in ``AGGREGATORS``. A method's own
+is a module of the method, named by its dotted path: ``AggregatorSpec("tasks.server.scaffold", {...})``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from models.base_settings import Section
+from models.errors import UserError
+from models.state_spec import TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from tasks.server.aggregators.received import Received
+
+AGGREGATORS: dict[str, str] = {
+    "mean": "tasks.server.aggregators.mean",
+}
+
+
+@dataclass(frozen=True)
+class AggregatorSpec:
+    """An aggregator and its settings, as a round asks for it.
+
+    Attributes:
+        name: One of ``AGGREGATORS``, or the dotted path of a module that is an aggregator.
+        values: Its settings as plain values; the module's ``Settings`` validates them.
+    """
+
+    name: str = "mean"
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Which models come out, and the weight of every update in each: what the first phase decides.
+
+    Attributes:
+        outputs: Names of the M models: ``global``, ``cluster/0``, ``client/<id>``.
+        rows: Weights [M][N] of all tensors, each row non-negative with sum 1.
+        layers: Prefix of tensor names -> other weights [M][N] for those tensors; the longest prefix that fits wins.
+    """
+
+    outputs: tuple[str, ...]
+    rows: Sequence[Sequence[float]]
+    layers: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+
+    def rows_of(self, tensor: str) -> Sequence[Sequence[float]]:
+        """Return the weights [M][N] of a tensor."""
+        fitting = [prefix for prefix in self.layers if tensor.startswith(prefix)]
+        return self.layers[max(fitting, key=len)] if fitting else self.rows
+
+
+@dataclass(frozen=True)
+class TensorJob:
+    """One tensor, or a range of its entries, that is combined into one model's.
+
+    All tensors have one shape: [P], P entries in a row, unless the aggregator is not ``elementwise``.
+
+    Attributes:
+        name: The tensor's name.
+        spec: What it is.
+        values: The n tensors of the updates with a weight above 0, in client-id order.
+        weights: Their weights, summing to 1.
+        clients: Their positions among all N updates.
+        start: The tensor of the model that they started from; ``None`` where there is none.
+        before: The aggregator's tensors of the previous round for this one, by their own names; empty at first.
+        means: The running means that belong to running variances, with ``federation.bn_policy: total_variance``.
+    """
+
+    name: str
+    spec: TensorSpec
+    values: "Sequence[Tensor]"
+    weights: Sequence[float]
+    clients: Sequence[int]
+    start: "Tensor | None"
+    before: "Mapping[str, Tensor]"
+    means: "Sequence[Tensor] | None" = None
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What becomes of a tensor.
+
+    Attributes:
+        value: The new tensor, of the same shape; it is cast to the type of the updates'.
+        after: The aggregator's tensors for the next round, by names of its own, of the same shape. They are stored as
+            ``<name>/<tensor>``, under the name "" as ``<tensor>``.
+    """
+
+    value: "Tensor"
+    after: "Mapping[str, Tensor]" = field(default_factory=dict)
+
+
+class Aggregator:
+    """FedAvg: one model, the mean with the prior weights. The others derive from it.
+
+    An instance serves one aggregation: ``weigh`` comes first and may keep what ``combine`` needs.
+
+    Attributes:
+        elementwise: Each entry of a combined tensor depends on the same entry of the updates' only, so a tensor can be
+            combined in ranges; else ``combine`` is given whole tensors of all clients, in their own shape.
+    """
+
+    elementwise = True
+
+    def weigh(self, received: "Received") -> Mixing:
+        """Return the models that come out and each update's weight: the first phase, which may look at everything.
+
+        Default: one model, ``global``, with the prior weights.
+        """
+        return Mixing(("global",), (received.weights,))
+
+    def combine(self, tensor: TensorJob) -> Combined:
+        """Return one tensor of one model: the second phase, tensor by tensor. Default: the weighted mean.
+
+        Integer tensors do not come here: they take the maximum (docs/algorithms/aggregation.md).
+        """
+        return Combined(self.average(tensor))
+
+    def average(self, tensor: TensorJob) -> "Tensor":
+        """Return the weighted mean in float64; of running variances with ``means`` the pooled variance."""
+        from tasks.server.aggregation import pooled_variance, weighted_mean
+
+        if tensor.means is not None:
+            return pooled_variance(tensor.means, tensor.values, tensor.weights)
+        return weighted_mean(tensor.values, tensor.weights)
+
+
+class AggregatorModule(Protocol):
+    """The parts of an aggregator's module; ``check`` is optional and accepts any number of participants by default."""
+
+    DESCRIPTION: str
+    Settings: type[Section]
+
+    def make(self, settings: Any) -> Aggregator:
+        """Return the aggregator of one aggregation."""
+        ...
+
+    def check(self, settings: Any, participants: int | None) -> None:
+        """Raise a ValueError if the settings make no sense for so many updates; ``None``: not known yet."""
+        ...
+
+
+def accept_any(settings: Any, participants: int | None) -> None:
+    """Accept all settings: the default of ``check``."""
+    del settings, participants
+
+
+def load_aggregator(name: str) -> AggregatorModule:
+    """Return the module of an aggregator.
+
+    Raises:
+        UserError: If there is none of that name.
+    """
+    if name not in AGGREGATORS and "." not in name:
+        raise UserError("no such aggregator", where="aggregation.name", expected=sorted(AGGREGATORS), found=name)
+    module = import_module(AGGREGATORS.get(name, name))
+    vars(module).setdefault("check", accept_any)
+    return cast("AggregatorModule", module)
+
+
+def stacked(values: "Sequence[Tensor]", dtype: "torch.dtype | None" = None) -> "Tensor":
+    """Return tensors of one shape as one [n, ...], cast one by one."""
+    import torch
+
+    out = torch.empty((len(values), *values[0].shape), dtype=dtype or values[0].dtype)
+    for row, value in zip(out, values, strict=True):
+        row.copy_(value)
+    return out
