@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flows.methods import RunFacts, load_method
 from models.registry import NETWORKS
 from models.timm_settings import FAMILIES, check_image_size
+from tasks.client.schedule import schedule_factor
 
 if TYPE_CHECKING:
     from models.settings import ModelSettings
@@ -78,9 +79,27 @@ def check_consistency(settings: "RunSettings") -> None:
             f"federation.clients_per_round {settings.federation.clients_per_round} is more than "
             f"partition.clients {clients}"
         )
+    check_training(settings)
     if model in FAMILIES:
         check_image_size(model, settings.model.timm, settings.ingest.image_size)
     check_method(settings, clients)
+
+
+def check_training(settings: "RunSettings") -> None:
+    """Refuse a learning rate that is zero before the last round, and a crop that is wider than the images.
+
+    Raises:
+        ValueError: If training has one of the two.
+    """
+    schedule, last = settings.train.schedule, settings.federation.rounds
+    if schedule_factor(schedule, last) <= 0:
+        raise ValueError(
+            f"the learning rate is zero in round {last}, the last of federation.rounds: train.schedule.rounds is "
+            f"{schedule.rounds} and train.schedule.floor {schedule.floor:g}"
+        )
+    size, augment = settings.ingest.image_size, settings.train.augment
+    if augment.crop == "pad" and augment.padding >= size:
+        raise ValueError(f"train.augment.padding {augment.padding} is not below ingest.image_size {size}")
 
 
 def check_method(settings: "RunSettings", clients: int | None) -> None:

@@ -1,12 +1,11 @@
-"""Batches of a client's images: their order and augmentation, and the smallest one that BatchNorm can train on."""
+"""Batches of a client's images: their order, and the smallest one that BatchNorm can train on."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
-    from torch import Tensor, nn
+    from torch import Generator, Tensor, nn
 
     from tasks.core.train_settings import TrainSettings
 
@@ -19,13 +18,21 @@ class BatchError(TrainingError):
     """A BatchNorm layer got one value per channel, so it has no statistics: one image whose last map is 1 x 1."""
 
 
-def batches(count: int, size: int, rng: "np.random.Generator") -> "Iterator[np.ndarray]":
+def batches(
+    count: int, size: int, rng: "np.random.Generator", weights: "np.ndarray | None" = None
+) -> "Iterator[np.ndarray]":
     """Yield the index batches of one epoch in random order.
 
     A last batch of one image joins the batch before it, because BatchNorm cannot train on a single image and no
     image may be left out.
+
+    Args:
+        count: Images M; an epoch has M draws.
+        size: Images of a batch.
+        rng: Source of the order.
+        weights: Probability of each image [M], drawn with replacement; ``None``: every image once.
     """
-    order = rng.permutation(count)
+    order = rng.permutation(count) if weights is None else rng.choice(count, count, p=weights)
     cuts = list(range(size, count, size))
     if cuts and count - cuts[-1] == 1:
         cuts.pop()
@@ -35,22 +42,11 @@ def batches(count: int, size: int, rng: "np.random.Generator") -> "Iterator[np.n
         start = stop
 
 
-def augment(images: "Tensor", settings: "TrainSettings", generator: "torch.Generator") -> "Tensor":
-    """Return a batch [B, 3, S, S] with random flips and shifts, drawn for each image."""
-    import torch
-    from torch.nn.functional import pad
+def augment(images: "Tensor", settings: "TrainSettings", generator: "Generator") -> "Tensor":
+    """Return ``tasks.client.augmentation.augment``; torch is loaded with the first batch."""
+    from tasks.client import augmentation
 
-    if settings.flip:
-        flipped = torch.rand(len(images), generator=generator, device=images.device) < 0.5
-        images = torch.where(flipped[:, None, None, None], images.flip(-1), images)
-    if settings.shift:
-        size, reach = images.shape[-1], settings.shift
-        wide = pad(images, (reach,) * 4, mode="replicate")
-        tops = torch.randint(0, 2 * reach + 1, (2, len(images)), generator=generator, device=images.device).tolist()
-        images = torch.stack(
-            [image[:, t : t + size, left : left + size] for image, t, left in zip(wide, *tops, strict=True)]
-        )
-    return images
+    return augmentation.augment(images, settings, generator)
 
 
 def refuse_single_values(model: "nn.Module") -> None:

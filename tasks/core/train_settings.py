@@ -1,10 +1,100 @@
-"""Settings of the local loop."""
+"""Settings of the local loop: steps, learning rates, the order of the images and their augmentation."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from models.base_settings import Section
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class ScheduleSettings(Section):
+    """How the learning rate changes from round to round, as a factor of ``train.lr``."""
+
+    name: Literal["constant", "step", "cosine", "warmup"] = Field(
+        "constant",
+        description="constant; step: times gamma from each milestone on; cosine: half a cosine from train.lr in round "
+        "1 down to the floor after the last of `rounds`; warmup: a linear rise, then the schedule `after`.",
+    )
+    milestones: tuple[Annotated[int, Field(ge=2)], ...] = Field(
+        (), description="step: rounds from which on the rate is multiplied by gamma, ascending."
+    )
+    gamma: float = Field(0.1, gt=0, le=1, description="step: factor at each milestone.")
+    rounds: int | None = Field(
+        None, ge=1, description="cosine: its length in rounds, apart from federation.rounds, which may be raised later."
+    )
+    floor: float = Field(0.0, ge=0, le=1, description="cosine: lowest rate, as a share of train.lr.")
+    warmup_rounds: int = Field(
+        5, ge=1, description="warmup: rounds of the rise; round r of n trains with r/n of train.lr."
+    )
+    after: Literal["constant", "cosine"] = Field(
+        "constant", description="warmup: what follows; cosine ends with round `rounds`, counted from round 1."
+    )
+
+    @model_validator(mode="after")
+    def _parts_are_consistent(self) -> Self:
+        if self.name == "step" and (not self.milestones or list(self.milestones) != sorted(set(self.milestones))):
+            raise ValueError(f"step needs milestones, ascending rounds; found {list(self.milestones)}")
+        if self.uses_cosine and self.rounds is None:
+            raise ValueError("cosine needs its length in rounds: set train.schedule.rounds")
+        if self.name == "warmup" and self.uses_cosine and self.warmup_rounds >= (self.rounds or 0):
+            raise ValueError(
+                f"warmup_rounds {self.warmup_rounds} leave no round for the cosine, which ends with round {self.rounds}"
+            )
+        return self
+
+    @property
+    def uses_cosine(self) -> bool:
+        """Return whether the rate follows a cosine, from the start or after the warm-up."""
+        return self.name == "cosine" or (self.name == "warmup" and self.after == "cosine")
+
+
+class GroupRates(Section):
+    """Factors of the learning rate for the two parts of a network."""
+
+    backbone: float = Field(1.0, gt=0, description="Factor of the learning rate of the image encoder.")
+    head: float = Field(1.0, gt=0, description="Factor of the learning rate of everything else.")
+
+
+class AugmentSettings(Section):
+    """Random changes of each training image, drawn anew for each client, round and epoch; all off by default."""
+
+    crop: Literal["none", "pad", "resized"] = Field(
+        "none",
+        description="pad: the border is widened by `padding` and a window of the image's size is cut out; resized: a "
+        "part of random area and shape is enlarged to the image's size (torchvision's RandomResizedCrop).",
+    )
+    padding: int = Field(4, ge=1, description="crop pad: pixels added at each side.")
+    border: Literal["zeros", "edge", "reflect"] = Field(
+        "zeros", description="What is beyond the image's border, for crop pad and rotation: black, its edge, or itself."
+    )
+    scale: tuple[Share, Share] = Field((0.08, 1.0), description="crop resized: smallest and largest share of the area.")
+    ratio: tuple[Positive, Positive] = Field(
+        (0.75, 4 / 3), description="crop resized: smallest and largest width over height."
+    )
+    rotation: float = Field(0.0, ge=0, le=180, description="Largest angle in degrees, to either side.")
+    vertical_flip: bool = Field(False, description="Random vertical flips. Leave off where up and down are labels.")
+    brightness: float = Field(0.0, ge=0, description="b: brightness is multiplied by a factor from max(0, 1-b) to 1+b.")
+    contrast: float = Field(0.0, ge=0, description="The same for contrast.")
+    saturation: float = Field(0.0, ge=0, description="The same for saturation.")
+    hue: float = Field(0.0, ge=0, le=0.5, description="Largest change of the hue, as a share of the colour circle.")
+    erasing: float = Field(0.0, ge=0, le=1, description="Share of the images in which a random rectangle is black.")
+    erasing_scale: tuple[Share, Share] = Field(
+        (0.02, 0.33), description="erasing: smallest and largest share of the area."
+    )
+    erasing_ratio: tuple[Positive, Positive] = Field(
+        (0.3, 10 / 3), description="erasing: smallest and largest height over width."
+    )
+
+    @model_validator(mode="after")
+    def _ranges_ascend(self) -> Self:
+        for name in ("scale", "ratio", "erasing_scale", "erasing_ratio"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name} must be the smaller number first, found {low:g}, {high:g}")
+        return self
 
 
 class TrainSettings(Section):
@@ -17,11 +107,32 @@ class TrainSettings(Section):
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum; used by sgd only.")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty (adamw: decoupled).")
     grad_clip: float | None = Field(10.0, gt=0, description="Largest gradient norm; null switches clipping off.")
+    schedule: ScheduleSettings = Field(
+        ScheduleSettings.model_validate({}), description="The learning rate from round to round."
+    )
+    warmup_steps: int = Field(
+        0, ge=0, description="Steps at the start of each training over which the rate rises linearly; 0: none."
+    )
+    group_lr: GroupRates = Field(GroupRates.model_validate({}), description="Learning rates of the network's parts.")
+    sampling: Literal["shuffle", "balanced"] = Field(
+        "shuffle",
+        description="shuffle: every image once an epoch; balanced: as many images, drawn with replacement so that rare "
+        "labels come as often as frequent ones.",
+    )
     flip: bool = Field(False, description="Random horizontal flips. Leave off where left and right are labels.")
     shift: int = Field(0, ge=0, description="Random shift of up to this many pixels, edges repeated.")
+    augment: AugmentSettings = Field(
+        AugmentSettings.model_validate({}), description="Further random changes of the training images."
+    )
 
     @model_validator(mode="after")
     def _momentum_needs_sgd(self) -> Self:
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(f"momentum is used by optimizer sgd only, and optimizer is {self.optimizer}; set it to 0")
+        return self
+
+    @model_validator(mode="after")
+    def _one_shift(self) -> Self:
+        if self.shift and self.augment.crop == "pad":
+            raise ValueError(f"shift {self.shift} and augment.crop pad both move the image; set one of them")
         return self

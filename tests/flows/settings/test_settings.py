@@ -102,6 +102,19 @@ def test_more_clients_a_round_than_clients_is_refused():
     )
 
 
+def test_a_learning_rate_that_is_zero_before_the_last_round_is_refused():
+    cosine = ["train.schedule.name=cosine", "train.schedule.rounds=5"]
+    found = refused(*cosine, "federation.rounds=6")
+    assert "learning rate is zero in round 6, the last of federation.rounds" in found
+    load_settings(None, ["tiny"], [*cosine, "federation.rounds=5"])
+    load_settings(None, ["tiny"], [*cosine, "federation.rounds=6", "train.schedule.floor=0.1"])
+
+
+def test_a_crop_that_is_wider_than_the_images_is_refused():
+    found = refused("train.shift=0", "train.augment.crop=pad", "train.augment.padding=64", "ingest.image_size=64")
+    assert "train.augment.padding 64 is not below ingest.image_size 64" in found
+
+
 def test_an_objective_that_does_not_fit_the_network_is_refused():
     found = refused("model.name=resnet18", "objective.name=fmman")
     assert "objective.name fmman does not fit model.name resnet18" in found

@@ -1,4 +1,4 @@
-"""Batches, augmentation and optimiser of the local loop."""
+"""Batches, flips and shifts of the local loop."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import torch
 from pydantic import ValidationError
 
 from tasks.client.batches import augment, batches
-from tasks.client.train import make_optimiser
 from tasks.core.network import to_float
 from tasks.core.train_settings import TrainSettings
 
@@ -63,14 +62,3 @@ def test_momentum_is_for_sgd_only():
     assert TrainSettings(optimizer="sgd", momentum=0.9).momentum == 0.9
     with pytest.raises(ValidationError, match="momentum is used by optimizer sgd only"):
         TrainSettings(optimizer="adam", momentum=0.9)
-
-
-def test_optimiser_follows_the_settings_and_skips_frozen_parameters():
-    model = torch.nn.Linear(2, 2)
-    model.bias.requires_grad_(False)
-    sgd = make_optimiser(model, TrainSettings(optimizer="sgd", momentum=0.5, lr=0.2, weight_decay=0.1))
-    assert type(sgd) is torch.optim.SGD
-    assert [sgd.param_groups[0][key] for key in ("lr", "momentum", "weight_decay")] == [0.2, 0.5, 0.1]
-    assert [p.shape for p in sgd.param_groups[0]["params"]] == [(2, 2)]
-    assert type(make_optimiser(model, TrainSettings(optimizer="adamw"))) is torch.optim.AdamW
-    assert type(make_optimiser(model, TrainSettings())) is torch.optim.Adam
