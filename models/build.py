@@ -12,7 +12,6 @@ from models.classifiers.backbones import load_backbone_weights
 from models.parts import backbone_of
 from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
-from models.timm_settings import FAMILIES
 
 # PyTorch's layers draw their initial weights from the global generator, which all threads share.
 _global_generator = threading.RLock()
@@ -54,7 +53,7 @@ def check_weights(settings: ModelSettings, image_size: int) -> None:
     """
     if not settings.weight_files:
         return
-    plain = settings.name if settings.name in FAMILIES else "resnet18"
+    plain = settings.name if NETWORKS[settings.name].is_classifier else "resnet18"
     model = build_model(settings.model_copy(update={"name": plain}), ModelSpec(("any",), image_size))
     _load(model, settings)
 

@@ -36,6 +36,8 @@ class Network:
         needs_labels: Whether ``build`` needs label embeddings [C, d].
         needs_state_embeddings: Whether it may need state embeddings [2, d].
         private: Prefixes of tensors that are excluded from the average and that the method handles.
+        normalisation: Its usual input normalisation (``models.backbone_settings.InputFormat``).
+        min_side: The smallest side of an image that its layers can take, pixels.
     """
 
     module: str
@@ -45,6 +47,13 @@ class Network:
     needs_labels: bool = False
     needs_state_embeddings: bool = False
     private: tuple[str, ...] = ()
+    normalisation: str = "imagenet"
+    min_side: int = 1
+
+    @property
+    def is_classifier(self) -> bool:
+        """Return whether ``build`` returns a ``Classifier``: a backbone and a linear layer, without label tokens."""
+        return self.module.startswith("models.classifiers.")
 
 
 PLAIN = ("bce", "asl")  # objectives of networks that map images to logits
@@ -87,11 +96,13 @@ NETWORKS: dict[str, Network] = {
         module="models.classifiers.timm_classifiers",
         description="ViT-Tiny (Dosovitskiy et al., ICLR 2021; Steiner et al., TMLR 2022)",
         objectives=PLAIN,
+        normalisation="half",
     ),
     "mlp_mixer": Network(
         module="models.classifiers.timm_classifiers",
         description="MLP-Mixer (Tolstikhin et al., NeurIPS 2021)",
         objectives=PLAIN,
+        normalisation="half",
     ),
     "convmixer": Network(
         module="models.classifiers.timm_classifiers",
@@ -102,6 +113,33 @@ NETWORKS: dict[str, Network] = {
         module="models.classifiers.timm_classifiers",
         description="PoolFormer (Yu et al., CVPR 2022)",
         objectives=PLAIN,
+    ),
+    "lenet5": Network(
+        module="models.classifiers.small_networks",
+        description="LeNet-5 with ReLU and max pooling (LeCun et al., Proc. IEEE 1998)",
+        objectives=PLAIN,
+        normalisation="half",
+        min_side=12,
+    ),
+    "simple_cnn": Network(
+        module="models.classifiers.small_networks",
+        description="NIID-Bench's simple-cnn: two convolutions, two hidden layers (Li et al., ICDE 2022)",
+        objectives=PLAIN,
+        normalisation="none",
+        min_side=16,
+    ),
+    "fedavg_cnn": Network(
+        module="models.classifiers.small_networks",
+        description="PFLlib's FedAvgCNN, after FedAvg's CNN (McMahan et al., AISTATS 2017)",
+        objectives=PLAIN,
+        normalisation="half",
+        min_side=16,
+    ),
+    "mlp": Network(
+        module="models.classifiers.small_networks",
+        description="Multi-layer perceptron on the pixels; by default FedCor's (Tang et al., CVPR 2022)",
+        objectives=PLAIN,
+        normalisation="half",
     ),
     "xuesgcn": Network(
         module="models.label_aware.xuesgcn",

@@ -1,48 +1,22 @@
 """Settings of the networks. Light: the command line imports it for ``--help``."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from models.backbone_settings import BackboneSettings, InputFormat
 from models.base_settings import Section
+from models.errors import UserError
 from models.registry import NETWORKS
-from models.timm_settings import FAMILIES, TimmSettings
+from models.timm_settings import FAMILIES, TimmSettings, check_image_size
+
+PLAIN_CLASSIFIERS = [name for name, network in NETWORKS.items() if network.is_classifier]
 
 
-class BackboneSettings(Section):
-    """The image encoder, a ResNet-18 of a chosen width."""
-
-    name: Literal["resnet18"] = Field(default="resnet18", description="Image encoder.")
-    width: float = Field(
-        default=1.0,
-        ge=0.125,
-        le=4.0,
-        description="Factor on ResNet-18's 64, 128, 256, 512 channels (rounded to multiples of 8). "
-        "1.0 is the papers'; 0.25 trains about ten times faster on a CPU.",
-    )
-    stem: Literal["imagenet", "small"] = Field(
-        default="imagenet",
-        description="imagenet: 7x7 with pooling, the papers'; small: 3x3 without pooling, which keeps the small parts "
-        "of images under some 100 pixels (four times the work).",
-    )
-    weights: Path | None = Field(
-        default=None,
-        description="Local file (.safetensors, .pth, .pt) to start from: a torchvision or timm ResNet-18 at width 1.0 "
-        "with stem imagenet; at any width a backbone of the same width and stem, or the model of a run that has one "
-        "(its rounds/NNNN/model.safetensors). Empty: random weights.",
-    )
-
-    @property
-    def channels(self) -> tuple[int, int, int, int]:
-        """Return the channels of the stem and the four stages, multiples of 8 and at least 8."""
-        first, second, third, fourth = (max(8, 8 * round(base * self.width / 8)) for base in (64, 128, 256, 512))
-        return first, second, third, fourth
-
-    @property
-    def dim(self) -> int:
-        """Return the channels D of the last map: the token width d of networks that put tokens on top."""
-        return self.channels[-1]
+def _with(normalisation: str) -> str:
+    """Return the networks with this normalisation, for descriptions."""
+    return ", ".join(name for name, network in NETWORKS.items() if network.normalisation == normalisation)
 
 
 class LabelSettings(Section):
@@ -179,8 +153,18 @@ class XuesgcnSettings(Section):
     graph_width: int = Field(default=1024, ge=1, le=8192, description="Width between the two graph convolutions.")
 
 
+class MlpSettings(Section):
+    """The hidden layers of the network mlp."""
+
+    hidden: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = Field(
+        default=(64, 30),
+        min_length=1,
+        description="Units of the hidden layers, times backbone.width; FedCor's are 64 and 30.",
+    )
+
+
 class ClassifierSettings(Section):
-    """The head of the plain classifiers: resnet18, resnet50, vit_tiny, mlp_mixer, convmixer, poolformer."""
+    """The head of the networks without label tokens."""
 
     projection: int = Field(
         default=0,
@@ -195,6 +179,15 @@ class ModelSettings(Section):
     """The network and its parts."""
 
     name: str = Field(default="fmman", description=f"Network: {', '.join(NETWORKS)}.")
+    channels: Literal[1, 3] = Field(
+        default=3, description="Input channels of the network; with 1 it takes the luminance of the images."
+    )
+    normalisation: Literal["default", "none", "imagenet", "half"] = Field(
+        default="default",
+        description="Of the network's input: none leaves 0..1; imagenet subtracts ImageNet's mean and divides by its "
+        "standard deviation; half maps 0..1 to -1..1. default: "
+        + f"half for {_with('half')}; none for {_with('none')}; imagenet for the others.",
+    )
     backbone: BackboneSettings = Field(
         default_factory=BackboneSettings,
         description=f"The image encoder of all networks but {', '.join(FAMILIES)}.",
@@ -202,8 +195,9 @@ class ModelSettings(Section):
     timm: TimmSettings = Field(default_factory=TimmSettings, description=f"Used by {', '.join(FAMILIES)}.")
     classifier: ClassifierSettings = Field(
         default_factory=ClassifierSettings,
-        description=f"Used by the plain classifiers: resnet18, {', '.join(FAMILIES)}.",
+        description=f"Used by the plain classifiers: {', '.join(PLAIN_CLASSIFIERS)}.",
     )
+    mlp: MlpSettings = Field(default_factory=MlpSettings, description="Used by the network mlp.")
     labels: LabelSettings = Field(
         default_factory=LabelSettings, description="Label embeddings; used by networks with label tokens."
     )
@@ -212,6 +206,33 @@ class ModelSettings(Section):
         description="Used by the network fmman; its transformer settings by fedlgt and ctran too.",
     )
     xuesgcn: XuesgcnSettings = Field(default_factory=XuesgcnSettings, description="Used by the network xuesgcn.")
+
+    @property
+    def inputs(self) -> InputFormat:
+        """Return what the network makes of the images."""
+        own = self.normalisation == "default"
+        return InputFormat(self.channels, NETWORKS[self.name].normalisation if own else self.normalisation)
+
+    def check_images(self, size: int) -> None:
+        """Refuse images that the network cannot take.
+
+        Args:
+            size: Side of the square images, pixels.
+
+        Raises:
+            UserError: They are smaller than its layers need, or its patches do not cover them.
+        """
+        if self.name in FAMILIES:
+            check_image_size(self.name, self.timm, size)
+        least = NETWORKS[self.name].min_side
+        if size < least:
+            raise UserError(
+                f"the images are too small for {self.name}",
+                where="ingest.image_size",
+                expected=f"at least {least} pixels",
+                found=f"{size} pixels",
+                hint="set ingest.image_size, or choose another network in model.name",
+            )
 
     @property
     def weight_files(self) -> list[Path]:

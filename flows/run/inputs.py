@@ -9,7 +9,6 @@ from flows.run.fingerprint import fingerprint
 from flows.settings.consistency import check_method
 from flows.settings.schema import Settings, as_values
 from models.errors import LabelError, UserError
-from models.timm_settings import FAMILIES, check_image_size
 from tasks.core.context import RunContext
 from tasks.core.records import ModelRef
 from tasks.core.store import state_digest
@@ -105,7 +104,7 @@ class RunInputs:
 
 
 def require_weights(settings: Settings, image_size: int | None = None) -> None:
-    """Refuse initial weights that do not fit the network, and images that its patches do not cover.
+    """Refuse initial weights that do not fit the network, and images that it cannot take.
 
     Args:
         settings: The run's settings.
@@ -117,8 +116,7 @@ def require_weights(settings: Settings, image_size: int | None = None) -> None:
     from models.build import check_weights
 
     size = settings.ingest.image_size if image_size is None else image_size
-    if settings.model.name in FAMILIES:
-        check_image_size(settings.model.name, settings.model.timm, size)
+    settings.model.check_images(size)
     check_weights(settings.model, size)
 
 

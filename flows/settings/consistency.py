@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flows.methods import RunFacts, load_method
 from models.registry import NETWORKS
-from models.timm_settings import FAMILIES, check_image_size
 from tasks.client.schedule import schedule_factor
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def check_consistency(settings: "RunSettings") -> None:
 
     Raises:
         ValueError: If loss and network or network and method do not fit, or there are too few clients.
-        UserError: If the network's patches do not cover the images.
+        UserError: If the network cannot take images of this size.
     """
     model, method = settings.model.name, settings.method.name
     fitting = NETWORKS[model].objectives
@@ -80,8 +79,7 @@ def check_consistency(settings: "RunSettings") -> None:
             f"partition.clients {clients}"
         )
     check_training(settings)
-    if model in FAMILIES:
-        check_image_size(model, settings.model.timm, settings.ingest.image_size)
+    settings.model.check_images(settings.ingest.image_size)
     check_method(settings, clients)
 
 

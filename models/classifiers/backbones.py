@@ -9,26 +9,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from models.backbone_settings import BackboneSettings, InputFormat
 from models.errors import UserError
-from models.settings import BackboneSettings
 
 # Mean and standard deviation of ImageNet's training images, per channel, for inputs in [0, 1].
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+NORMALISATIONS = {"imagenet": (IMAGENET_MEAN, IMAGENET_STD), "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))}
+LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
 # Errors of reading a weight file that is damaged or of another program
 NO_STATE_DICT = (LookupError, AttributeError, TypeError, StopIteration)
 UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, AssertionError, pickle.UnpicklingError, *NO_STATE_DICT)
 PUBLISHED_SIZE = "width 1.0, stem imagenet (model.timm: width 1.0, depth 1.0, the variant's own patch)"
 RESNET18 = (2, 2, 2, 2)  # basic blocks of each stage
-Triple = tuple[float, float, float]
+COLOUR = InputFormat()
 
 
 class Backbone(nn.Module):
     """Map images to one vector: the base of a plain classifier. Images are normalised here and nowhere else.
 
     Args:
-        mean: Subtracted from each colour channel of inputs in [0, 1].
-        std: Then divided by.
+        inputs: Channels and normalisation of the input.
 
     Attributes:
         width: D, length of the vector.
@@ -39,20 +40,29 @@ class Backbone(nn.Module):
 
     mean: Tensor
     std: Tensor
+    luminance: Tensor
     width: int
     published_name: str
     size_text: str
-    classifier: str
+    classifier: str = "readout."
 
-    def __init__(self, mean: Triple = IMAGENET_MEAN, std: Triple = IMAGENET_STD) -> None:
+    def __init__(self, inputs: InputFormat = COLOUR) -> None:
         super().__init__()
+        self.inputs = inputs
         # Constants, not state: outside the state dict, so they are neither sent nor averaged.
-        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+        luminance = torch.tensor(LUMINANCE).view(1, 3, 1, 1)
+        self.register_buffer("luminance", luminance, persistent=False)
+        for name, values in zip(("mean", "std"), NORMALISATIONS.get(inputs.normalisation, ()), strict=False):
+            constant = torch.tensor(values).view(1, 3, 1, 1)
+            if inputs.channels == 1:
+                constant = (constant * luminance).sum(1, keepdim=True)
+            self.register_buffer(name, constant, persistent=False)
 
     def normalise(self, x: Tensor) -> Tensor:
-        """Normalise images [B, 3, H, W], float in [0, 1], to mean 0 and standard deviation 1."""
-        return (x - self.mean) / self.std
+        """Map images [B, 3, H, W], float in [0, 1], to the network's normalised input [B, channels, H, W]."""
+        if self.inputs.channels == 1:
+            x = (x * self.luminance).sum(1, keepdim=True)
+        return x if self.inputs.normalisation == "none" else (x - self.mean) / self.std
 
     def pooled(self, x: Tensor) -> Tensor:
         """Map images [B, 3, H, W], float in [0, 1], to vectors [B, D]."""
@@ -78,16 +88,21 @@ class ResNetTokens(Backbone):
         settings: Width and stem of the network.
         blocks: Blocks of each stage.
         bottleneck: ResNet-50's blocks, which end in four times the channels, instead of ResNet-18's.
+        inputs: Channels and normalisation of the input.
     """
 
     classifier = "fc."
 
     def __init__(
-        self, settings: BackboneSettings, blocks: tuple[int, ...] = RESNET18, bottleneck: bool = False
+        self,
+        settings: BackboneSettings,
+        blocks: tuple[int, ...] = RESNET18,
+        bottleneck: bool = False,
+        inputs: InputFormat = COLOUR,
     ) -> None:
         from timm.models.resnet import BasicBlock, Bottleneck, make_blocks
 
-        super().__init__()
+        super().__init__(inputs)
         block: type[BasicBlock] | type[Bottleneck] = Bottleneck if bottleneck else BasicBlock
         channels = settings.channels
         self.width = channels[-1] * block.expansion
@@ -95,7 +110,9 @@ class ResNetTokens(Backbone):
         self.size_text = f"width {settings.width:g}, stem {settings.stem}, {'-'.join(map(str, blocks))} blocks"
         self.small = settings.stem == "small"
         kernel = 3 if self.small else 7
-        self.conv1 = nn.Conv2d(3, channels[0], kernel_size=kernel, stride=2, padding=kernel // 2, bias=False)
+        self.conv1 = nn.Conv2d(
+            inputs.channels, channels[0], kernel_size=kernel, stride=2, padding=kernel // 2, bias=False
+        )
         self.bn1 = nn.BatchNorm2d(channels[0])
         stages, _ = make_blocks((block,) * 4, channels, blocks, inplanes=channels[0])
         self.stages = [name for name, _ in stages]

@@ -45,7 +45,7 @@ def build(settings: ModelSettings, spec: ModelSpec) -> Classifier:
     """Return ResNet-18 (size from ``settings.backbone``) or ResNet-50 (from ``settings.timm``) ."""
     if settings.name == "resnet50":
         blocks = settings.timm.scaled("resnet50").blocks
-        backbone = ResNetTokens(BackboneSettings(width=settings.timm.width), blocks, bottleneck=True)
+        backbone = ResNetTokens(BackboneSettings(width=settings.timm.width), blocks, True, settings.inputs)
     else:
-        backbone = ResNetTokens(settings.backbone)
+        backbone = ResNetTokens(settings.backbone, inputs=settings.inputs)
     return Classifier(backbone, len(spec.classes), settings.classifier.projection)

@@ -10,23 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.classifiers.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone
+from models.classifiers.backbones import Backbone
 from models.classifiers.classifier import Classifier
 from models.registry import ModelSpec
 from models.settings import ModelSettings
 from models.timm_settings import VIT_HEADS, Variant, check_image_size
 
 LAYER_SCALE = 1e-5  # initial layer scale of PoolFormer-S12 and -S24
-HALVES = (0.5, 0.5, 0.5)
 
 
-def vit_tiny(name: str, size: Variant, image_size: int) -> nn.Module:
+def vit_tiny(name: str, size: Variant, image_size: int, channels: int) -> nn.Module:
     """Vision transformer with a class token (Dosovitskiy et al., ICLR 2021)."""
     from timm.models.vision_transformer import VisionTransformer
 
     return VisionTransformer(
         img_size=image_size,
         patch_size=size.patch,
+        in_chans=channels,
         embed_dim=size.dims[0],
         depth=size.blocks[0],
         num_heads=VIT_HEADS,
@@ -34,20 +34,21 @@ def vit_tiny(name: str, size: Variant, image_size: int) -> nn.Module:
     )
 
 
-def mlp_mixer(name: str, size: Variant, image_size: int) -> nn.Module:
+def mlp_mixer(name: str, size: Variant, image_size: int, channels: int) -> nn.Module:
     """MLP-Mixer (Tolstikhin et al., NeurIPS 2021): its token mixing has one weight per pair of patches."""
     from timm.models.mlp_mixer import MlpMixer
 
     return MlpMixer(
         img_size=image_size,
         patch_size=size.patch,
+        in_chans=channels,
         embed_dim=size.dims[0],
         num_blocks=size.blocks[0],
         num_classes=0,
     )
 
 
-def convmixer(name: str, size: Variant, image_size: int) -> nn.Module:
+def convmixer(name: str, size: Variant, image_size: int, channels: int) -> nn.Module:
     """ConvMixer (Trockman and Kolter, TMLR 2023)."""
     from timm.models.convmixer import ConvMixer
 
@@ -57,17 +58,19 @@ def convmixer(name: str, size: Variant, image_size: int) -> nn.Module:
         depth=size.blocks[0],
         kernel_size=kernel,
         patch_size=size.patch,
+        in_chans=channels,
         num_classes=0,
         act_layer=activation,
     )
 
 
-def poolformer(name: str, size: Variant, image_size: int) -> nn.Module:
+def poolformer(name: str, size: Variant, image_size: int, channels: int) -> nn.Module:
     """PoolFormer (Yu et al., CVPR 2022): tokens are mixed by 3 x 3 average pooling minus identity."""
     from timm.layers import GroupNorm1
     from timm.models.metaformer import MetaFormer
 
     return MetaFormer(
+        in_chans=channels,
         depths=size.blocks,
         dims=size.dims,
         num_classes=0,
@@ -81,7 +84,7 @@ def poolformer(name: str, size: Variant, image_size: int) -> nn.Module:
     )
 
 
-BUILDERS: dict[str, Callable[[str, Variant, int], nn.Module]] = {
+BUILDERS: dict[str, Callable[[str, Variant, int, int], nn.Module]] = {
     "vit_tiny": vit_tiny,
     "mlp_mixer": mlp_mixer,
     "convmixer": convmixer,
@@ -105,8 +108,7 @@ class TimmBackbone(Backbone):
 
     def __init__(self, settings: ModelSettings, image_size: int) -> None:
         family, options = settings.name, settings.timm
-        halves = family in ("vit_tiny", "mlp_mixer")
-        super().__init__(*((HALVES, HALVES) if halves else (IMAGENET_MEAN, IMAGENET_STD)))
+        super().__init__(settings.inputs)
         check_image_size(family, options, image_size)
         self.family, size = family, options.scaled(family)
         self.published_name, _ = options.chosen(family)
@@ -114,7 +116,7 @@ class TimmBackbone(Backbone):
         self.width = size.dims[-1]
         if family == "poolformer":
             self.classifier = "head.fc."  # its head contains the last norm too
-        self.net = BUILDERS[family](self.published_name, size, image_size)
+        self.net = BUILDERS[family](self.published_name, size, image_size, settings.channels)
         assert not uses_global_generator(self.net), "dropout here would draw from PyTorch's global generator"
 
     def pooled(self, x: Tensor) -> Tensor:

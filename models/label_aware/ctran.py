@@ -16,4 +16,4 @@ def build(settings: ModelSettings, spec: ModelSpec) -> FmmanNetwork:
     dim = settings.backbone.dim
     options = settings.fmman.model_copy(update=OPTIONS)
     labels, states = LearnedRows(len(spec.classes), dim), StateTable(dim, "add_embed")
-    return FmmanNetwork(settings.backbone, options, labels, states)
+    return FmmanNetwork(settings, options, labels, states)

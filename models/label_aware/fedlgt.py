@@ -14,4 +14,4 @@ def build(settings: ModelSettings, spec: ModelSpec) -> FmmanNetwork:
     assert table is not None and words is not None, "FedLGT needs label and state embeddings"
     assert table.shape[0] == len(spec.classes), "one label embedding for each class"
     options = settings.fmman.model_copy(update=OPTIONS)
-    return FmmanNetwork(settings.backbone, options, FrozenRows(table), frozen_states(words))
+    return FmmanNetwork(settings, options, FrozenRows(table), frozen_states(words))

@@ -21,7 +21,7 @@ from models.label_aware.label_graph import (
 )
 from models.label_aware.label_transformer import LabelTransformer, sine_positions, uniform_fan_in_
 from models.registry import ModelSpec
-from models.settings import BackboneSettings, FmmanSettings, ModelSettings
+from models.settings import FmmanSettings, ModelSettings
 
 UNKNOWN = -1
 
@@ -70,18 +70,18 @@ class FmmanNetwork(nn.Module):
     """Image tokens and label tokens in one transformer, label tokens from the masked label graph.
 
     Args:
-        backbone: The image encoder.
+        settings: The model section, for the image encoder and its input.
         options: Graph, states and transformer.
         labels: A module that returns the label embeddings L [C, d].
         states: A module that returns the state embeddings e [3, d]; None if states are numbers or unused.
     """
 
     def __init__(
-        self, backbone: BackboneSettings, options: FmmanSettings, labels: nn.Module, states: nn.Module | None
+        self, settings: ModelSettings, options: FmmanSettings, labels: nn.Module, states: nn.Module | None
     ) -> None:
         super().__init__()
         self.options = options
-        self.backbone = ResNetTokens(backbone)
+        self.backbone = ResNetTokens(settings.backbone, inputs=settings.inputs)
         self.labels, self.state_table = labels, states
         classes, dim = self.label_embeddings.shape
         assert dim == self.backbone.width, f"label embeddings {dim} wide, backbone {self.backbone.width}"
@@ -191,4 +191,4 @@ def build(settings: ModelSettings, spec: ModelSpec) -> FmmanNetwork:
         states = frozen_states(spec.state_embeddings)
     elif options.use_state and options.state_combine != "mul_scalar":
         states = StateTable(table.shape[1], options.state_combine)
-    return FmmanNetwork(settings.backbone, options, FrozenRows(table), states)
+    return FmmanNetwork(settings, options, FrozenRows(table), states)

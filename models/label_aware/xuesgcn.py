@@ -153,7 +153,7 @@ class SceneGraphNetwork(nn.Module):
     def __init__(self, settings: ModelSettings, label_embeddings: Tensor) -> None:
         super().__init__()
         options = settings.xuesgcn
-        self.backbone = ResNetTokens(settings.backbone)
+        self.backbone = ResNetTokens(settings.backbone, inputs=settings.inputs)
         dim, (classes, label_dim) = self.backbone.width, label_embeddings.shape
         self.register_buffer(
             "label_embeddings", label_embeddings.detach().to(torch.float32, copy=True), persistent=False
