@@ -56,14 +56,14 @@ class Network:
         return self.module.startswith("models.classifiers.")
 
 
-PLAIN = ("bce", "asl")  # objectives of networks that map images to logits
+PLAIN = ("bce", "asl", "ce")  # objectives of networks that map images to logits
 FIRST_LAYER = "transformer.layers.0."
 
 NETWORKS: dict[str, Network] = {
     "fmman": Network(
         module="models.label_aware.fmman",
         description="Multi-stage attention network (Zhong, Jiang et al., J. Low Power Electron. Appl. 2025, 15(3), 46)",
-        objectives=("fmman", "fedlgt", "label_mask_training", "bce"),
+        objectives=("fmman", "fedlgt", "label_mask_training", "bce", "ce"),
         cluster_prefix=FIRST_LAYER,
         needs_labels=True,
         needs_state_embeddings=True,
@@ -71,7 +71,7 @@ NETWORKS: dict[str, Network] = {
     "fedlgt": Network(
         module="models.label_aware.fedlgt",
         description="FedLGT's label transformer with frozen embeddings (Liu et al., AAAI 2024)",
-        objectives=("fedlgt", "label_mask_training", "fmman", "bce"),
+        objectives=("fedlgt", "label_mask_training", "fmman", "bce", "ce"),
         cluster_prefix=FIRST_LAYER,
         needs_labels=True,
         needs_state_embeddings=True,
@@ -79,7 +79,7 @@ NETWORKS: dict[str, Network] = {
     "ctran": Network(
         module="models.label_aware.ctran",
         description="C-Tran, learned label and state embeddings (Lanchantin et al., CVPR 2021)",
-        objectives=("label_mask_training", "fedlgt", "bce"),
+        objectives=("label_mask_training", "fedlgt", "bce", "ce"),
         cluster_prefix=FIRST_LAYER,
     ),
     "resnet18": Network(

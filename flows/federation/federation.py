@@ -246,7 +246,7 @@ class Federation:
             split: The local images to evaluate it on: ``val`` or ``train``.
 
         Returns:
-            Client id -> (mean binary cross entropy per label, number of images); the loss is NaN without images.
+            Client id -> (mean loss of the kind of problem, number of images); the loss is NaN without images.
         """
         ids = sorted(self.clients)
         losses: dict[str, tuple[float, int]] = self.server_task(

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.run.fingerprint import fingerprint
-from flows.settings.consistency import check_method
+from flows.settings.consistency import check_method, check_objective
 from flows.settings.schema import Settings, as_values
 from models.errors import LabelError, UserError
+from tasks.client.objectives import load_objective
 from tasks.core.context import RunContext
+from tasks.core.problem_kind import Kind
 from tasks.core.records import ModelRef
 from tasks.core.store import state_digest
 from tasks.data.clients import Clients, load_clients, require_match
 from tasks.data.dataset import Dataset, load_dataset
+from tasks.data.ingest.dataset_kind import dataset_kind
 from tasks.server.initial_model import frozen_embeddings
 
 if TYPE_CHECKING:
@@ -33,13 +36,14 @@ class DataPaths:
     clients: Path = Path("data/clients")
 
 
-def result_settings(settings: Settings) -> dict[str, Any]:
+def result_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
     """Return the settings that a result depends on: all but rounds, engine, workers, chunks, tracking and report."""
+    objective = settings.objective_for(kind)
     values = as_values(settings)
     federation = values["federation"]
     return {
         "model": values["model"],
-        "objective": [settings.objective_name, values["objective"].get(settings.objective_name)],
+        "objective": [objective, values["objective"].get(objective)],
         "method": [settings.method.name, values["method"][settings.method.name]],
         "train": values["train"],
         "evaluation": values["evaluation"],
@@ -67,13 +71,14 @@ def resolve_device(settings: Settings) -> str:
 
 @dataclass(frozen=True)
 class RunInputs:
-    """A run's data, device and label embeddings, and the digest of all that decides its result."""
+    """A run's data, device, label embeddings and kind of problem, and the digest of all that decides its result."""
 
     dataset: Dataset
     clients: Clients
     device: str
     tables: "dict[str, Tensor]"
     fingerprint: str
+    kind: Kind
 
     def derived_id(self, settings: Settings) -> str:
         """Return the id of a run that is given no name of its own."""
@@ -81,6 +86,7 @@ class RunInputs:
 
     def context(self, root: Path, settings: Settings, data: DataPaths, tables: ModelRef | None) -> RunContext:
         """Return the run's context; ``tables`` refers to the label embeddings in its folder."""
+        objective = settings.objective_for(self.kind)
         return RunContext(
             store=str(root),
             dataset=str(data.dataset.resolve()),
@@ -91,8 +97,8 @@ class RunInputs:
             tables=tables,
             model=settings.model,
             train=settings.train,
-            objective=settings.objective_name,
-            objective_settings=getattr(settings.objective, settings.objective_name),
+            objective=objective,
+            objective_settings=getattr(settings.objective, objective),
             bn_policy=settings.federation.bn_policy,
             evaluation=settings.evaluation,
             device=self.device,
@@ -100,6 +106,7 @@ class RunInputs:
             client_timeout_s=settings.federation.client_timeout_s,
             fingerprint=self.fingerprint,
             data_digest=self.clients.digest,
+            kind=self.kind,
         )
 
 
@@ -129,14 +136,17 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
     dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
     require_match(clients, dataset)
     clients.require_labels()
+    kind = dataset_kind(data.dataset)
     _check_method(settings, len(clients.ids), data)
+    _check_objective(settings, kind, dataset)
     require_weights(settings, int(dataset.images.shape[-1]))
     device, tables = resolve_device(settings), _tables(settings, dataset)
     digest = fingerprint(
         settings.method.name,
-        settings.objective_name,
+        settings.objective_for(kind),
         settings.model.name,
-        settings=result_settings(settings),
+        settings=result_settings(settings, kind),
+        kind=kind,
         seed=settings.seed,
         data=[dataset.digest, clients.digest],
         device=device.split(":")[0],
@@ -144,7 +154,7 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
         labels=state_digest(tables) if tables else None,
         weights=[_file_digest(path) for path in settings.model.weight_files],
     )
-    return RunInputs(dataset, clients, device, tables, digest)
+    return RunInputs(dataset, clients, device, tables, digest, kind)
 
 
 def _tables(settings: Settings, dataset: Dataset) -> "dict[str, Tensor]":
@@ -162,6 +172,23 @@ def _check_method(settings: Settings, clients: int, data: DataPaths) -> None:
         check_method(settings, clients)
     except ValueError as error:
         raise UserError(str(error), where=data.clients) from error
+
+
+def _check_objective(settings: Settings, kind: Kind, dataset: Dataset) -> None:
+    """Check the objective against the kind and the classes of the data, and the data against their kind."""
+    try:
+        check_objective(settings, kind)
+    except ValueError as error:
+        raise UserError(str(error), where=dataset.root) from error
+    name = settings.objective_for(kind)
+    load_objective(name).check(getattr(settings.objective, name), dataset.classes)
+    if kind == "single_label" and (wrong := int((dataset.targets.sum(axis=1) != 1).sum())):
+        raise UserError(
+            f"{wrong} of {len(dataset.targets)} images do not have exactly one label",
+            where=dataset.root,
+            expected="one label for each image of a single-label data set",
+            hint="make the data again (fedscene data ingest), or set ingest.kind=multi_label",
+        )
 
 
 def _file_digest(path: Path | None) -> str | None:

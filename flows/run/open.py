@@ -137,6 +137,7 @@ def write_run_metadata(store: Store, settings: Settings, run: Run) -> None:
             "fingerprint": run.context.fingerprint,
             "seed": settings.seed,
             "classes": list(run.context.classes),
+            "kind": run.context.kind,
             "data_digest": run.data_digest,
             "dataset": run.context.dataset,
             "clients": run.context.clients,

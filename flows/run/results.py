@@ -37,6 +37,7 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
         {
             "version": VERSION,
             "classes": list(run.context.classes),
+            "kind": run.context.kind,
             "model": as_values(settings)["model"],
             "digest": records[-1].model.digest,
             "run_id": run.id,
@@ -61,8 +62,8 @@ def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.
             "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, "
             "resized without keeping the aspect ratio",
             "output": "probabilities [N, C] in the order of the labels; "
-            f"from {context.evaluation.threshold:g} a label is predicted",
+            + context.problem.rule(context.evaluation.threshold),
         }
-        return Probabilities(network).eval(), example, metadata
+        return Probabilities(network, context.problem.activation).eval(), example, metadata
 
     return make

@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flows.methods import RunFacts, load_method
 from models.registry import NETWORKS
+from tasks.client.objectives import load_objective
 from tasks.client.schedule import schedule_factor
+from tasks.core.problem_kind import Kind
 
 if TYPE_CHECKING:
     from models.settings import ModelSettings
@@ -47,9 +49,8 @@ class RunSettings(Protocol):
         """Rounds, clients and device."""
         ...
 
-    @property
-    def objective_name(self) -> str:
-        """Return the objective in effect."""
+    def objective_for(self, kind: Kind) -> str:
+        """Return the objective in effect for a kind of problem."""
         ...
 
 
@@ -61,12 +62,7 @@ def check_consistency(settings: "RunSettings") -> None:
         UserError: If the network cannot take images of this size.
     """
     model, method = settings.model.name, settings.method.name
-    fitting = NETWORKS[model].objectives
-    if settings.objective_name not in fitting:
-        raise ValueError(
-            f"objective.name {settings.objective_name} does not fit model.name {model}, "
-            f"which can be trained with {', '.join(fitting)}"
-        )
+    check_objective(settings, settings.ingest.problem_kind)
     if bool(NETWORKS[model].private) != (method == "xuesgcn"):
         raise ValueError(
             "network and method xuesgcn need each other, as the server aggregates its scenes separately; "
@@ -98,6 +94,36 @@ def check_training(settings: "RunSettings") -> None:
     size, augment = settings.ingest.image_size, settings.train.augment
     if augment.crop == "pad" and augment.padding >= size:
         raise ValueError(f"train.augment.padding {augment.padding} is not below ingest.image_size {size}")
+
+
+def check_objective(settings: "RunSettings", kind: Kind) -> None:
+    """Refuse an objective that does not fit the network or the kind of problem.
+
+    Called when settings are read, for the kind that their source has by itself, and again when the data are known.
+
+    Raises:
+        ValueError: If it does not fit.
+    """
+    name, model, data = settings.objective_for(kind), settings.model.name, f"{kind.replace('_', '-')} data"
+    fitting = _objectives(model, kind)
+    if not fitting:
+        networks = ", ".join(other for other in NETWORKS if _objectives(other, kind))
+        raise ValueError(f"model.name {model} cannot be trained on {data} (ingest.kind); these can: {networks}")
+    if kind not in load_objective(name).KINDS:
+        raise ValueError(
+            f"objective.name {name} is not for {data} (ingest.kind); "
+            f"model.name {model} can be trained on it with {', '.join(fitting)}"
+        )
+    if name not in fitting:
+        raise ValueError(
+            f"objective.name {name} does not fit model.name {model}, "
+            f"which can be trained on {data} with {', '.join(fitting)}"
+        )
+
+
+def _objectives(model: str, kind: Kind) -> list[str]:
+    """Return the objectives that a network can be trained with on a kind of data."""
+    return [name for name in NETWORKS[model].objectives if kind in load_objective(name).KINDS]
 
 
 def check_method(settings: "RunSettings", clients: int | None) -> None:

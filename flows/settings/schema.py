@@ -16,6 +16,8 @@ from models.settings import ModelSettings
 from tasks.client.objectives import OBJECTIVES, load_objective
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.federation_settings import FederationSettings
+from tasks.core.problem import load_problem
+from tasks.core.problem_kind import Kind
 from tasks.core.train_settings import TrainSettings
 from tasks.core.yaml_words import quotes_hint
 from tasks.data.ingest.ingest import IngestSettings
@@ -39,7 +41,7 @@ _Objective = _choice(
     OBJECTIVES,
     load_objective,
     "default",
-    "The loss; `fedscene methods` lists them, and default is the network's own.",
+    "The loss; `fedscene methods` lists them. default is the network's own, and ce for single-label data.",
 )
 
 
@@ -64,7 +66,7 @@ class MethodSettings(_Method):  # type: ignore[valid-type,misc]
 
 
 class ObjectiveSettings(_Objective):  # type: ignore[valid-type,misc]
-    """Which loss clients minimise; ``default`` is the network's own."""
+    """Which loss clients minimise."""
 
     @field_validator("name")
     @classmethod
@@ -91,9 +93,15 @@ class Settings(Section):
 
     @property
     def objective_name(self) -> str:
-        """The objective in effect: ``default`` resolved by the network."""
+        """The objective in effect for the source that the settings name."""
+        return self.objective_for(self.ingest.problem_kind)
+
+    def objective_for(self, kind: Kind) -> str:
+        """Return the objective for a kind of problem: ``default`` is the network's own, or ``ce`` for single labels."""
         name: str = self.objective.name
-        return NETWORKS[self.model.name].objectives[0] if name == "default" else name
+        if name != "default":
+            return name
+        return NETWORKS[self.model.name].objectives[0] if kind == "multi_label" else load_problem(kind).objective
 
     @model_validator(mode="after")
     def _sections_are_consistent(self) -> "Settings":

@@ -15,7 +15,6 @@ from tasks.client.objectives import LocalContext, Loss, Reference, Step, load_ob
 from tasks.client.regularisers import Regulariser, RegulariserContext, RegulariserSpec, load_regulariser
 from tasks.core.network import (
     PERSONAL,
-    binary_cross_entropy,
     build_network,
     predict_logits,
     set_training_mode,
@@ -170,7 +169,7 @@ def load_networks(
     start = job.start
     if job.init == "best_cluster" and references:
         logits = [predict_logits(context, reference.model, images) for reference in references]
-        losses = [binary_cross_entropy(values, targets) for values in logits]
+        losses = [context.problem.loss(values, targets) for values in logits]
         start = job.references[losses.index(min(losses))][0]
     model = build_network(context, store, start)
     if job.state is not None:

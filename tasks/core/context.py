@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tasks.core.problem import Problem, load_problem
+from tasks.core.problem_kind import Kind
 from tasks.core.records import ModelRef
 from tasks.core.store import Store
 
@@ -35,6 +37,7 @@ class RunContext:
         client_timeout_s: Longest time one client may train.
         fingerprint: Digest of all that decides a result; part of every output's name.
         data_digest: Digest of the partition, which names the data set's; "" to take whatever is there.
+        kind: The kind of problem, ``multi_label`` or ``single_label``.
     """
 
     store: str
@@ -55,6 +58,12 @@ class RunContext:
     client_timeout_s: float = 3600.0
     fingerprint: str = field(default="")
     data_digest: str = ""
+    kind: Kind = "multi_label"
+
+    @property
+    def problem(self) -> Problem:
+        """What the kind decides: probabilities, loss, predicted labels."""
+        return load_problem(self.kind)
 
     def open_store(self) -> Store:
         """Open the run's store."""

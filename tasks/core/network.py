@@ -25,7 +25,7 @@ class ImageRows(Protocol):
 PERSONAL = "model/"  # prefix of a client's own tensors that replace the global model's
 
 
-def problem_of(context: "RunContext", store: Store) -> "ModelSpec":
+def model_spec(context: "RunContext", store: Store) -> "ModelSpec":
     """Return what the run's networks are built for."""
     from models.registry import ModelSpec
 
@@ -41,7 +41,7 @@ def build_network(context: "RunContext", store: Store, ref: ModelRef | None = No
     """
     from models.build import build_model
 
-    model = build_model(context.model, problem_of(context, store))
+    model = build_model(context.model, model_spec(context, store))
     if ref is not None:
         try:
             model.load_state_dict(store.get_state(ref), strict=True)
@@ -122,10 +122,3 @@ def predict_logits(context: "RunContext", model: "nn.Module", images: "ImageRows
             for start in range(0, len(images), batch)
         ]
     return np.concatenate(parts) if parts else np.zeros((0, len(context.classes)), np.float32)
-
-
-def binary_cross_entropy(logits: "np.ndarray", targets: "np.ndarray") -> float:
-    """Mean binary cross entropy over images and labels, logits and 0/1 targets [N, C]."""
-    import numpy as np
-
-    return float(np.mean(np.logaddexp(0.0, logits) - logits * targets)) if targets.size else float("nan")

@@ -22,10 +22,10 @@ def evaluate_client_losses(
         split: ``val`` or ``train``, of the labelled images of each client.
 
     Returns:
-        Client id -> (mean binary cross entropy per label, number of images); the loss is NaN without images.
+        Client id -> (mean loss of the kind of problem, number of images); the loss is NaN without images.
     """
     from tasks.client.feature_skew import client_images
-    from tasks.core.network import binary_cross_entropy, build_network, predict_logits
+    from tasks.core.network import build_network, predict_logits
 
     dataset, partition = load_run_data(context)
     network = build_network(context, context.open_store(), model)
@@ -34,5 +34,5 @@ def evaluate_client_losses(
         rows = partition.rows(client, split, "labelled")
         images = client_images(dataset, partition, client, rows)
         logits = predict_logits(context, network, images)
-        losses[client] = (binary_cross_entropy(logits, dataset.targets[rows]), len(rows))
+        losses[client] = (context.problem.loss(logits, dataset.targets[rows]), len(rows))
     return losses

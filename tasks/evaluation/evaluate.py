@@ -19,7 +19,6 @@ from tasks.evaluation.metrics import (
     client_distribution,
     combine,
     multilabel_metrics,
-    probabilities,
     site_rows,
     weighted_mean,
 )
@@ -71,10 +70,9 @@ class Evaluator:
         return np.concatenate(logits), np.tile(rows, len(copies)), True
 
     def _metrics(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-        from tasks.core.network import binary_cross_entropy
-
-        metrics = multilabel_metrics(probabilities(logits), targets, self.context.evaluation)
-        return combine(metrics, {"loss": binary_cross_entropy(logits, targets)})
+        problem = self.context.problem
+        metrics = multilabel_metrics(problem.probabilities(logits), targets, self.context.evaluation)
+        return combine(metrics, {"loss": problem.loss(logits, targets)})
 
     def pooled(self) -> dict[str, dict[str, Any]]:
         """Evaluate on the pooled test set and on the validation images.
@@ -96,7 +94,7 @@ class Evaluator:
             targets = self.dataset.targets[rows]
             metrics = {prefix + name: value for name, value in self._metrics(logits, targets).items()}
             if split == "test":
-                scores, settings = probabilities(logits), self.context.evaluation
+                scores, settings = self.context.problem.probabilities(logits), self.context.evaluation
                 out["per_class"] = class_rows(self.context.classes, scores, targets, settings)
                 out["per_site"] = site_rows(self.dataset.sites[rows], scores, targets, settings)
                 more = self._chance_and_intervals(scores, targets, "accuracy" in metrics, copied)

@@ -27,12 +27,6 @@ def combine(*parts: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Compute the sigmoid in float64, of any shape."""
-    with np.errstate(over="ignore"):  # exp of a large number is infinite, and the quotient 0
-        return np.asarray(1.0 / (1.0 + np.exp(-logits.astype(np.float64))))
-
-
 def average_precision(scores: np.ndarray, targets: np.ndarray) -> float:
     """Compute step-wise average precision, sum of (R_n - R_(n-1)) P_n over the distinct scores, not interpolated.
 

@@ -29,6 +29,7 @@ def sample_predictions(context: "RunContext", ref: ModelRef) -> ModelRef:
     import numpy as np
     import torch
 
+    from models.export import activate
     from tasks.core.network import build_network, predict_logits
     from tasks.core.randomness import numpy_generator
 
@@ -42,7 +43,7 @@ def sample_predictions(context: "RunContext", ref: ModelRef) -> ModelRef:
         {
             "images": torch.from_numpy(images),
             "truths": torch.from_numpy(dataset.targets[rows]),
-            "scores": torch.from_numpy(logits).sigmoid(),
+            "scores": activate(torch.from_numpy(logits), context.problem.activation),
         },
     )
 

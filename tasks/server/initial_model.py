@@ -42,12 +42,12 @@ def initial_model(context: "RunContext") -> ModelRef:
         UserError: If the given weights do not fit.
     """
     from models.build import new_model
-    from tasks.core.network import problem_of, split_state
+    from tasks.core.network import model_spec, split_state
     from tasks.core.randomness import derive_seed
     from tasks.core.state_schema import write_schema
 
     store = context.open_store()
-    model = new_model(context.model, problem_of(context, store), derive_seed(context.seed, "initial model"))
+    model = new_model(context.model, model_spec(context, store), derive_seed(context.seed, "initial model"))
     write_schema(context, model)
     state, _ = split_state(model, context.bn_policy)
     assert "label_table" not in state, "frozen tensors are not exchanged"

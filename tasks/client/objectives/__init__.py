@@ -4,13 +4,14 @@ A new objective is one module and one line in ``OBJECTIVES``. The local loop (``
 that ``make`` returns with every batch and gets a ``Loss`` back; it knows nothing else about an objective.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.core.problem_kind import KINDS, Kind
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 OBJECTIVES = {
     "bce": "tasks.client.objectives.bce",
+    "ce": "tasks.client.objectives.ce",
     "fmman": "tasks.client.objectives.label_mask.fmman",
     "label_mask_training": "tasks.client.objectives.label_mask.label_mask_training",
     "fedlgt": "tasks.client.objectives.label_mask.fedlgt",
@@ -81,17 +83,28 @@ Step = Callable[["Tensor", "Tensor"], Loss]
 
 
 class Objective(Protocol):
-    """The parts of an objective's module; ``references_needed`` is optional and defaults to none."""
+    """The parts of an objective's module; all but ``DESCRIPTION``, ``Settings`` and ``make`` are optional.
+
+    Attributes:
+        DESCRIPTION: One line for `fedscene methods`.
+        Settings: Its section of the settings.
+        KINDS: The kinds of problem that it is for; default: all.
+    """
 
     DESCRIPTION: str
     Settings: type[Section]
+    KINDS: tuple[Kind, ...]
 
     def make(self, local: LocalContext) -> Step:
         """Return the step for one client: ``step(images [B, 3, H, W] in 0..1, targets [B, C]) -> Loss``."""
         ...
 
     def references_needed(self, settings: Any) -> Needed:
-        """Return which reference models a client is sent: none, its cluster's, or all."""
+        """Return which reference models a client is sent: none, its cluster's, or all; default: none."""
+        ...
+
+    def check(self, settings: Any, classes: Sequence[str]) -> None:
+        """Raise a UserError if the settings do not fit the classes; called before any work starts."""
         ...
 
 
@@ -99,6 +112,11 @@ def no_references(settings: Any) -> Needed:
     """Return "none": the default of ``references_needed``."""
     del settings
     return "none"
+
+
+def accept_all(settings: Any, classes: Sequence[str]) -> None:
+    """Accept all settings: the default of ``check``."""
+    del settings, classes
 
 
 def load_objective(name: str) -> Objective:
@@ -111,4 +129,6 @@ def load_objective(name: str) -> Objective:
         raise UserError("no such objective", where="objective.name", expected=sorted(OBJECTIVES), found=name)
     module = import_module(OBJECTIVES[name])
     vars(module).setdefault("references_needed", no_references)
+    vars(module).setdefault("check", accept_all)
+    vars(module).setdefault("KINDS", KINDS)
     return cast("Objective", module)

@@ -11,11 +11,13 @@ from pydantic import Field
 from models.base_settings import Section
 from tasks.client.objectives import LocalContext, Loss, Step
 from tasks.client.objectives.forward import forward_with_embedding
+from tasks.core.problem_kind import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 DESCRIPTION = "asymmetric loss (Ridnik et al., ICCV 2021); with XueSGCN's entropy term on networks with scenes"
+KINDS: tuple[Kind, ...] = ("multi_label",)
 
 EPS = 1e-8  # keeps the gradient of a logarithm and of a power finite at probability 0
 

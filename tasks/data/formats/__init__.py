@@ -1,8 +1,8 @@
 """The formats that can be read, one reader module each. A new format is one module and one line in ``FORMATS``.
 
-A reader module satisfies ``Format``. It may also offer what ``ReportsNearMisses`` and ``HasTreeRoot`` declare; the
-functions below use the default where it does not. Readers are imported whenever settings are read, so they import
-heavy libraries inside functions.
+A reader module satisfies ``Format``. It may also offer what ``ReportsNearMisses``, ``HasTreeRoot`` and
+``DeclaresProblem`` declare; the functions below use the default where it does not. Readers are imported whenever
+settings are read, so they import heavy libraries inside functions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
 from models.base_settings import Section
+from tasks.core.problem_kind import Kind as ProblemKind
 
 if TYPE_CHECKING:
     from tasks.data.source.sample import RawSample
@@ -83,6 +84,14 @@ class HasTreeRoot(Protocol):
         """Return the folder that is searched when ``ingest.path`` is the file ``root``."""
 
 
+@runtime_checkable
+class DeclaresProblem(Protocol):
+    """Optional part of a format: sources whose images have exactly one label each."""
+
+    def problem_kind(self, options: Any) -> ProblemKind:
+        """Return ``single_label`` if every image has exactly one label by the format itself."""
+
+
 def load_format(name: str) -> Format:
     """Import the reader module of a format, a key of ``FORMATS``."""
     return cast(Format, import_module(FORMATS[name]))
@@ -96,3 +105,8 @@ def near_misses(reader: Format, root: Path, names: Sequence[str]) -> list[str]:
 def tree_root(reader: Format, file: Path) -> Path:
     """Return the folder that is searched when ``ingest.path`` is a file; by default, the one that holds it."""
     return reader.tree_root(file) if isinstance(reader, HasTreeRoot) else file.parent
+
+
+def problem_kind(reader: Format, options: Any) -> ProblemKind:
+    """Return the kind of problem that a format's sources pose; by default, ``multi_label``."""
+    return reader.problem_kind(options) if isinstance(reader, DeclaresProblem) else "multi_label"

@@ -30,6 +30,7 @@ from tasks.data.decoding.parallel import Decoding
 from tasks.data.ingest.audit import evaluate
 from tasks.data.ingest.audit_report import AUDIT, write_audit
 from tasks.data.ingest.collector import Collector, group_names
+from tasks.data.ingest.dataset_kind import refuse_other_label_counts
 from tasks.data.ingest.file_hashes import HashCache
 from tasks.data.ingest.manifest import FILE as MANIFEST
 from tasks.data.ingest.manifest import reason_counts, write_manifest
@@ -117,6 +118,7 @@ def _ingest(
         write_audit(evaluate(source, settings, collector, kept), folder / AUDIT)
         try:
             refuse_unusable(collector, kept, settings, source)
+            refuse_other_label_counts(kept, settings)
             classes = source.classes or _found_classes(kept, settings.label_aliases, source.where)
             _group(kept, settings, collector.companions)
             _split(kept, classes, settings.split, seed, source.where, folder)
@@ -216,6 +218,7 @@ def _write(
         "digest": content_digest(folder / IMAGES, samples, classes),
         "labels_digest": labels_digest(samples, classes),
         "source": settings.source,
+        "kind": settings.problem_kind,
         "image_size": settings.image_size,
         "images": len(kept),
         "negatives": sum(not row["labels"] for row in kept),

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, create_model, field_validator, model_validator
 
 from models.base_settings import Section
-from tasks.data.formats import FORMATS, load_format
+from tasks.core.problem_kind import Kind
+from tasks.data.formats import FORMATS, load_format, problem_kind
 from tasks.data.images.decode import DEFAULT_BACKGROUND, DEFAULT_MAX_PIXELS, DEFAULT_MIN_SIDE, Limits
 from tasks.data.images.pixels import Gray16
 from tasks.data.source.settings import SourceSettings
@@ -25,6 +26,11 @@ _Formats: type[Section] = create_model(  # type: ignore[call-overload]
 class IngestSettings(SourceSettings, _Formats):
     """Where images come from and how they become a data set."""
 
+    kind: Literal["auto", "multi_label", "single_label"] = Field(
+        "auto",
+        description="Kind of problem: any number of labels per image, or exactly one. auto: single_label for class "
+        "folders, idx, CIFAR-10 and synthetic sets of that kind, multi_label for all others.",
+    )
     companions: Literal["ask", "drop", "keep"] = Field(
         "ask",
         description="Masks next to photographs of the same name (a.png next to a.jpg, a_mask.png, masks/a.png). ask: "
@@ -63,6 +69,11 @@ class IngestSettings(SourceSettings, _Formats):
     def format_options(self) -> Any:
         """The section of the chosen format."""
         return getattr(self, self.source)
+
+    @property
+    def problem_kind(self) -> Kind:
+        """The kind of problem: as set, or as the format's sources pose it."""
+        return problem_kind(load_format(self.source), self.format_options) if self.kind == "auto" else self.kind
 
     @property
     def limits(self) -> Limits:

@@ -11,7 +11,7 @@ from tasks.client import regularisers
 from tasks.client.objectives import Loss
 from tasks.client.regularisers import RegulariserSpec
 from tasks.client.train import TrainJob, train_client
-from tasks.core.network import binary_cross_entropy, build_network, predict_logits, with_personal
+from tasks.core.network import build_network, predict_logits, with_personal
 from tasks.core.records import ModelRef
 from tasks.evaluation.client_losses import evaluate_client_losses
 from tests.support.rounds import NARROW
@@ -126,7 +126,7 @@ def test_clients_evaluate_a_model_on_their_own_images(make_run, tiny_data):
     assert list(found) == sorted(tiny_data.ids)
     images, targets = client_data(context, tiny_data.ids[1])
     model = build_network(context, context.open_store(), start)
-    loss = binary_cross_entropy(predict_logits(context, model, images), targets)
+    loss = context.problem.loss(predict_logits(context, model, images), targets)
     assert found[tiny_data.ids[1]] == (loss, len(targets))
     none = evaluate_client_losses(context, tiny_data.ids[:1], start, "val")[tiny_data.ids[0]]
     assert none[0] != none[0] and none[1] == 0  # this partition gives clients no validation images

@@ -11,7 +11,8 @@ from sklearn.metrics import accuracy_score, average_precision_score, f1_score, p
 
 from flows.settings.files import load_settings
 from tasks.core.evaluation_settings import EvaluationSettings
-from tasks.core.network import binary_cross_entropy, build_network, predict_logits
+from tasks.core.network import build_network, predict_logits
+from tasks.core.problem import MultiLabel
 from tasks.evaluation.evaluate import evaluate_model
 from tasks.evaluation.metrics import (
     average_precision,
@@ -19,7 +20,6 @@ from tasks.evaluation.metrics import (
     combine,
     multilabel_metrics,
     per_class_table,
-    probabilities,
     site_rows,
 )
 
@@ -178,7 +178,7 @@ def test_average_precision_equals_that_of_scikit_learn(decimals):
 def test_probabilities_do_not_overflow():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = probabilities(np.array([-2000.0, 0.0, math.log(3), 2000.0], np.float32))
+        found = MultiLabel().probabilities(np.array([-2000.0, 0.0, math.log(3), 2000.0], np.float32))
     assert found == pytest.approx([0.0, 0.5, 0.75, 1.0])
 
 
@@ -220,9 +220,9 @@ def test_macro_metrics_are_undefined_without_a_positive(images):
 
 def test_binary_cross_entropy_by_hand_and_without_overflow():
     logits, targets = np.array([[0.0, 2.0]]), np.array([[1, 0]])
-    assert binary_cross_entropy(logits, targets) == pytest.approx((math.log(2) + math.log1p(math.exp(2))) / 2)
-    assert binary_cross_entropy(np.array([[800.0, -800.0]]), np.array([[0, 1]])) == pytest.approx(800.0)
-    assert math.isnan(binary_cross_entropy(np.zeros((0, 2)), np.zeros((0, 2))))
+    assert MultiLabel().loss(logits, targets) == pytest.approx((math.log(2) + math.log1p(math.exp(2))) / 2)
+    assert MultiLabel().loss(np.array([[800.0, -800.0]]), np.array([[0, 1]])) == pytest.approx(800.0)
+    assert math.isnan(MultiLabel().loss(np.zeros((0, 2)), np.zeros((0, 2))))
 
 
 def test_a_model_is_evaluated_on_the_pooled_test_and_validation_images(make_run, tiny_data):
@@ -238,7 +238,7 @@ def test_a_model_is_evaluated_on_the_pooled_test_and_validation_images(make_run,
             logits = torch.cat([model(torch.from_numpy(dataset.images[[row]]) / 255) for row in rows]).double()
         targets = dataset.targets[rows]
         expected = expected_metrics(logits.sigmoid().numpy(), targets) | {
-            "loss": binary_cross_entropy(logits.numpy(), targets)
+            "loss": MultiLabel().loss(logits.numpy(), targets)
         }
         got = {n: out["metrics"][prefix + n] for n in expected}
         assert got == pytest.approx(expected, rel=1e-4)

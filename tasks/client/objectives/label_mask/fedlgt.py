@@ -10,6 +10,7 @@ from pydantic import Field
 
 from tasks.client.objectives import LocalContext, Loss, Needed, Step
 from tasks.client.objectives.label_mask import label_mask_training
+from tasks.core.problem_kind import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from models.label_aware.fmman import FmmanNetwork
 
 DESCRIPTION = "FedLGT: label-mask training, labels uncertain to the global model are masked too (AAAI 2024)"
+KINDS: tuple[Kind, ...] = ("multi_label",)  # it masks some labels and predicts the others
 
 
 class Settings(label_mask_training.Settings):

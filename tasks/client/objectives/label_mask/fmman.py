@@ -10,6 +10,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from tasks.client.objectives import LocalContext, Loss, Needed, Reference, Step
+from tasks.core.problem_kind import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     Counted = list[tuple[Tensor, int]]  # tensors, and how often each counts
 
 DESCRIPTION = "FMMAN, eqs 2, 8, 10-12 (J. Low Power Electron. Appl. 2025, 15(3), 46)"
+KINDS: tuple[Kind, ...] = ("multi_label",)  # it masks some labels and predicts the others
 
 
 class Settings(Section):

@@ -6,11 +6,13 @@ from pydantic import Field
 
 from models.base_settings import Section
 from tasks.client.objectives import LocalContext, Loss, Step
+from tasks.core.problem_kind import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 DESCRIPTION = "C-Tran's label-mask training: random labels are known, the loss is over the others (CVPR 2021)"
+KINDS: tuple[Kind, ...] = ("multi_label",)  # it masks some labels and predicts the others
 
 
 class Settings(Section):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.core.problem_kind import Kind
 from tasks.data.formats.shared.tree import ONE_SITE, make_file_row, make_image_row, scan, unclassified_rows
 from tasks.data.images.image import ImageArray
 from tasks.data.source.rules import compile_rule
@@ -38,6 +39,11 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     batches = [name for name in names if PurePosixPath(name).name.startswith("data_batch_")]
     meta = any(PurePosixPath(name).name == "batches.meta" for name in names)
     return f"{len(batches)} files data_batch_N beside batches.meta" if batches and meta else ""
+
+
+def problem_kind(options: Settings) -> Kind:
+    """Return "single_label"."""
+    return "single_label"
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.core.problem_kind import Kind
 from tasks.data.formats.shared.system_files import find_litter
 from tasks.data.formats.shared.tree import (
     NO_SITE,
@@ -113,6 +114,11 @@ def near_misses(root: Path, names: Sequence[str]) -> list[str]:
             f"{'/'.join(path)} holds folders of images ({', '.join(inner[:6])}): pass it as PATH if they are classes"
         ]
     return [f"{'/'.join(path)} is the only folder of images: --format folder takes it for the one class"]
+
+
+def problem_kind(options: Settings) -> Kind:
+    """Return "single_label"."""
+    return "single_label"
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.core.problem_kind import Kind
 from tasks.data.formats.shared.tree import ONE_SITE, Entry, make_file_row, make_image_row, scan, unclassified_rows
 from tasks.data.images.image import ImageArray
 from tasks.data.source.rules import compile_rule
@@ -50,6 +51,11 @@ def recognise(root: Path, names: Sequence[str]) -> str:
     """Recognise files with idx names."""
     found = [name for name in names if (match := _FILE.fullmatch(name)) and match[2] == "images"]
     return f"{', '.join(found[:2])}" if found else ""
+
+
+def problem_kind(options: Settings) -> Kind:
+    """Return "single_label"."""
+    return "single_label"
 
 
 def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:

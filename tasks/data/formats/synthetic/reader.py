@@ -7,8 +7,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tasks.core.problem_kind import Kind
 from tasks.core.source_digest import PLUMBING, closure, source_digest
-from tasks.data.formats.synthetic.registry import SETS, synthetic_set
+from tasks.data.formats.synthetic.registry import SETS, SINGLE_LABEL, synthetic_set
 from tasks.data.formats.synthetic.settings import SyntheticSettings
 from tasks.data.images.decode import Decoded, Limits
 from tasks.data.source.sample import RawSample
@@ -45,6 +46,11 @@ class SyntheticImage:
 @cache
 def _set_code(name: str) -> str:
     return source_digest(closure([SETS[name]], PLUMBING))
+
+
+def problem_kind(options: SyntheticSettings) -> Kind:
+    """Return the kind of the set."""
+    return "single_label" if options.set in SINGLE_LABEL else "multi_label"
 
 
 def read(root: Path, options: SyntheticSettings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:

@@ -17,6 +17,7 @@ SETS: dict[str, str] = {
     "scrap": "tasks.data.formats.synthetic.scrap",
     "scenes": "tasks.data.formats.synthetic.scenes",
 }
+SINGLE_LABEL = ("scrap", "scenes")  # sets whose images have exactly one label each
 
 
 class SyntheticSet(Protocol):
