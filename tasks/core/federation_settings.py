@@ -7,11 +7,51 @@ from pydantic import Field, model_validator
 from models.base_settings import Section
 
 
+class StopSettings(Section):
+    """When a run ends before its last round; like ``federation.rounds`` this is no part of the run's identity."""
+
+    metric: str | None = Field(
+        None,
+        pattern=r"^val_[a-z0-9_]+$",
+        description="Metric of the validation images that patience and target look at, such as val_macro_ap or "
+        "val_loss; null: macro AP, or accuracy with one label an image. The less of a loss, the better.",
+    )
+    patience: int | None = Field(
+        None, ge=1, description="The run ends after this many evaluations in a row without a new best value."
+    )
+    min_delta: float = Field(0.0, ge=0, description="A value is a new best one if it is better by more than this.")
+    target: float | None = Field(None, description="The run ends when the metric is at least as good as this.")
+    max_hours: float | None = Field(
+        None,
+        gt=0,
+        description="The run ends after the round in which this time is over, counted over all sittings. The number of "
+        "rounds then depends on the machine.",
+    )
+
+    @property
+    def by_metric(self) -> bool:
+        """Return whether a metric can end the run."""
+        return self.patience is not None or self.target is not None
+
+    @model_validator(mode="after")
+    def _parts_are_used(self) -> Self:
+        if not self.by_metric and (self.metric is not None or self.min_delta):
+            raise ValueError("metric and min_delta are used by patience and target, and neither is set")
+        if self.min_delta and self.patience is None:
+            raise ValueError("min_delta is used by patience, which is not set")
+        return self
+
+
 class FederationSettings(Section):
     """Rounds, participation and execution. Engine, workers and chunk size never change a result."""
 
     rounds: int = Field(10, ge=1, description="Rounds (FMMAN: cycles) R.")
     clients_per_round: int | None = Field(None, ge=1, description="Clients sampled per round; null: all.")
+    required: tuple[str, ...] = Field(
+        (),
+        description="Ids of clients that must take part: they answer a roll call before training, are among the "
+        "clients of every round, and a round in which one of them drops out ends the run with an error.",
+    )
     quorum: float = Field(0.5, gt=0, le=1, description="Share of a stage's clients that must complete.")
     bn_policy: Literal["avg", "total_variance", "local", "frozen"] = Field(
         "avg", description="BatchNorm statistics: averaged, pooled variance, kept by each client, or never updated."
@@ -23,6 +63,20 @@ class FederationSettings(Section):
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?|auto)$", description="cpu, cuda, cuda:N or auto.")
     precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 autocast; CUDA only (slower on a CPU).")
     client_timeout_s: float = Field(3600.0, gt=0, description="Longest training of one client in one stage, seconds.")
+    stop: StopSettings = Field(
+        StopSettings.model_validate({}), description="When the run ends before its last round; nothing is set: never."
+    )
+
+    @model_validator(mode="after")
+    def _required_fit_into_a_round(self) -> Self:
+        repeated = sorted({name for name in self.required if self.required.count(name) > 1})
+        if repeated:
+            raise ValueError(f"required names {', '.join(repeated)} more than once")
+        if self.clients_per_round is not None and len(self.required) > self.clients_per_round:
+            raise ValueError(
+                f"{len(self.required)} clients are required, more than clients_per_round {self.clients_per_round}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _bf16_needs_cuda(self) -> Self:
