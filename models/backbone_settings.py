@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from models.base_settings import Section
 
@@ -23,22 +23,63 @@ class InputFormat:
     normalisation: str = "imagenet"
 
 
-class BackboneSettings(Section):
-    """The image encoder, a ResNet-18 of a chosen width."""
+@dataclass(frozen=True)
+class ResNetShape:
+    """A published ResNet.
 
-    name: Literal["resnet18"] = Field(default="resnet18", description="Image encoder.")
+    Attributes:
+        blocks: Blocks of each of the four stages.
+        bottleneck: Blocks of 1x1, 3x3 and 1x1 convolutions that end in four times the channels, instead of two 3x3.
+    """
+
+    blocks: tuple[int, ...]
+    bottleneck: bool = False
+
+
+RESNETS = {
+    "resnet18": ResNetShape((2, 2, 2, 2)),
+    "resnet34": ResNetShape((3, 4, 6, 3)),
+    "resnet50": ResNetShape((3, 4, 6, 3), bottleneck=True),
+    "resnet101": ResNetShape((3, 4, 23, 3), bottleneck=True),
+}
+EXPANSION = 4  # of a bottleneck's channels
+CHANNEL_STEP = 8  # channels are multiples of it
+
+
+class BackboneSettings(Section):
+    """The image encoder."""
+
+    name: Literal["resnet18", "resnet34", "resnet50", "resnet101"] = Field(
+        default="resnet18",
+        description="Image encoder of the networks with label tokens, whose tokens have its last width (ResNet-18 and "
+        "-34: 512, ResNet-50 and -101: 2048, times width). The plain classifiers are chosen by model.name.",
+    )
     width: float = Field(
         default=1.0,
         ge=0.125,
         le=4.0,
-        description="Factor on the network's channels and hidden units: ResNet-18's 64, 128, 256, 512 are rounded to "
-        "multiples of 8, those of lenet5, simple_cnn, fedavg_cnn and mlp to whole numbers. "
-        "1.0 is the papers'; a ResNet-18 of 0.25 trains about ten times faster on a CPU.",
+        description="Factor on the network's channels and hidden units: those of ResNets (64, 128, 256, 512) and VGG "
+        "are rounded to multiples of 8, others to whole numbers. 1.0 is the papers'; a ResNet-18 of 0.25 "
+        "trains about ten times faster on a CPU.",
     )
-    stem: Literal["imagenet", "small"] = Field(
+    stem: Literal["imagenet", "small", "cifar"] = Field(
         default="imagenet",
-        description="imagenet: 7x7 with pooling, the papers'; small: 3x3 without pooling, which keeps the small parts "
-        "of images under some 100 pixels (four times the work). Of ResNets.",
+        description="First convolution of a ResNet. imagenet: 7x7 with pooling, the papers'; small: 3x3 without "
+        "pooling, which keeps the small parts of images under some 100 pixels (four times the work); cifar: 3x3 of "
+        "stride 1 without pooling, as usual for images of 32 pixels (sixteen times the work). The network resnet50 "
+        "takes imagenet, unless this is cifar.",
+    )
+    norm: Literal["default", "batch", "group", "none"] = Field(
+        default="default",
+        description="Normalisation layers of ResNets and VGG: BatchNorm; GroupNorm, which has no running statistics; "
+        "none. default: none for vgg11 and vgg16, batch for ResNets.",
+    )
+    norm_groups: int = Field(
+        default=2,
+        ge=1,
+        le=32,
+        description="Groups of channels of norm group; must divide the channels (Hsieh et al., ICML 2020, and Reddi et "
+        "al., ICLR 2021, take 2).",
     )
     weights: Path | None = Field(
         default=None,
@@ -49,15 +90,29 @@ class BackboneSettings(Section):
 
     @property
     def channels(self) -> tuple[int, int, int, int]:
-        """Return the channels of the stem and the four stages, multiples of 8 and at least 8."""
-        first, second, third, fourth = (max(8, 8 * round(base * self.width / 8)) for base in (64, 128, 256, 512))
+        """Return the channels of a ResNet's stem and four stages (a bottleneck's inner ones)."""
+        first, second, third, fourth = (self.rounded(base) for base in (64, 128, 256, 512))
         return first, second, third, fourth
 
     @property
     def dim(self) -> int:
         """Return the channels D of the last map: the token width d of networks that put tokens on top."""
-        return self.channels[-1]
+        return self.channels[-1] * (EXPANSION if RESNETS[self.name].bottleneck else 1)
+
+    def rounded(self, number: int) -> int:
+        """Return a number of channels times ``width``: a multiple of 8, at least 8."""
+        return max(CHANNEL_STEP, CHANNEL_STEP * round(number * self.width / CHANNEL_STEP))
 
     def units(self, number: int) -> int:
         """Return a number of channels or hidden units times ``width``: a whole number, at least 1."""
         return max(1, round(number * self.width))
+
+    @model_validator(mode="after")
+    def _groups_divide_the_channels(self) -> "BackboneSettings":
+        if self.norm == "group" and any(channels % self.norm_groups for channels in self.channels):
+            channels = ", ".join(map(str, self.channels))
+            raise ValueError(
+                f"backbone.norm_groups must divide the channels, {channels} at width {self.width:g}; "
+                f"it is {self.norm_groups}"
+            )
+        return self

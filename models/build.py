@@ -8,7 +8,7 @@ from importlib import import_module
 import torch
 from torch import nn
 
-from models.classifiers.backbones import load_backbone_weights
+from models.classifiers.weight_files import load_backbone_weights
 from models.parts import backbone_of
 from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
@@ -49,7 +49,7 @@ def check_weights(settings: ModelSettings, image_size: int) -> None:
         image_size: Side of the square images, pixels.
 
     Raises:
-        UserError: As ``models.classifiers.backbones.load_backbone_weights``.
+        UserError: As ``models.classifiers.weight_files.load_backbone_weights``.
     """
     if not settings.weight_files:
         return

@@ -37,6 +37,8 @@ class Network:
         needs_state_embeddings: Whether it may need state embeddings [2, d].
         private: Prefixes of tensors that are excluded from the average and that the method handles.
         normalisation: Its usual input normalisation (``models.backbone_settings.InputFormat``).
+        norm: Its usual normalisation layers, ``batch`` or ``none``; None if it has no choice.
+        dropout: Its usual probability of dropout in its hidden layers; None if it has no such layers.
         min_side: The smallest side of an image that its layers can take, pixels.
     """
 
@@ -48,6 +50,8 @@ class Network:
     needs_state_embeddings: bool = False
     private: tuple[str, ...] = ()
     normalisation: str = "imagenet"
+    norm: str | None = None
+    dropout: float | None = None
     min_side: int = 1
 
     @property
@@ -67,6 +71,7 @@ NETWORKS: dict[str, Network] = {
         cluster_prefix=FIRST_LAYER,
         needs_labels=True,
         needs_state_embeddings=True,
+        norm="batch",
     ),
     "fedlgt": Network(
         module="models.label_aware.fedlgt",
@@ -75,26 +80,61 @@ NETWORKS: dict[str, Network] = {
         cluster_prefix=FIRST_LAYER,
         needs_labels=True,
         needs_state_embeddings=True,
+        norm="batch",
     ),
     "ctran": Network(
         module="models.label_aware.ctran",
         description="C-Tran, learned label and state embeddings (Lanchantin et al., CVPR 2021)",
         objectives=("label_mask_training", "fedlgt", "bce", "ce"),
         cluster_prefix=FIRST_LAYER,
+        norm="batch",
+    ),
+    "resnet9": Network(
+        module="models.classifiers.resnet9",
+        description="ResNet-9 (Page, DAWNBench 2018), without norm FedMatch's (Jeong et al., ICLR 2021)",
+        objectives=PLAIN,
+        norm="batch",
+        min_side=8,
     ),
     "resnet18": Network(
         module="models.classifiers.classifier",
         description="ResNet-18 with a linear classifier (He et al., CVPR 2016)",
         objectives=PLAIN,
+        norm="batch",
+    ),
+    "resnet34": Network(
+        module="models.classifiers.classifier",
+        description="ResNet-34 with a linear classifier (He et al., CVPR 2016)",
+        objectives=PLAIN,
+        norm="batch",
     ),
     "resnet50": Network(
         module="models.classifiers.classifier",
         description="ResNet-50 with a linear classifier (He et al., CVPR 2016)",
         objectives=PLAIN,
+        norm="batch",
+    ),
+    "resnet101": Network(
+        module="models.classifiers.classifier",
+        description="ResNet-101 with a linear classifier (He et al., CVPR 2016)",
+        objectives=PLAIN,
+        norm="batch",
     ),
     "vit_tiny": Network(
         module="models.classifiers.timm_classifiers",
         description="ViT-Tiny (Dosovitskiy et al., ICLR 2021; Steiner et al., TMLR 2022)",
+        objectives=PLAIN,
+        normalisation="half",
+    ),
+    "vit_small": Network(
+        module="models.classifiers.timm_classifiers",
+        description="ViT-Small (Dosovitskiy et al., ICLR 2021; Steiner et al., TMLR 2022)",
+        objectives=PLAIN,
+        normalisation="half",
+    ),
+    "vit_base": Network(
+        module="models.classifiers.timm_classifiers",
+        description="ViT-B/16 (Dosovitskiy et al., ICLR 2021; Steiner et al., TMLR 2022)",
         objectives=PLAIN,
         normalisation="half",
     ),
@@ -113,6 +153,22 @@ NETWORKS: dict[str, Network] = {
         module="models.classifiers.timm_classifiers",
         description="PoolFormer (Yu et al., CVPR 2022)",
         objectives=PLAIN,
+    ),
+    "vgg11": Network(
+        module="models.classifiers.vgg",
+        description="VGG-11 with two hidden layers of 512 (Simonyan and Zisserman, ICLR 2015)",
+        objectives=PLAIN,
+        norm="none",
+        dropout=0.5,
+        min_side=32,
+    ),
+    "vgg16": Network(
+        module="models.classifiers.vgg",
+        description="VGG-16 with two hidden layers of 512 (Simonyan and Zisserman, ICLR 2015)",
+        objectives=PLAIN,
+        norm="none",
+        dropout=0.5,
+        min_side=32,
     ),
     "lenet5": Network(
         module="models.classifiers.small_networks",
@@ -135,6 +191,13 @@ NETWORKS: dict[str, Network] = {
         normalisation="half",
         min_side=16,
     ),
+    "moderate_cnn": Network(
+        module="models.classifiers.moderate_cnn",
+        description="NVIDIA FLARE's ModerateCNN: six convolutions, two hidden layers",
+        objectives=PLAIN,
+        dropout=0.1,
+        min_side=8,
+    ),
     "mlp": Network(
         module="models.classifiers.small_networks",
         description="Multi-layer perceptron on the pixels; by default FedCor's (Tang et al., CVPR 2022)",
@@ -147,5 +210,6 @@ NETWORKS: dict[str, Network] = {
         objectives=("asl",),
         needs_labels=True,
         private=("scene_head.", "co_occurrence", "scene_counts"),
+        norm="batch",
     ),
 }

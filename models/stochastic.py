@@ -44,8 +44,20 @@ class SeededDropout(StochasticModule):
         """Return a tensor of the same shape."""
         if not self.training or self.p == 0.0:
             return x
-        keep = torch.rand(x.shape, generator=self.source(x), device=x.device) >= self.p
+        keep = torch.rand(self.dropped_together(x), generator=self.source(x), device=x.device) >= self.p
         return x * keep / (1.0 - self.p)  # divided last: 1 / (1 - p) rounded to bf16 would shift the mean
+
+    def dropped_together(self, x: Tensor) -> torch.Size:
+        """Return the shape of the random numbers, one for each value."""
+        return x.shape
+
+
+class SeededDropout2d(SeededDropout):
+    """Dropout of whole channels of maps [B, D, h, w]."""
+
+    def dropped_together(self, x: Tensor) -> torch.Size:
+        """Return [B, D, 1, 1], one number for each channel of an image."""
+        return torch.Size((*x.shape[:2], 1, 1))
 
 
 def use_generator(model: nn.Module, generator: torch.Generator | None) -> None:

@@ -19,6 +19,7 @@ class Variant:
         step: Channels are rounded to multiples of it, for attention heads and vector units.
         patch: Side in pixels of a square patch; 0 if the stem is fixed.
         any_size: Whether the images' side may be any number, not only a multiple of the patch.
+        heads: Attention heads of a ViT.
     """
 
     dims: tuple[int, ...]
@@ -26,16 +27,21 @@ class Variant:
     step: int = 8
     patch: int = 0
     any_size: bool = True
+    heads: int = 1
+
+
+def _vit(dim: int, heads: int) -> Variant:
+    """Return a ViT of 12 blocks on patches of 16 pixels."""
+    return Variant((dim,), (12,), step=8 * heads, patch=16, any_size=False, heads=heads)
 
 
 POOLFORMER_DIMS = (64, 128, 320, 512)
-VIT_HEADS = 3
 # Network -> its variants under timm's names, the first is the default.
 FAMILIES: dict[str, dict[str, Variant]] = {
     "resnet50": {"resnet50": Variant((64, 128, 256, 512), (3, 4, 6, 3))},
-    "vit_tiny": {
-        "vit_tiny_patch16_224": Variant((192,), (12,), step=8 * VIT_HEADS, patch=16, any_size=False),
-    },
+    "vit_tiny": {"vit_tiny_patch16_224": _vit(192, 3)},
+    "vit_small": {"vit_small_patch16_224": _vit(384, 6)},
+    "vit_base": {"vit_base_patch16_224": _vit(768, 12)},
     "mlp_mixer": {
         "mixer_s16_224": Variant((512,), (8,), patch=16, any_size=False),
         "mixer_b16_224": Variant((768,), (12,), patch=16, any_size=False),
@@ -53,7 +59,7 @@ ALL_VARIANTS = [name for variants in FAMILIES.values() for name in variants]
 
 
 class TimmSettings(Section):
-    """Size and initial weights of resnet50, vit_tiny, mlp_mixer, convmixer and poolformer."""
+    """Size and initial weights of resnet50, the ViTs, mlp_mixer, convmixer and poolformer."""
 
     variant: str | None = Field(
         default=None,
@@ -65,7 +71,8 @@ class TimmSettings(Section):
         default=1.0,
         ge=0.125,
         le=4.0,
-        description="Factor on the variant's channels, rounded to multiples of 8 (vit_tiny: of 24, for its 3 heads).",
+        description="Factor on the variant's channels, rounded to multiples of 8 (of a ViT: 8 for each head, of which "
+        "vit_tiny has 3, vit_small 6 and vit_base 12).",
     )
     depth: float = Field(
         default=1.0, gt=0.0, le=4.0, description="Factor on the variant's number of blocks, at least one in each stage."
@@ -74,7 +81,7 @@ class TimmSettings(Section):
         default=None,
         ge=1,
         le=64,
-        description="Side in pixels of the patches of vit_tiny and mlp_mixer (must divide ingest.image_size) and "
+        description="Side in pixels of the patches of the ViTs and mlp_mixer (must divide ingest.image_size) and "
         "convmixer (pixels beyond the last whole patch are not seen). Empty: the variant's; take 8 or 4 for images "
         "under some 100 pixels. resnet50 and poolformer have none.",
     )
@@ -119,6 +126,7 @@ class TimmSettings(Section):
             step=own.step,
             patch=self.patch or own.patch,
             any_size=own.any_size,
+            heads=own.heads,
         )
 
 

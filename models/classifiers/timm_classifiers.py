@@ -14,12 +14,12 @@ from models.classifiers.backbones import Backbone
 from models.classifiers.classifier import Classifier
 from models.registry import ModelSpec
 from models.settings import ModelSettings
-from models.timm_settings import VIT_HEADS, Variant, check_image_size
+from models.timm_settings import Variant, check_image_size
 
 LAYER_SCALE = 1e-5  # initial layer scale of PoolFormer-S12 and -S24
 
 
-def vit_tiny(name: str, size: Variant, image_size: int, channels: int) -> nn.Module:
+def vit(name: str, size: Variant, image_size: int, channels: int) -> nn.Module:
     """Vision transformer with a class token (Dosovitskiy et al., ICLR 2021)."""
     from timm.models.vision_transformer import VisionTransformer
 
@@ -29,7 +29,7 @@ def vit_tiny(name: str, size: Variant, image_size: int, channels: int) -> nn.Mod
         in_chans=channels,
         embed_dim=size.dims[0],
         depth=size.blocks[0],
-        num_heads=VIT_HEADS,
+        num_heads=size.heads,
         num_classes=0,
     )
 
@@ -85,7 +85,9 @@ def poolformer(name: str, size: Variant, image_size: int, channels: int) -> nn.M
 
 
 BUILDERS: dict[str, Callable[[str, Variant, int, int], nn.Module]] = {
-    "vit_tiny": vit_tiny,
+    "vit_tiny": vit,
+    "vit_small": vit,
+    "vit_base": vit,
     "mlp_mixer": mlp_mixer,
     "convmixer": convmixer,
     "poolformer": poolformer,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.classifiers.backbones import ResNetTokens
+from models.classifiers.resnet import ResNetTokens
 from models.label_aware.label_graph import (
     FrozenRows,
     GaussianGraphAutoencoder,
@@ -81,7 +81,7 @@ class FmmanNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.options = options
-        self.backbone = ResNetTokens(settings.backbone, inputs=settings.inputs)
+        self.backbone = ResNetTokens(settings.backbone, settings.inputs)
         self.labels, self.state_table = labels, states
         classes, dim = self.label_embeddings.shape
         assert dim == self.backbone.width, f"label embeddings {dim} wide, backbone {self.backbone.width}"

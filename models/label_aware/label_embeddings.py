@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.classifiers.backbones import UNREADABLE, unread
+from models.classifiers.weight_files import UNREADABLE, unread
 from models.errors import LabelError, UserError
 from models.files import replacing_file
 from models.settings import LabelSettings

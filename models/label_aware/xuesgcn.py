@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.classifiers.backbones import ResNetTokens
+from models.classifiers.resnet import ResNetTokens
 from models.label_aware.fmman import LabelClassifier
 from models.registry import ModelSpec
 from models.settings import ModelSettings
@@ -153,7 +153,7 @@ class SceneGraphNetwork(nn.Module):
     def __init__(self, settings: ModelSettings, label_embeddings: Tensor) -> None:
         super().__init__()
         options = settings.xuesgcn
-        self.backbone = ResNetTokens(settings.backbone, inputs=settings.inputs)
+        self.backbone = ResNetTokens(settings.backbone, settings.inputs)
         dim, (classes, label_dim) = self.backbone.width, label_embeddings.shape
         self.register_buffer(
             "label_embeddings", label_embeddings.detach().to(torch.float32, copy=True), persistent=False

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from models.classifiers.backbones import ResNetTokens, load_backbone_weights
+from models.classifiers.resnet import ResNetTokens
+from models.classifiers.weight_files import load_backbone_weights
 from models.errors import UserError
 from models.label_aware.label_embeddings import embed_labels
 from models.settings import BackboneSettings, LabelSettings

@@ -37,7 +37,7 @@ def test_channels_are_multiples_of_eight(width, channels):
         (BackboneSettings, {"widht": 0.5}, "Extra inputs"),
         (LabelSettings, {"source": "file"}, "labels.file must name"),
         (LabelSettings, {"prompt": "A photo."}, "{label}"),
-        (ModelSettings, {"name": "resnet51"}, "fmman, fedlgt, ctran, resnet18, resnet50"),
+        (ModelSettings, {"name": "resnet51"}, "fmman, fedlgt, ctran, resnet9, resnet18, resnet34"),
         (ModelSettings, {"fmman": {"heads": 3}}, "must divide the token width 512"),
         (FmmanSettings, {"dropout": 1.0}, "less than 1"),
         (FmmanSettings, {"layers": 0}, "greater than or equal to 1"),

@@ -5,7 +5,9 @@ import torch
 from safetensors.torch import save_file
 
 from models.build import check_weights, new_model
-from models.classifiers.backbones import IMAGENET_MEAN, IMAGENET_STD, ResNetTokens, load_backbone_weights
+from models.classifiers.backbones import IMAGENET_MEAN, IMAGENET_STD
+from models.classifiers.resnet import ResNetTokens
+from models.classifiers.weight_files import load_backbone_weights
 from models.errors import UserError
 from models.registry import ModelSpec
 from models.settings import BackboneSettings, ModelSettings

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from models.build import new_model, seeded
-from models.classifiers.backbones import ResNetTokens
 from models.classifiers.classifier import Classifier
+from models.classifiers.resnet import ResNetTokens
 from models.registry import ModelSpec
 from models.settings import BackboneSettings, ModelSettings
 

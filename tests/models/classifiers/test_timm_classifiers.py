@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 from timm.models import get_pretrained_cfg
 
 from models.build import build_model, check_weights, new_model
-from models.classifiers.backbones import load_backbone_weights
 from models.classifiers.timm_classifiers import can_resample, uses_global_generator
+from models.classifiers.weight_files import load_backbone_weights
 from models.errors import UserError
 from models.registry import ModelSpec
 from models.settings import ModelSettings
@@ -18,6 +18,8 @@ from models.timm_settings import FAMILIES, TimmSettings
 # parameters with 17 outputs, width of the embedding
 SIZES = {
     "vit_tiny_patch16_224": ("vit_tiny", 5_527_697, 192),
+    "vit_small_patch16_224": ("vit_small", 21_672_209, 384),
+    "vit_base_patch16_224": ("vit_base", 85_811_729, 768),
     "mixer_s16_224": ("mlp_mixer", 18_023_985, 512),
     "mixer_b16_224": ("mlp_mixer", 59_124_545, 768),
     "convmixer_768_32": ("convmixer", 20_354_321, 768),
@@ -28,6 +30,8 @@ SIZES = {
 }
 SMALL = {
     "vit_tiny": {"width": 0.125, "depth": 0.2, "patch": 8},
+    "vit_small": {"width": 0.125, "depth": 0.2, "patch": 8},
+    "vit_base": {"width": 0.125, "depth": 0.2, "patch": 8},
     "mlp_mixer": {"width": 0.125, "depth": 0.25, "patch": 8},
     "convmixer": {"width": 0.125, "depth": 0.1, "patch": 6},
     "poolformer": {"width": 0.125, "depth": 0.25},
@@ -138,7 +142,7 @@ def test_images_of_another_size_are_refused(name):
     [
         ("vit_tiny", {"variant": "mixer_s16_224"}, "vit_tiny has vit_tiny_patch16_224;"),
         ("mlp_mixer", {"variant": "convmixer_768_32"}, "mlp_mixer has mixer_s16_224, mixer_b16_224;"),
-        ("resnet18", {"variant": "vit_huge"}, "there are resnet50, vit_tiny_patch16_224, mixer_s16_224"),
+        ("resnet18", {"variant": "vit_huge"}, "there are resnet50, vit_tiny_patch16_224, vit_small_patch16_224"),
         ("poolformer", {"patch": 4}, "timm.patch is 4, but poolformer has no patches"),
         ("resnet50", {"patch": 4}, "timm.patch is 4, but resnet50 has no patches"),
     ],
