@@ -64,6 +64,12 @@ TASKS: dict[str, Policy] = {
         tags=("gpu",),
     ),
     "check-updates": Policy("tasks.server.validate_updates:check_updates", "Validate updates before aggregation."),
+    "transform-updates": Policy(
+        "tasks.server.transform_updates:transform_updates",
+        "Transform updates before aggregation.",
+        retries=1,
+        delays=(1.0,),
+    ),
     "cluster-models": Policy("tasks.server.clustering:cluster_models", "Cluster clients whose models changed alike."),
     "aggregate": Policy(
         "tasks.server.aggregate:aggregate", "Combine updates by an aggregator.", retries=1, delays=(1.0,)

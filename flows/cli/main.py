@@ -194,17 +194,21 @@ def settings(
 
 @app.command()
 def methods(as_json: Json = False) -> None:
-    """List methods, objectives, networks and presets with their references."""
+    """List methods, objectives, networks, aggregators, update transforms and presets with their references."""
     with user_errors(as_json):
         from flows.methods import METHODS, load_method
         from flows.settings.files import about_preset, presets
         from models.registry import NETWORKS
         from tasks.client.objectives import OBJECTIVES, load_objective
+        from tasks.core.update_transforms import TRANSFORMS, load_transform
+        from tasks.server.aggregators import AGGREGATORS, load_aggregator
 
         groups = {
             "methods": {name: load_method(name).DESCRIPTION for name in METHODS},
             "objectives": {name: load_objective(name).DESCRIPTION for name in OBJECTIVES},
             "models": {name: network.description for name, network in NETWORKS.items()},
+            "aggregators": {name: load_aggregator(name).DESCRIPTION for name in AGGREGATORS},
+            "update transforms": {name: load_transform(name).DESCRIPTION for name in TRANSFORMS},
             "presets": {name: about_preset(name) for name in presets()},
         }
         if as_json:

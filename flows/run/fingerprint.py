@@ -23,6 +23,7 @@ KERNEL = (
     "tasks.core.network",
     "tasks.core.randomness",
     "tasks.evaluation.evaluate",
+    "tasks.server.aggregate",
     "tasks.server.aggregation",
     "tasks.server.initial_model",
     "models.build",
@@ -47,9 +48,19 @@ OBJECTIVES = ("tasks.client.objectives", "OBJECTIVES")
 REGULARISERS = ("tasks.client.regularisers", "REGULARISERS")
 NETWORKS = ("models.registry", "NETWORKS")
 TASKS = ("tasks.registry", "TASKS")
+AGGREGATORS = ("tasks.server.aggregators", "AGGREGATORS")
+TRANSFORMS = ("tasks.core.update_transforms", "TRANSFORMS")
+REGISTRIES = (METHODS, OBJECTIVES, REGULARISERS, NETWORKS, TASKS, AGGREGATORS, TRANSFORMS)
 
 
-def result_modules(method: str, objective: str, network: str, root: Path = ROOT) -> list[str]:
+def result_modules(
+    method: str,
+    objective: str,
+    network: str,
+    root: Path = ROOT,
+    aggregator: str = "mean",
+    transforms: tuple[str, ...] = (),
+) -> list[str]:
     """Return the modules that can change the result of a run.
 
     Args:
@@ -57,8 +68,11 @@ def result_modules(method: str, objective: str, network: str, root: Path = ROOT)
         objective: Key of the objectives.
         network: Key of the networks.
         root: Folder of the sources.
+        aggregator: Key of the aggregators.
+        transforms: Keys of the update transforms in use.
     """
-    chosen = [(METHODS, method), (OBJECTIVES, objective), (NETWORKS, network)]
+    chosen = [(METHODS, method), (OBJECTIVES, objective), (NETWORKS, network), (AGGREGATORS, aggregator)]
+    chosen += [(TRANSFORMS, name) for name in transforms]
     seeds = {module for registry, key in chosen for module in modules_named(registry_entries(*registry, root)[key])}
     by_name = {
         key: modules_named(entry)
@@ -69,14 +83,22 @@ def result_modules(method: str, objective: str, network: str, root: Path = ROOT)
 
 
 @cache
-def code_digest(method: str, objective: str, network: str, root: Path = ROOT) -> str:
+def code_digest(
+    method: str,
+    objective: str,
+    network: str,
+    root: Path = ROOT,
+    aggregator: str = "mean",
+    transforms: tuple[str, ...] = (),
+) -> str:
     """Return the digest of the code that can change the result of a run of these parts.
 
     Registries do not count but for the network's entry, so that a new method leaves every run valid.
     """
-    registries = (METHODS, OBJECTIVES, REGULARISERS, NETWORKS, TASKS)
     code = source_digest(
-        result_modules(method, objective, network, root), {module: (name,) for module, name in registries}, root
+        result_modules(method, objective, network, root, aggregator, transforms),
+        {module: (name,) for module, name in REGISTRIES},
+        root,
     )
     return digest_of(code, normalised_entry(registry_entries(*NETWORKS, root)[network]))
 
@@ -86,15 +108,19 @@ def whole_code_digest(root: Path = ROOT) -> str:
     """Return one digest of the code behind the results of all methods, objectives and networks, for pages."""
     seeds = {
         module
-        for registry in (METHODS, OBJECTIVES, REGULARISERS, NETWORKS, TASKS)
+        for registry in REGISTRIES
         for entry in registry_entries(*registry, root).values()
         for module in modules_named(entry)
     }
     return source_digest(closure(seeds | set(KERNEL), SKIPPED, root), root=root)
 
 
-def fingerprint(method: str, objective: str, network: str, **parts: Any) -> str:
+def fingerprint(
+    method: str, objective: str, network: str, aggregator: str, transforms: tuple[str, ...], **parts: Any
+) -> str:
     """Return the digest of all that decides a result: settings, seed, data, code and the torch release."""
     import torch
 
-    return digest_of(parts, code_digest(method, objective, network), str(torch.__version__))
+    return digest_of(
+        parts, code_digest(method, objective, network, ROOT, aggregator, transforms), str(torch.__version__)
+    )

@@ -1,12 +1,13 @@
 """What a run starts from: its data, device and label embeddings, and the digest of all that decides its result."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.run.fingerprint import fingerprint
-from flows.settings.consistency import check_method, check_objective
+from flows.settings.consistency import check_aggregation, check_method, check_objective
 from flows.settings.schema import Settings, as_values
 from models.errors import LabelError, UserError
 from tasks.client.objectives import load_objective
@@ -14,6 +15,7 @@ from tasks.core.context import RunContext
 from tasks.core.problem_kind import Kind
 from tasks.core.records import ModelRef
 from tasks.core.store import state_digest
+from tasks.core.update_transforms import load_transform
 from tasks.data.clients import Clients, load_clients, require_match
 from tasks.data.dataset import Dataset, load_dataset
 from tasks.data.ingest.dataset_kind import dataset_kind
@@ -45,10 +47,17 @@ def result_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
         "model": values["model"],
         "objective": [objective, values["objective"].get(objective)],
         "method": [settings.method.name, values["method"][settings.method.name]],
+        "aggregation": _aggregation(values["aggregation"]),
         "train": values["train"],
         "evaluation": values["evaluation"],
         "federation": {key: federation[key] for key in ("clients_per_round", "quorum", "bn_policy", "precision")},
     }
+
+
+def _aggregation(values: Mapping[str, Any]) -> list[Any]:
+    """Return the chosen aggregator with its settings, and the transforms of updates."""
+    name = values["name"]
+    return [name, values[name], values["client_transforms"], values["server_transforms"]]
 
 
 def resolve_device(settings: Settings) -> str:
@@ -106,6 +115,9 @@ class RunInputs:
             client_timeout_s=settings.federation.client_timeout_s,
             fingerprint=self.fingerprint,
             data_digest=self.clients.digest,
+            aggregator=settings.aggregation.spec,
+            client_transforms=settings.aggregation.client_transforms,
+            server_transforms=settings.aggregation.server_transforms,
             kind=self.kind,
         )
 
@@ -137,7 +149,7 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
     require_match(clients, dataset)
     clients.require_labels()
     kind = dataset_kind(data.dataset)
-    _check_method(settings, len(clients.ids), data)
+    _check_clients(settings, clients, data)
     _check_objective(settings, kind, dataset)
     require_weights(settings, int(dataset.images.shape[-1]))
     device, tables = resolve_device(settings), _tables(settings, dataset)
@@ -145,6 +157,8 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
         settings.method.name,
         settings.objective_for(kind),
         settings.model.name,
+        settings.aggregation.name,
+        tuple(settings.aggregation.transforms),
         settings=result_settings(settings, kind),
         kind=kind,
         seed=settings.seed,
@@ -167,9 +181,13 @@ def _tables(settings: Settings, dataset: Dataset) -> "dict[str, Tensor]":
         raise error.at(label_locations(dataset.root, error.labels)) from error
 
 
-def _check_method(settings: Settings, clients: int, data: DataPaths) -> None:
+def _check_clients(settings: Settings, clients: Clients, data: DataPaths) -> None:
+    """Check method, aggregator and update transforms against the clients of the partition."""
     try:
-        check_method(settings, clients)
+        check_method(settings, len(clients.ids))
+        check_aggregation(settings, len(clients.ids))
+        for spec in (*settings.aggregation.client_transforms, *settings.aggregation.server_transforms):
+            load_transform(spec.name).check(spec, clients.ids)
     except ValueError as error:
         raise UserError(str(error), where=data.clients) from error
 

@@ -7,6 +7,7 @@ from models.registry import NETWORKS
 from tasks.client.objectives import load_objective
 from tasks.client.schedule import schedule_factor
 from tasks.core.problem_kind import Kind
+from tasks.server.aggregators import load_aggregator
 
 if TYPE_CHECKING:
     from models.settings import ModelSettings
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tasks.core.train_settings import TrainSettings
     from tasks.data.ingest.settings import IngestSettings
     from tasks.data.partition import PartitionSettings
+    from tasks.server.aggregators.settings import AggregationSettings
 
 
 class RunSettings(Protocol):
@@ -37,6 +39,11 @@ class RunSettings(Protocol):
     @property
     def method(self) -> Any:
         """The federated algorithm and its settings."""
+        ...
+
+    @property
+    def aggregation(self) -> "AggregationSettings":
+        """How updates are combined."""
         ...
 
     @property
@@ -77,6 +84,7 @@ def check_consistency(settings: "RunSettings") -> None:
     check_training(settings)
     settings.model.check_images(settings.ingest.image_size)
     check_method(settings, clients)
+    check_aggregation(settings, clients)
 
 
 def check_training(settings: "RunSettings") -> None:
@@ -140,3 +148,26 @@ def check_method(settings: "RunSettings", clients: int | None) -> None:
         settings.method.chosen, settings.model, settings.train, clients, settings.federation.clients_per_round
     )
     load_method(settings.method.name).check(facts)
+
+
+def check_aggregation(settings: "RunSettings", clients: int | None) -> None:
+    """Refuse an aggregator where the method has its own, and one that needs more participants.
+
+    Args:
+        settings: The settings of a run.
+        clients: Number of clients of the partition; ``None`` while it is unknown.
+
+    Raises:
+        ValueError: If method or aggregator refuse them.
+    """
+    name, method = settings.aggregation.name, settings.method.name
+    accepts = getattr(load_method(method), "ACCEPTS_AGGREGATOR", True)
+    if callable(accepts):
+        accepts = accepts(settings.method.chosen)
+    if name != "mean" and not accepts:
+        raise ValueError(
+            f"aggregation.name {name} cannot be combined with method.name {method}, whose server step is its own: set "
+            "aggregation.name to mean, or method.name to another method, for instance fedavg"
+        )
+    known = [count for count in (clients, settings.federation.clients_per_round) if count is not None]
+    load_aggregator(name).check(settings.aggregation.chosen, min(known, default=None))

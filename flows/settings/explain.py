@@ -53,6 +53,7 @@ def _rows(section: Any, prefix: str) -> Iterator[tuple[str, str, str, str]]:
 def _row(key: str, field: FieldInfo) -> tuple[str, str, str, str]:
     default = field.get_default(call_default_factory=True, validated_data={})
     shown = "null" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+    shown = "[]" if default == () else shown
     return f"`{key}`", _type(field.annotation), f"`{shown}`" if shown else "", field.description or ""
 
 

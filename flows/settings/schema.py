@@ -1,15 +1,15 @@
 """The schema of ``params.yaml``: one section per stage, validated as a whole before any work starts."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError, create_model, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from flows.methods import METHODS, load_method
 from flows.settings.consistency import check_consistency
 from flows.settings.renames import refuse_old_names
-from models.base_settings import Section
+from models.base_settings import Section, choice_section
 from models.errors import UserError
 from models.registry import NETWORKS
 from models.settings import ModelSettings
@@ -19,24 +19,18 @@ from tasks.core.federation_settings import FederationSettings
 from tasks.core.problem import load_problem
 from tasks.core.problem_kind import Kind
 from tasks.core.train_settings import TrainSettings
+from tasks.core.update_transforms import TRANSFORMS, load_transform
 from tasks.core.yaml_words import quotes_hint
 from tasks.data.ingest.ingest import IngestSettings
 from tasks.data.partition import PartitionSettings
 from tasks.report.report import ReportSettings
+from tasks.server.aggregators.settings import AggregationSettings
 from tasks.tracking.settings import TrackingSettings
 
-
-def _choice(title: str, names: Iterable[str], load: Any, default: str, about: str) -> type[Section]:
-    """Create a section with a ``name`` and one block per name; a block is the ``Settings`` of a module."""
-    blocks = {name: (load(name).Settings, Field(default_factory=load(name).Settings)) for name in names}
-    fields = {"name": (str, Field(default, description=about))} | blocks
-    return create_model(title, __base__=Section, **fields)
-
-
-_Method = _choice(
+_Method = choice_section(
     "MethodSettings", METHODS, load_method, "fmman", "The federated algorithm; `fedscene methods` lists them."
 )
-_Objective = _choice(
+_Objective = choice_section(
     "ObjectiveSettings",
     OBJECTIVES,
     load_objective,
@@ -85,6 +79,7 @@ class Settings(Section):
     model: ModelSettings = Field(default_factory=ModelSettings)
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
     method: MethodSettings = Field(default_factory=MethodSettings)
+    aggregation: AggregationSettings = Field(default_factory=AggregationSettings)
     train: TrainSettings = Field(default_factory=TrainSettings)
     federation: FederationSettings = Field(default_factory=FederationSettings)
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
@@ -149,7 +144,10 @@ def _known_keys(loc: Sequence[Any]) -> list[str]:
     """Return the keys of the section at ``loc``."""
     section: Any = Settings
     for part in loc:
-        section = section.model_fields[part].annotation
+        if isinstance(part, str) and part in TRANSFORMS:
+            section = load_transform(part).Settings  # an element of a list, told apart by its name
+        elif isinstance(part, str):
+            section = section.model_fields[part].annotation
     return sorted(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
 
 

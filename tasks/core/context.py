@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.problem import Problem, load_problem
 from tasks.core.problem_kind import Kind
 from tasks.core.records import ModelRef
@@ -38,6 +39,9 @@ class RunContext:
         fingerprint: Digest of all that decides a result; part of every output's name.
         data_digest: Digest of the partition, which names the data set's; "" to take whatever is there.
         kind: The kind of problem, ``multi_label`` or ``single_label``.
+        aggregator: How updates are combined where the method leaves that to the settings.
+        client_transforms: Settings of what is done to an update before it is sent, in order.
+        server_transforms: Settings of what is done to each valid update before aggregation, in order.
     """
 
     store: str
@@ -59,6 +63,9 @@ class RunContext:
     fingerprint: str = field(default="")
     data_digest: str = ""
     kind: Kind = "multi_label"
+    aggregator: AggregatorSpec = field(default_factory=AggregatorSpec)
+    client_transforms: tuple[Any, ...] = ()
+    server_transforms: tuple[Any, ...] = ()
 
     @property
     def problem(self) -> Problem:

@@ -140,7 +140,9 @@ def modules_named(entry: ast.expr) -> set[str]:
 
 
 def imported(module: str, root: Path = ROOT, named: Mapping[str, Collection[str]] | None = None) -> set[str]:
-    """Return the project's modules that a module imports anywhere, or calls a task or regulariser of by its name.
+    """Return the project's modules that a module imports anywhere, or names as the first argument of a call.
+
+    As in ``AggregatorSpec("tasks.server.scaffold")``, or by the name of a task or regulariser.
 
     Args:
         module: Dotted name.
@@ -158,7 +160,8 @@ def imported(module: str, root: Path = ROOT, named: Mapping[str, Collection[str]
             inner = {name for name in names if path_of(name, root)}
             found |= inner | ({node.module} if names - inner else set())
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            found |= set((named or {}).get(str(node.args[0].value), ()))
+            text = str(node.args[0].value)
+            found |= {text, *(named or {}).get(text, ())}
     return {name for name in found if _MODULE.fullmatch(name) and path_of(name, root)}
 
 

@@ -79,12 +79,14 @@ class Aggregated:
         state: The aggregator's tensors for the next round, if it keeps some.
         weights: Model name -> client -> its weight, of the clients with one above 0.
         notes: What deviated from the plan.
+        evaluated: Name of the model that is evaluated and exported.
     """
 
     models: dict[str, ModelRef]
     state: ModelRef | None
     weights: dict[str, dict[str, float]]
     notes: list[str] = field(default_factory=list)
+    evaluated: str = "global"
 
 
 def aggregate(context: "RunContext", job: AggregationJob) -> Aggregated:
@@ -133,7 +135,7 @@ def _find(store: Store, name: str) -> Aggregated | None:
         value = store.read_json(f"updates/aggregated-{name}.json")
         models = {key: ModelRef.of(ref) for key, ref in value["models"].items()}
         state = ModelRef.of(value["state"]) if value["state"] else None
-        done = Aggregated(models, state, value["weights"], value["notes"])
+        done = Aggregated(models, state, value["weights"], value["notes"], value["evaluated"])
     except (UserError, KeyError, TypeError, ValueError, AttributeError):  # damaged: compute it again
         return None
     return done if all(store.holds(ref) for ref in (*models.values(), state) if ref) else None
@@ -204,10 +206,11 @@ class _Phase2:
             output: {client: float(w) for client, w in zip(clients, row, strict=True) if w > 0}
             for output, row in zip(self.mixing.outputs, self.mixing.rows, strict=True)
         }
+        evaluated = self.aggregator.evaluated if self.aggregator.evaluated in self.mixing.outputs else "global"
         state = None
         if self.after:
             state = self.store.put_state(f"updates/aggregated-state-{self.name}.safetensors", self.after)
-        return Aggregated(dict(zip(self.mixing.outputs, refs, strict=True)), state, weights)
+        return Aggregated(dict(zip(self.mixing.outputs, refs, strict=True)), state, weights, [], evaluated)
 
     def _tensor(self, name: str) -> None:
         """Combine one tensor for all models."""
@@ -258,6 +261,7 @@ class _Phase2:
                 start=sent,
                 before=before,
                 means=[means[i] for i in own] if means is not None else None,
+                model=output,
             )
             out.append(self._kept(prefix, name, start, stop, self.aggregator.combine(job)))
         return out

@@ -66,6 +66,11 @@ def weighted_mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     return total
 
 
+def moved(start: Tensor, values: Sequence[Tensor], coefficients: Sequence[float]) -> Tensor:
+    """Return W + sum_i f_i (theta_i - W) in float64; the coefficients need not sum to 1. Same shape as each value."""
+    return weighted_mean([start, *values], [1.0 - math.fsum(coefficients), *coefficients])
+
+
 def check_weights(weights: Sequence[float]) -> None:
     """Refuse averaging weights that are negative or do not sum to 1 within 1e-9."""
     if not (abs(math.fsum(weights) - 1.0) <= 1e-9 and min(weights) >= 0):  # so written, NaN is refused too

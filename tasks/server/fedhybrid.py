@@ -1,18 +1,31 @@
 """FedHybrid's server step: participants' mean minus the mean dual of all clients (docs/algorithms/fedhybrid.md)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from models.base_settings import Section
 from tasks.core.records import ModelRef
 from tasks.server.aggregation import combine, sample_count_weights, weighted_mean
+from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, start_of
 from tasks.server.state_rules import Excluding, cached_state, open_states, parameter_names
 
 if TYPE_CHECKING:
     from tasks.core.context import RunContext
     from tasks.core.store import Store
+    from tasks.server.aggregators.received import Received
+
+DESCRIPTION = "FedHybrid: the plain mean minus the mean dual of all clients (Niu and Wei, IEEE TSP 2023)"
+
+
+class Settings(Section):
+    """The clients' proximal term."""
+
+    mu: float = Field(gt=0, description="Weight of (mu/2) |x - x_0|^2.")
 
 
 def next_mean_dual(before: Tensor, x_0: Tensor, values: Sequence[Tensor], mu: float, n: int) -> Tensor:
@@ -98,3 +111,34 @@ def _next_duals(
             before = old[0].get_tensor(name) if old else torch.zeros(x_0.shape, dtype=torch.float64)
             out[name] = next_mean_dual(before, x_0, values, mu, n)
         return out
+
+
+class MeanDual(Aggregator):
+    """Parameters by ``corrected_mean``; the aggregator's own tensors are the mean dual, by the parameters' names.
+
+    ``facts`` are ``clients``, the number of all clients of the partition.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.mu, self.clients = settings.mu, 0
+        self.sizes: list[float] = []
+
+    def weigh(self, received: "Received") -> Mixing:
+        """Return equal weights, and keep those of the buffers."""
+        self.clients = received.facts["clients"]
+        self.sizes = sample_count_weights([update.samples for update in received.updates])
+        return received.equal()
+
+    def combine(self, tensor: TensorJob) -> Combined:
+        """Return the corrected mean and the next mean dual of a parameter, the mean by sample count of a buffer."""
+        if tensor.spec.kind != "parameter":
+            return Combined(self.average(replace(tensor, weights=self.sizes)))
+        x_0, values = start_of(tensor), tensor.values
+        before = tensor.before[""] if tensor.before else torch.zeros(x_0.shape, dtype=torch.float64)
+        dual = next_mean_dual(before, x_0, values, self.mu, self.clients)
+        return Combined(corrected_mean(values, dual, self.mu), {"": dual})
+
+
+def make(settings: Settings) -> Aggregator:
+    """Return the aggregator."""
+    return MeanDual(settings)

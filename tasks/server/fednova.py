@@ -4,8 +4,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
+from models.base_settings import Section
 from tasks.core.records import ModelRef
-from tasks.server.aggregation import sample_count_weights
+from tasks.server.aggregation import moved, sample_count_weights
+from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, start_of
 from tasks.server.state_rules import apply_updates, cached_state, open_states, parameter_names
 
 if TYPE_CHECKING:
@@ -13,6 +17,15 @@ if TYPE_CHECKING:
 
     from tasks.core.context import RunContext
     from tasks.core.store import Store
+    from tasks.server.aggregators.received import Received
+
+DESCRIPTION = "FedNova: each client's change per step (Wang et al., NeurIPS 2020)"
+
+
+class Settings(Section):
+    """What the steps of the local loop are."""
+
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' SGD; 0 for other optimisers.")
 
 
 def effective_steps(steps: int, momentum: float) -> float:
@@ -59,3 +72,29 @@ def nova_average(
             return apply_updates(sent, trained, coefficients, weights, parameter_names(context), context.bn_policy)
 
     return cached_state(context, "nova", [[ref.digest for ref in (start, *refs)], coefficients, weights], make)
+
+
+class Nova(Aggregator):
+    """Parameters move by ``nova_coefficients``; buffers are weighted by sample count."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.momentum = settings.momentum
+        self.coefficients: list[float] = []
+
+    def weigh(self, received: "Received") -> Mixing:
+        """Return the sample counts' weights, and keep the coefficients."""
+        weights = sample_count_weights([update.samples for update in received.updates])
+        steps = [effective_steps(update.steps, self.momentum) for update in received.updates]
+        self.coefficients = nova_coefficients(steps, weights)
+        return Mixing(("global",), (weights,))
+
+    def combine(self, tensor: TensorJob) -> Combined:
+        """Return W + sum_i f_i (theta_i - W) of a parameter, the mean of a buffer."""
+        if tensor.spec.kind != "parameter":
+            return Combined(self.average(tensor))
+        return Combined(moved(start_of(tensor), tensor.values, [self.coefficients[i] for i in tensor.clients]))
+
+
+def make(settings: Settings) -> Aggregator:
+    """Return the aggregator."""
+    return Nova(settings)

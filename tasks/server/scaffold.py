@@ -6,11 +6,16 @@ all but c_i, so it computes the changes itself and clients upload nothing beside
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
+from pydantic import Field
+
+from models.base_settings import Section
 from tasks.client.regularisers.scaffold import mean_gradient
 from tasks.core.records import ModelRef
-from tasks.server.aggregation import sample_count_weights
+from tasks.server.aggregation import moved, sample_count_weights
+from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, start_of
 from tasks.server.state_rules import apply_updates, cached_state, open_states, parameter_names
 
 if TYPE_CHECKING:
@@ -18,6 +23,17 @@ if TYPE_CHECKING:
 
     from tasks.core.context import RunContext
     from tasks.core.store import Store
+    from tasks.server.aggregators.received import Received
+
+DESCRIPTION = "SCAFFOLD: the mean change, and the control variate of all clients (Karimireddy et al., ICML 2020)"
+
+
+class Settings(Section):
+    """What is minimised."""
+
+    weighting: Literal["uniform", "size"] = Field(
+        "uniform", description="The plain mean of the clients' losses, or their mean weighted by sample count."
+    )
 
 
 def new_control(control: "Tensor", gradients: "Sequence[Tensor]", fractions: Sequence[float]) -> "Tensor":
@@ -81,3 +97,46 @@ def control_step(
     return cached_state(context, "control-model", inputs, model), cached_state(
         context, "control", [*inputs, *more], variate
     )
+
+
+class ControlVariate(Aggregator):
+    """Parameters move by the mean change; the aggregator's own tensors are c, by the parameters' names.
+
+    ``facts`` are ``lr``, the clients' learning rate of the round, and ``sizes``, the sample count of every client of
+    the partition.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.weighting = settings.weighting
+        self.steps: list[int] = []
+        self.fractions: list[float] = []
+        self.sizes: list[float] = []
+        self.lr = 0.0
+
+    def weigh(self, received: "Received") -> Mixing:
+        """Return w_i, and keep the steps, q_i and the buffers' weights."""
+        counted = received.facts["sizes"]
+        sizes = counted if self.weighting == "size" else dict.fromkeys(counted, 1)
+        own = [sizes[update.client] for update in received.updates]
+        self.steps, self.lr = [update.steps for update in received.updates], received.facts["lr"]
+        self.fractions = [size / sum(sizes.values()) for size in own]
+        self.sizes = sample_count_weights([update.samples for update in received.updates])
+        return Mixing(("global",), ([size / sum(own) for size in own],))
+
+    def combine(self, tensor: TensorJob) -> Combined:
+        """Return W + sum_i w_i (theta_i - W) and the new c of a parameter, the mean by sample count of a buffer."""
+        if tensor.spec.kind != "parameter":
+            return Combined(self.average(replace(tensor, weights=[self.sizes[i] for i in tensor.clients])))
+        w = start_of(tensor)
+        gradients = [
+            mean_gradient(w.double(), value.double(), self.steps[i], self.lr)
+            for value, i in zip(tensor.values, tensor.clients, strict=True)
+        ]
+        c = tensor.before[""].double() if tensor.before else w.double().zero_()
+        control = new_control(c, gradients, [self.fractions[i] for i in tensor.clients]).to(w.dtype)
+        return Combined(moved(w, tensor.values, tensor.weights), {"": control})
+
+
+def make(settings: Settings) -> Aggregator:
+    """Return the aggregator."""
+    return ControlVariate(settings)

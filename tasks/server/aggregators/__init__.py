@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from models.base_settings import Section
 from models.errors import UserError
 from models.state_spec import TensorSpec
+from tasks.core.aggregator_spec import AggregatorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -19,22 +20,32 @@ if TYPE_CHECKING:
 
     from tasks.server.aggregators.received import Received
 
+__all__ = [
+    "AGGREGATORS",
+    "Aggregator",
+    "AggregatorModule",
+    "AggregatorSpec",
+    "Combined",
+    "Mixing",
+    "TensorJob",
+    "load_aggregator",
+    "stacked",
+    "start_of",
+]
+
 AGGREGATORS: dict[str, str] = {
     "mean": "tasks.server.aggregators.mean",
+    "fedavgm": "tasks.server.aggregators.fedavgm",
+    "fedadagrad": "tasks.server.aggregators.fedadagrad",
+    "fedadam": "tasks.server.aggregators.fedadam",
+    "fedyogi": "tasks.server.aggregators.fedyogi",
+    "ema": "tasks.server.aggregators.ema",
+    "median": "tasks.server.aggregators.median",
+    "trimmed_mean": "tasks.server.aggregators.trimmed_mean",
+    "geometric_median": "tasks.server.aggregators.geometric_median",
+    "krum": "tasks.server.aggregators.krum",
+    "multi_krum": "tasks.server.aggregators.multi_krum",
 }
-
-
-@dataclass(frozen=True)
-class AggregatorSpec:
-    """An aggregator and its settings, as a round asks for it.
-
-    Attributes:
-        name: One of ``AGGREGATORS``, or the dotted path of a module that is an aggregator.
-        values: Its settings as plain values; the module's ``Settings`` validates them.
-    """
-
-    name: str = "mean"
-    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,7 @@ class TensorJob:
         start: The tensor of the model that they started from; ``None`` where there is none.
         before: The aggregator's tensors of the previous round for this one, by their own names; empty at first.
         means: The running means that belong to running variances, with ``federation.bn_policy: total_variance``.
+        model: Name of the model that comes out.
     """
 
     name: str
@@ -82,6 +94,7 @@ class TensorJob:
     start: "Tensor | None"
     before: "Mapping[str, Tensor]"
     means: "Sequence[Tensor] | None" = None
+    model: str = "global"
 
 
 @dataclass(frozen=True)
@@ -106,9 +119,11 @@ class Aggregator:
     Attributes:
         elementwise: Each entry of a combined tensor depends on the same entry of the updates' only, so a tensor can be
             combined in ranges; else ``combine`` is given whole tensors of all clients, in their own shape.
+        evaluated: Name of the model that is evaluated and exported, among those that come out.
     """
 
     elementwise = True
+    evaluated = "global"
 
     def weigh(self, received: "Received") -> Mixing:
         """Return the models that come out and each update's weight: the first phase, which may look at everything.
@@ -164,6 +179,17 @@ def load_aggregator(name: str) -> AggregatorModule:
     module = import_module(AGGREGATORS.get(name, name))
     vars(module).setdefault("check", accept_any)
     return cast("AggregatorModule", module)
+
+
+def start_of(tensor: TensorJob) -> "Tensor":
+    """Return the tensor that training started from.
+
+    Raises:
+        UserError: If the aggregation has no start model.
+    """
+    if tensor.start is None:
+        raise UserError("the aggregator needs the model that clients started from", where="aggregation.name")
+    return tensor.start
 
 
 def stacked(values: "Sequence[Tensor]", dtype: "torch.dtype | None" = None) -> "Tensor":

@@ -9,8 +9,9 @@ from torch import Tensor
 from tasks.core.records import Update
 from tasks.core.state_schema import Schema, parameters_of
 from tasks.core.state_stream import StateFile, ranges
+from tasks.server.aggregators import Mixing
 
-BLOCK = 1 << 23  # entries of all updates together that are in memory at once: 64 MB in float64
+BLOCK = 1 << 22  # entries of all updates together that are in memory at once: 32 MB in float64
 
 
 def entries_per_update(updates: int) -> int:
@@ -37,6 +38,10 @@ class Received:
     facts: Mapping[str, Any]
     files: Sequence[StateFile]
     start: StateFile | None
+
+    def equal(self) -> Mixing:
+        """Return equal weights for one model."""
+        return Mixing(("global",), ([1 / len(self.updates)] * len(self.updates),))
 
     def parameters(self) -> Iterator[Tensor]:
         """Yield all trained parameters of all updates, name by name in ranges of entries, each [N, P] float64.

@@ -95,6 +95,32 @@ def test_what_a_method_calls_by_name_is_part_of_its_runs():
     assert {"tasks.client.objectives.asl", "tasks.server.xuesgcn"} <= set(result_modules("xuesgcn", "asl", "xuesgcn"))
 
 
+def test_the_chosen_aggregator_and_transforms_are_part_of_a_run():
+    plain = result_modules(*FEDAVG)
+    assert "tasks.server.aggregators.mean" in plain and "tasks.server.aggregate" in plain
+    assert not [m for m in plain if m in ("tasks.server.aggregators.fedadam", "tasks.core.update_transforms.clip_norm")]
+    chosen = result_modules(*FEDAVG, aggregator="fedadam", transforms=("clip_norm",))
+    added = {"tasks.server.aggregators.fedadam", "tasks.server.aggregators.adaptive"}
+    assert added | {"tasks.core.update_transforms.clip_norm"} <= set(chosen) - set(plain)
+    assert _uncovered(chosen, "federate") == []
+
+
+def test_a_module_that_a_call_names_is_part_of_a_run(copy):
+    edit(copy, "flows.methods.fedavg", "DESCRIPTION = ", 'RULE = str("tasks.server.aggregators.krum")\nDESCRIPTION = ')
+    assert "tasks.server.aggregators.krum" in result_modules(*FEDAVG, copy)
+
+
+def test_an_aggregator_changes_its_runs_alone(copy):
+    before = code_digest(*FEDAVG, copy), code_digest(*FEDAVG, copy, "median")
+    other = copy.parent / "other"
+    shutil.copytree(copy, other)
+    edit(other, "tasks.server.aggregators", '    "mean":', '    "mode": "tasks.server.aggregators.mode",\n    "mean":')
+    with path_of("tasks.server.aggregators.median", other).open("a") as file:
+        file.write("\nSOMETHING = 1\n")
+    after = code_digest(*FEDAVG, other), code_digest(*FEDAVG, other, "median")
+    assert after[0] == before[0] and after[1] != before[1]
+
+
 def test_type_only_imports_do_not_count():
     code = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\nx = 1\n"
     assert normalised(code) == "from typing import TYPE_CHECKING\nx = 1"

@@ -1,0 +1,84 @@
+"""The section aggregation: what is chosen, what is refused before work starts, what is part of a run's identity."""
+
+import pytest
+
+from flows.methods import fedavg
+from flows.run.inputs import result_settings
+from flows.settings.consistency import check_aggregation
+from flows.settings.files import load_settings
+from models.errors import UserError
+from tasks.core.aggregator_spec import AggregatorSpec
+from tasks.server.aggregators import AGGREGATORS
+
+
+def settings(*overrides):
+    return load_settings(None, ["tiny"], ["method.name=fedavg", *overrides])
+
+
+def test_the_default_is_the_mean_without_transforms():
+    aggregation = settings().aggregation
+    assert aggregation.spec == AggregatorSpec("mean", {}) and aggregation.transforms == []
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_every_aggregator_can_be_chosen(name):
+    chosen = settings(f"aggregation.name={name}").aggregation
+    assert chosen.spec.name == name and chosen.spec.values == chosen.chosen.model_dump()
+
+
+def test_transforms_are_a_list_in_order():
+    overrides = "aggregation.client_transforms=[{name: sign_flip, clients: [a]}, {name: clip_norm, max_norm: 2}]"
+    aggregation = settings(overrides).aggregation
+    assert aggregation.transforms == ["sign_flip", "clip_norm"]
+    assert aggregation.client_transforms[1].max_norm == 2 and aggregation.server_transforms == ()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("aggregation.name=average", "no such aggregator; known: mean"),
+        ("aggregation.client_transforms=[{name: noise}]", "clip_norm"),
+        ("aggregation.server_transforms=[{name: clip_norm}]", "max_norm"),
+        ("aggregation.server_transforms=[{name: clip_norm, max_nrm: 1, max_norm: 1}]", "did you mean max_norm"),
+        ("aggregation.fedadam.rate=1", "unknown key"),
+    ],
+)
+def test_what_does_not_exist_is_refused(override, message):
+    with pytest.raises(UserError, match=message):
+        settings(override)
+
+
+def test_too_few_participants_are_refused_before_the_work():
+    with pytest.raises(UserError, match=r"krum.byzantine 3 needs at least 9"):
+        settings("aggregation.name=krum", "aggregation.krum.byzantine=3", "federation.clients_per_round=8")
+    known_later = settings("aggregation.name=krum", "aggregation.krum.byzantine=3")
+    with pytest.raises(ValueError, match="found 4"):
+        check_aggregation(known_later, 4)
+    check_aggregation(known_later, 9)
+    with pytest.raises(UserError, match="leaves nobody out"):
+        settings("aggregation.name=trimmed_mean", "aggregation.trimmed_mean.trim=0.1", "federation.clients_per_round=5")
+
+
+@pytest.mark.parametrize("accepts", [False, lambda method: isinstance(method, str)])
+def test_a_method_with_its_own_server_step_takes_the_mean_only(monkeypatch, accepts):
+    monkeypatch.setattr(fedavg, "ACCEPTS_AGGREGATOR", accepts, raising=False)
+    with pytest.raises(UserError, match=r"cannot be combined with method\.name fedavg"):
+        settings("aggregation.name=median")
+    settings("aggregation.name=mean")
+    monkeypatch.setattr(fedavg, "ACCEPTS_AGGREGATOR", lambda method: method is not None)
+    settings("aggregation.name=median")
+
+
+def test_the_chosen_aggregator_and_transforms_are_part_of_the_identity():
+    base = result_settings(settings(), "multi_label")["aggregation"]
+    others = [
+        settings("aggregation.name=median"),
+        settings("aggregation.name=fedadam"),
+        settings("aggregation.name=fedadam", "aggregation.fedadam.lr=0.5"),
+        settings("aggregation.client_transforms=[{name: clip_norm, max_norm: 1}]"),
+        settings("aggregation.server_transforms=[{name: clip_norm, max_norm: 1}]"),
+    ]
+    found = [result_settings(other, "multi_label")["aggregation"] for other in others]
+    assert base not in found and all(found.count(one) == 1 for one in found)
+    unused = settings("aggregation.fedadam.lr=0.5")
+    assert result_settings(unused, "multi_label")["aggregation"] == base
