@@ -1,5 +1,6 @@
 """``fedscene replicate``: run the rows of a paper's table and compare them with the printed figures."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,11 +8,12 @@ import typer
 
 from flows.cli.options import Json, Overrides, parse_names, parse_seeds
 from flows.cli.output import console, note, print_json, say, user_errors
+from flows.cli.replicate_benchmark import Asked, replicate_benchmark
+from flows.cli.replicate_list import list_tables
 
 if TYPE_CHECKING:
     from flows.papers.replicate.results import TableReport
     from flows.papers.replicate.run import RunState
-    from flows.papers.replicate.tables import Table
 
 
 def replicate(
@@ -26,6 +28,7 @@ def replicate(
         Path | None, typer.Option("--out", help="Folder to write to; default: runs/tables/TABLE-SCALE.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run; run nothing.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Run nothing; write the table of what is finished.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run the missing rows of a paper's table; write it as Markdown, JSON and plots, next to the printed figures.
@@ -34,14 +37,21 @@ def replicate(
     that a row failed; the table gives the reason.
     """
     with user_errors(as_json):
+        from flows.papers.benchmark.schema import is_benchmark
         from flows.papers.replicate.tables import load_table
         from models.errors import UserError
 
         if list_:
-            _list(None if table is None else load_table(table), as_json)
+            list_tables(None if table is None else table, as_json)
             return
         if table is None:
             raise UserError("no table given", where="fedscene replicate TABLE", hint="fedscene replicate --list")
+        if dry_run and show:
+            raise UserError("--dry-run writes nothing and --show writes the table", where="fedscene replicate")
+        if is_benchmark(table):
+            asked = Asked(table, scale, data, parse_names(rows), set_ or (), parse_seeds(seeds), out)
+            replicate_benchmark(asked, dry_run, show, as_json)
+            return
         from flows.cli.replicate_progress import Rows
         from flows.engine.environment import runs_root
         from flows.papers.replicate.run import make_plan, run_states
@@ -53,6 +63,7 @@ def replicate(
         if dry_run:
             _show_states(run_states(plan), as_json)
             return
+        plan = replace(plan, selected=frozenset()) if show else plan
         folder = out or table_folder(runs_root() / "tables", table, loaded.name, scale)
         with Rows(console(True)) as progress:
             report = run_rows(plan, folder, progress)
@@ -65,24 +76,6 @@ def replicate(
         if failed:
             note(f"failed rows (the table gives the reasons): {', '.join(failed)}")
             raise typer.Exit(1)
-
-
-def _list(table: "Table | None", as_json: bool) -> None:
-    """Show all tables with their rows, or one table's rows."""
-    from flows.papers.replicate.tables import load_table, shipped
-
-    tables = [table] if table is not None else [load_table(name) for name in shipped()]
-    if as_json:
-        keys = {"title", "source", "rows"}
-        print_json({entry.name: entry.model_dump(mode="json", include=keys) for entry in tables})
-        return
-    for entry in tables:
-        say(f"{entry.name}: {entry.title}. {entry.source}")
-        for scale in entry.scales:
-            found = entry.dataset(scale)
-            needs = f" (needs --data with {found.needs.folder}/)" if found.needs else ""
-            say(f"  {scale}: {found.title}{needs}")
-        say(f"  rows: {', '.join(entry.rows)}")
 
 
 def _show_states(states: "list[RunState]", as_json: bool) -> None:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from flows.cli.output import say
-from flows.papers.replicate.results import RunResult
+from flows.papers.replicate.run import RowOutcome
 from flows.papers.replicate.tables import PlannedRun
 from tasks.core.records import RoundRecord
 
@@ -41,16 +41,15 @@ class Rows:
         if not self.console.is_terminal:  # a file has no moving line
             self._line(f"{self.head}: begins")
 
-    def row_done(self, run: PlannedRun, result: RunResult | None, failed: str | None) -> None:
+    def row_done(self, run: PlannedRun, result: RowOutcome | None, failed: str | None) -> None:
         """Write the row's line."""
         minutes, seconds = divmod(int(time.monotonic() - self.began), 60)
         spent = f"{time.monotonic() - self.row_began:.0f} s, {minutes}:{seconds:02d} in all"
         if result is None:
             self._line(f"{self.head}: failed: {(failed or '').splitlines()[0]}")
             return
-        metrics = result.rounds.metrics
         done = spent if self.new else "done before"
-        self._line(f"{self.head}: macro-AP {metrics['macro_ap']:.3f}, micro-AP {metrics['micro_ap']:.3f}, {done}")
+        self._line(f"{self.head}: {result.headline}, {done}")
 
     def counted(self, done: int, total: int | None) -> None:
         """Show how many images are prepared."""

@@ -16,6 +16,7 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
+from flows.papers.benchmark.schema import is_benchmark, load_benchmark
 from flows.papers.fidelity.page import choices_table
 from flows.papers.replicate.tables import load_table, shipped
 from flows.settings.files import load_preset, load_settings, presets, read_yaml
@@ -27,7 +28,7 @@ for preset in presets():
     assert load_preset(preset)
 load_settings(None, ["demo"])
 for table in shipped():
-    load_table(table)
+    load_benchmark(table) if is_benchmark(table) else load_table(table)
 assert choices_table(as_values(Settings()))
 for name in sorted(path.relative_to(flows).as_posix() for path in flows.rglob("*.yaml")):
     read_yaml(flows / name)

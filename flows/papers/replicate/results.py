@@ -69,6 +69,12 @@ class RunResult:
         """Return the model that counts in a comparison."""
         return self.epochs if comparison == "epochs" and self.epochs is not None else self.rounds
 
+    @property
+    def headline(self) -> str:
+        """Return its first figures in words."""
+        metrics = self.rounds.metrics
+        return f"macro-AP {metrics['macro_ap']:.3f}, micro-AP {metrics['micro_ap']:.3f}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return the run as it is written to ``table.json``."""
         last = self.at("epochs")

@@ -15,6 +15,7 @@ from flows.federation.progress import Progress
 from flows.papers.replicate.report import describe, row_metrics, run_result
 from flows.papers.replicate.results import RunResult, TableReport
 from flows.papers.replicate.tables import PlannedRun, Table, data_folder, planned_runs
+from flows.papers.replicate.tracked import close_table, open_table, row_tags
 from flows.papers.replicate.write import write_plots, write_table
 from flows.run.inputs import DataPaths
 from flows.run.open import derive_run_id
@@ -27,6 +28,15 @@ from tasks.core.records import RoundRecord
 from tasks.core.store import Store, digest_of
 
 
+class RowOutcome(Protocol):
+    """What a run of a row measured."""
+
+    @property
+    def headline(self) -> str:
+        """Return its figures in words."""
+        ...
+
+
 class RowProgress(Progress, Protocol):
     """Progress of a table: of its rows, and of the rounds of each."""
 
@@ -34,7 +44,7 @@ class RowProgress(Progress, Protocol):
         """Report that a run starts or continues."""
         ...
 
-    def row_done(self, run: PlannedRun, result: RunResult | None, failed: str | None) -> None:
+    def row_done(self, run: PlannedRun, result: RowOutcome | None, failed: str | None) -> None:
         """Report that a run is finished, was finished before, or failed."""
         ...
 
@@ -193,7 +203,8 @@ def replicate(plan: Plan, out: Path, progress: RowProgress) -> TableReport:
         files = [*write_table(report, out), *plots]
         finished = True
     finally:
-        _close_parent(plan, parent, report, files if finished else [], finished)
+        tracking = plan.data_settings.tracking
+        close_table(tracking, parent, row_metrics(report), files if finished else [], finished)
     return report
 
 
@@ -234,9 +245,7 @@ def _run(
             raise run.error
         name, records = _finished_rounds(run, data)
         if len(records) < run.settings.federation.rounds or not records[-1].metrics:
-            tags = {"fedscene.table": plan.table.name, "fedscene.row": run.row, "fedscene.scale": plan.scale}
-            if parent is not None:
-                tags["mlflow.parentRunId"] = parent
+            tags = row_tags(plan.table.name, run.row, plan.scale, parent)
             summary = federate(run.settings, data, tags=tags, progress=progress)
             name, records = summary.run_id, summary.records
         return run_result(run, name, records), None
@@ -252,38 +261,11 @@ def _run(
 def _open_parent(plan: Plan) -> str | None:
     """Open the table's run in MLflow, the same one on resume; every row that is run becomes its child."""
     settings = plan.data_settings
-    if not settings.tracking.enabled:
-        return None
-    from tasks.tracking import mlflow_runs
-    from tasks.tracking.availability import check_available
-    from tasks.tracking.tags import RUN_TAG
-
-    check_available(settings.tracking, runs_root())
     about = plan.table.model_dump(mode="json")
+    note = (
+        f"{plan.table.title} ({plan.table.source}), scale {plan.scale}. {plan.table.scale(plan.scale).note} Rows are "
+        "its child runs; a row that another table ran first is that table's child. The table: Artifacts, report/."
+    )
     tag = f"{plan.table.name}-{plan.scale}-{digest_of(about, as_values(settings))[:10]}"
-    tags = {
-        RUN_TAG: tag,
-        "fedscene.table": plan.table.name,
-        "fedscene.scale": plan.scale,
-        "mlflow.source.name": "fedscene",
-        "mlflow.note.content": f"{plan.table.title} ({plan.table.source}), scale {plan.scale}. "
-        f"{plan.table.scale(plan.scale).note} Rows are its child runs; a row that another table ran first is that "
-        "table's child. The table: Artifacts, report/.",
-    }
     params = {"table": plan.table.name, "scale": plan.scale, "data": plan.table.dataset(plan.scale).title}
-    return mlflow_runs.open_run(settings.tracking, runs_root(), tag, params, tags)
-
-
-def _close_parent(plan: Plan, parent: str | None, report: TableReport, files: list[Path], finished: bool) -> None:
-    """Log the table and its numbers to MLflow. They are on disk as well, so an unreachable server is only a warning."""
-    if parent is None:
-        return
-    from tasks.tracking import mlflow_runs
-
-    try:
-        status = "FINISHED" if finished else "FAILED"
-        settings = plan.data_settings.tracking
-        mlflow_runs.log_table(settings, runs_root(), parent, row_metrics(report))
-        mlflow_runs.finish_run(settings, runs_root(), parent, status, files)
-    except UserError as error:
-        logging.getLogger(__name__).warning("the table is not in MLflow: %s", error)
+    return open_table(settings.tracking, plan.table.name, plan.scale, tag, note, params)

@@ -144,10 +144,22 @@ class PlannedRun:
 
 def shipped() -> list[str]:
     """Return the names of the shipped tables."""
-    names = [
-        entry.name for entry in (resources.files("flows.papers") / _FOLDER).iterdir() if entry.name.endswith(".yaml")
-    ]
-    return sorted(name.removesuffix(".yaml") for name in names if not name.endswith(_SHARED))
+    names = [entry.name for entry in (resources.files("flows.papers") / _FOLDER).iterdir()]
+    own = [name for name in names if name.endswith(".yaml") and not name.endswith(_SHARED)]
+    return sorted(name.removesuffix(".yaml") for name in own)
+
+
+def table_path(name: str) -> Path:
+    """Return the file of a shipped table, or the path of a YAML file.
+
+    Raises:
+        UserError: If ``name`` is neither.
+    """
+    path = Path(str(resources.files("flows.papers") / _FOLDER / f"{name}.yaml")) if name in shipped() else Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        expected = f"{', '.join(shipped())}, or a YAML file"
+        raise UserError("no such table", where="fedscene replicate", expected=expected, found=name)
+    return path
 
 
 def load_table(name: str) -> Table:
@@ -156,11 +168,7 @@ def load_table(name: str) -> Table:
     Raises:
         UserError: If there is neither, or the file is not a table.
     """
-    path = Path(str(resources.files("flows.papers") / _FOLDER / f"{name}.yaml")) if name in shipped() else Path(name)
-    if path.suffix not in (".yaml", ".yml"):
-        expected = f"{', '.join(shipped())}, or a YAML file"
-        raise UserError("no such table", where="fedscene replicate", expected=expected, found=name)
-    values = read_yaml(path)
+    values = read_yaml(path := table_path(name))
     common = read_yaml(_common(path, values.pop("common"))) if "common" in values else {}
     rows, shared = _rows(path, values.get("rows")), _rows(path, common.pop("rows", {}))
     own = {row: merge(shared.get(row) or {}, value or {}) for row, value in rows.items()}
