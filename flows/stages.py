@@ -62,7 +62,7 @@ def write_report(
     from tasks.report.report import requested_rounds
     from tasks.report.sample_predictions import report_with_predictions
 
-    rounds = rounds or requested_rounds(root)
+    rounds = requested_rounds(root, rounds)
     into_run = out.resolve().is_relative_to(root.resolve())
     with locked_run(root, "wait for it, or write elsewhere: --out FOLDER") if into_run else contextlib.nullcontext():
         report_with_predictions(root, out, settings or read_run(root).report, rounds)

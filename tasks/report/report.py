@@ -17,6 +17,8 @@ from models.files import copy_file, write_text
 from tasks.core.json_files import read_json
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import best_round, best_score, client_quality, last_evaluated, load_records, totals
+from tasks.core.run_end import RunEnd, read_end
+from tasks.core.store import Store
 from tasks.data.ingest.audit_report import AUDIT_FILES, REPORT
 from tasks.data.ingest.unusable_files import unusable_line
 from tasks.data.statistics.plots import FIGURES, TABLE, TITLES
@@ -85,7 +87,7 @@ def build_report(
         out: The folder to write to; created if it is missing. Files of the same names are replaced.
         settings: Content of the report.
         predictions: Test images with scores; at most ``settings.images`` of them are shown.
-        rounds: Last round of the report; default: the number of rounds of the run's settings.
+        rounds: Last round of the report, unless the run was stopped earlier; default: that of the run's settings.
 
     Returns:
         ``{"metrics": content of metrics.json, "files": all files written, report.md first}``.
@@ -94,7 +96,7 @@ def build_report(
         UserError: The run has no finished round, or one of its files cannot be read.
     """
     settings = settings or ReportSettings()
-    records = load_records(run_root, rounds or requested_rounds(run_root))
+    records = load_records(run_root, requested_rounds(run_root, rounds))
     run, effective = (read_json(run_root / name, what=RUN_FILE) for name in ("run.json", "settings.json"))
     out.mkdir(parents=True, exist_ok=True)
     evaluation = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
@@ -107,7 +109,7 @@ def build_report(
     write_text(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     _write_rounds(out / "rounds.csv", records)
     parts = [
-        _head(run, records, evaluation["threshold"]),
+        _head(run, records, evaluation["threshold"], read_end(Store(run_root))),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
         *(f"[{DATA_PAGES[path.name]}]({path.name})" for path in data_tables if path.name in DATA_PAGES),
         *_sections(records, evaluation["zero_support"]),
@@ -132,11 +134,22 @@ def _sections(records: Sequence[RoundRecord], zero_support: str) -> list[str]:
     ]
 
 
-def requested_rounds(run_root: Path) -> int | None:
-    """Return the number of rounds of the run's latest settings; the run may have more, which are not shown."""
+def requested_rounds(run_root: Path, rounds: int | None = None) -> int | None:
+    """Return the last round that a report covers; the run may have more, which are not shown.
+
+    Args:
+        run_root: The run's folder.
+        rounds: Number of rounds; default: that of the run's latest settings.
+
+    Returns:
+        The number, or the round after which the run was stopped, if that is earlier.
+    """
     file = run_root / "settings.json"
-    rounds = (read_json(file, what=RUN_FILE).get("federation") or {}).get("rounds") if file.is_file() else None
-    return rounds if isinstance(rounds, int) else None
+    if rounds is None and file.is_file():
+        found = (read_json(file, what=RUN_FILE).get("federation") or {}).get("rounds")
+        rounds = found if isinstance(found, int) else None
+    end = read_end(Store(run_root))
+    return rounds if end is None else min(end.round, rounds or end.round)
 
 
 def write_plots(
@@ -211,7 +224,7 @@ def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
     write_text(path, text.getvalue())
 
 
-def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: float) -> str:
+def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: float, end: RunEnd | None = None) -> str:
     evaluated, best = last_evaluated(records), best_round(records)
     last, score = evaluated.metrics, next(best_score(record) for record in records if record.round == best)
     results = {
@@ -219,7 +232,7 @@ def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: flo
         "macro AP, chance level": last.get("chance/macro_ap", last.get("mean_prevalence", math.nan)),
         "best round by validation": f"{best} (validation macro AP {score:.4f})" if math.isfinite(score) else NONE,
         "rounds": len(records),
-    }
+    } | ({"stopped": end.reason} if end is not None and end.round == len(records) else {})
     facts = {key: value for key, value in run.items() if isinstance(value, str | int | float)}
     rows = [[key, _value(value)] for key, value in (results | facts | {"classes": len(run["classes"])}).items()]
     title = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}"

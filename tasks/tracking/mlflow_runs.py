@@ -27,6 +27,7 @@ from tasks.tracking.tags import (
     LOGGED_TAG,
     ROUNDS_TAG,
     RUN_TAG,
+    STOPPED_TAG,
     best_tags,
     format_ranges,
     plan_params,
@@ -213,6 +214,7 @@ def finish_run(
     status: str,
     artifacts: Sequence[Path] = (),
     models: "Mapping[str, tuple[int, ModuleFactory]] | None" = None,
+    stopped: str | None = None,
 ) -> dict[str, str]:
     """Log report and plots under ``report/`` and the networks as MLflow models, then close the run.
 
@@ -228,6 +230,7 @@ def finish_run(
         status: ``FINISHED``, ``FAILED`` or ``KILLED``.
         artifacts: Files and folders; the files of a folder keep their names.
         models: Name (``last``, ``best``) -> (round, factory); none is logged if ``log_models`` is off.
+        stopped: Why a finished run ended before its last round, for the tag ``fedscene.stopped``; ``None``: it did not.
 
     Returns:
         Name -> model URI ``models:/<id>``, which the tag ``fedscene.model.<name>`` has too.
@@ -243,11 +246,21 @@ def finish_run(
         client = make_client(uri)
         run = client.get_run(mlflow_run_id)
         try:
+            if status == "FINISHED":
+                _tag_end(client, run, stopped)
             log_report(client, run, artifacts)
             return log_models(client, run, models) if models and settings.log_models else {}
         finally:
             if run.info.status != status:
                 client.set_terminated(mlflow_run_id, status)
+
+
+def _tag_end(client: "MlflowClient", run: "Run", stopped: str | None) -> None:
+    """Set the tag of a run that was stopped; remove it from one that went on after that."""
+    if stopped is None and STOPPED_TAG in run.data.tags:
+        client.delete_tag(run.info.run_id, STOPPED_TAG)
+    elif stopped is not None and run.data.tags.get(STOPPED_TAG) != stopped:
+        client.set_tag(run.info.run_id, STOPPED_TAG, stopped)
 
 
 def log_table(settings: TrackingSettings, runs_root: Path, mlflow_run_id: str, metrics: Mapping[str, float]) -> None:

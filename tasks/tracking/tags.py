@@ -19,6 +19,7 @@ ROUNDS_TAG = "fedscene.rounds"
 BEST_TAG = "fedscene.best_round"
 BEST_VALUE_TAG = "fedscene.best_score"
 REPORT_TAG = "fedscene.report_digest"
+STOPPED_TAG = "fedscene.stopped"
 MODEL_TAG = "fedscene.model"  # .last, .best
 MODEL_ERROR_TAG = "fedscene.model_error"
 CUT_TAG = "fedscene.cut_params"

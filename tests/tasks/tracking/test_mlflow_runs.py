@@ -172,3 +172,17 @@ def test_models_load_without_our_code_and_without_pickle(runs, monkeypatch):
     assert loaded.metadata.get_input_schema().inputs[0].shape == (-1, 3, 8, 8)
     expected = module(torch.from_numpy(images)).detach().numpy()
     np.testing.assert_array_equal(loaded.predict(images), expected)
+
+
+@pytest.mark.integration
+def test_a_stopped_run_has_its_reason_as_a_tag_until_it_goes_on(runs):
+    run_id = mlflow_runs.open_run(SETTINGS, runs, "fmman", {}, TAGS)
+
+    def tag_after(**options):
+        mlflow_runs.finish_run(SETTINGS, runs, run_id, "FINISHED", **options)
+        return _client(runs).get_run(run_id).data.tags.get("fedscene.stopped")
+
+    assert tag_after() is None
+    assert tag_after(stopped="2 hours are over, the limit is 2") == "2 hours are over, the limit is 2"
+    assert tag_after(stopped="another") == "another"
+    assert tag_after() is None
