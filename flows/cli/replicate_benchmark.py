@@ -66,20 +66,28 @@ def _show_states(states: "list[RowState]", as_json: bool) -> None:
     from rich.table import Table as Shown
 
     shown = Shown(title="What would run", title_justify="left")
-    for head in ("row", "seed", "rounds done", "training passes left", "action"):
+    for head in ("row", "seeds", "rounds done", "training passes left", "action"):
         shown.add_column(head)
-    for state in states:
-        done = state.of > 0 and state.rounds >= state.of
-        action = "none, finished" if done else "run" if state.selected else "none, not selected"
-        action = state.problem.splitlines()[0] if state.problem else action
-        seed = "" if state.seed is None else str(state.seed)
-        shown.add_row(state.row, seed, f"{state.rounds}/{state.of}", f"{state.passes / 1e6:.2f} M images", action)
+    for row in dict.fromkeys(state.row for state in states):
+        shown.add_row(*_row([state for state in states if state.row == row]))
     console(False).print(shown)
     left = sum(state.passes for state in states if state.selected and not state.problem)
     say(f"in all about {left / 1e6:.1f} million passes over a training image; 2,000 to 5,000 a second on a CPU core")
     problems = dict.fromkeys(state.problem for state in states if state.problem and state.selected)
     for problem in problems:
         note(problem)
+
+
+def _row(states: "list[RowState]") -> list[str]:
+    """Return the cells of a row's runs in one line."""
+    passes, of = sum(state.passes for state in states), states[0].of
+    done = all(of > 0 and state.rounds >= of for state in states)
+    action = "none, finished" if done else "run" if states[0].selected else "none, not selected"
+    action = next((state.problem.splitlines()[0] for state in states if state.problem), action)
+    if states[0].seed is None:
+        return [states[0].row, "", "", "", action]
+    seeds, rounds = (", ".join(map(str, values)) for values in zip(*((s.seed, s.rounds) for s in states), strict=True))
+    return [states[0].row, seeds, f"{rounds} of {of}", f"{passes / 1e6:.2f} M", action]
 
 
 def _show(report: "BenchmarkReport") -> None:

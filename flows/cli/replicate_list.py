@@ -6,7 +6,7 @@ from flows.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from flows.papers.benchmark.schema import Benchmark
-    from flows.papers.replicate.tables import Table
+    from flows.papers.replicate.schema import Table
 
 
 def list_tables(table: str | None, as_json: bool) -> None:
@@ -19,7 +19,7 @@ def list_tables(table: str | None, as_json: bool) -> None:
     if as_json:
         print_json({entry.name: _values(entry) for entry in found})
         return
-    from flows.papers.replicate.tables import Table
+    from flows.papers.replicate.schema import Table
 
     for entry in found:
         if isinstance(entry, Table):

@@ -14,6 +14,12 @@ ROWS = {
     "fmman_without_contrastive": {"objective.fmman.lambda_contrast": 0.0, "objective.fmman.lambda_prox": 0.0},
     "fmman_without_clustering": {"method.fmman.clustering": "none"},
     "fmman_random_clusters": {"method.fmman.clustering": "random"},
+    "fmman_study": {
+        "model.fmman.gae_residual": True,
+        "model.fmman.gae_scale": 20.0,
+        "model.fmman.noise_scale": 0.0,
+        "objective.fmman.known_share": 0.0,
+    },
     "fedlgt": {"model.name": "fedlgt", "objective.name": "fedlgt", "method.name": "fedavg"},
     "fedlgt_ms": {"model.name": "fedlgt", "objective.name": "fedlgt"},
     "ctran": {"model.name": "ctran", "objective.name": "label_mask_training", "method.name": "fedavg"},

@@ -44,7 +44,7 @@ def test_the_counts_in_the_readme_are_those_of_the_registries():
     text = (ROOT / "README.md").read_text()
     files = [name for name in FORMATS if name not in ("synthetic", "images")]
     schemes = get_args(PartitionSettings.model_fields["scheme"].annotation)
-    words = {4: "four", 8: "eight"}
+    words = {5: "five", 8: "eight"}
     assert f"{words[len(files)]} file formats, {words[len(SETS)]} synthetic data sets" in text
     assert f"{len(schemes)} partition schemes" in text
     (methods,) = re.findall(r"^\| methods \| (.*) \|$", text, re.MULTILINE)

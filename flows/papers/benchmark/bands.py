@@ -21,11 +21,12 @@ def band(published: Sequence[float], own_std: float | None = None) -> Band:
         own_std: Sample standard deviation of ours over the seeds, ``None`` with one seed.
 
     Returns:
-        Lower and upper bound, both inside: t = 2.5 around a single value, else max(1.0, 2 x ``own_std``).
+        Lower and upper bound, both inside, within 0 to 100: t = 2.5 around a single value, else
+        max(1.0, 2 x ``own_std``).
     """
     assert published, "a band needs a published value"
     margin = SINGLE if len(published) == 1 else max(LEAST, STDS * (own_std or 0.0))
-    return min(published) - margin, max(published) + margin
+    return max(min(published) - margin, 0.0), min(max(published) + margin, 100.0)
 
 
 def inside(value: float, bounds: Band) -> bool:

@@ -122,7 +122,7 @@ def _row_plan(
     images = benchmark.images[protocol.images]
     variant, folder, missing = None, None, None
     try:
-        variant, folder = find_images(images, root, name)
+        variant, folder = find_images(images, root)
     except UserError as error:
         missing, variant = error, images.variants[0]
     if row.not_yet is not None:
@@ -162,13 +162,12 @@ def _planned_run(name: str, seed: int, rounds: int, values: Mapping[str, Any]) -
         return PlannedRun(name, seed, None, rounds, None, error)
 
 
-def find_images(images: Images, root: Path | None, name: str) -> tuple[Variant | None, Path | None]:
+def find_images(images: Images, root: Path | None) -> tuple[Variant | None, Path | None]:
     """Return the first variant of the images that is there, and its folder; two ``None`` for synthetic images.
 
     Args:
         images: The images.
         root: The folder that ``--data`` names.
-        name: The row, for the message.
 
     Raises:
         UserError: If no variant is there; the message says where to get them.
@@ -182,7 +181,7 @@ def find_images(images: Images, root: Path | None, name: str) -> tuple[Variant |
         return None, None
     folders = " or ".join(variant.needs.folder for variant in images.variants)
     raise UserError(
-        f"row {name} needs images that are not here: {images.title}",
+        f"the images are not here: {images.title}",
         where=root or "--data",
         expected=f"a folder {folders} in the folder that --data names",
         hint="; or ".join(variant.needs.origin for variant in images.variants),

@@ -105,17 +105,17 @@ def replicate_cells(plan: BenchmarkPlan, out: Path, progress: RowProgress) -> Be
     try:
         for number, (row, run) in enumerate(to_do, 1):
             progress.row_begins(number, len(to_do), run)
-            failed = _run(plan, row, run, parent, progress)
             cell = report.rows[row.name]
-            cell.runs, cell.failed = newest(_found(plan, row), cell.runs), failed or cell.failed
+            try:
+                failed = _run(plan, row, run, parent, progress)
+            finally:  # if it is interrupted too: its rounds belong on the page
+                cell.runs = newest(_found(plan, row), cell.runs)
+            cell.failed = failed or cell.failed
             _write(report, out)
             done = next((found for found in cell.runs if found.seed == run.seed), None)
             progress.row_done(run, None if failed else done, failed)
         finished = True
     finally:
-        if not finished:  # keep the rounds of the run that was interrupted
-            for row in plan.rows:
-                report.rows[row.name].runs = newest(_found(plan, row), report.rows[row.name].runs)
         files = _write(report, out)
         if tracking:
             close_table(tracking.tracking, parent, _metrics(report), files, finished)

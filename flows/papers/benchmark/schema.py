@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from flows.papers.benchmark.bands import CLAIM, published_margin
-from flows.papers.replicate.tables import Needs, Percent, table_path
+from flows.papers.replicate.schema import Needs, Percent
+from flows.papers.replicate.tables import table_path
 from flows.settings.files import read_yaml
 from models.base_settings import Section
 from models.errors import UserError

@@ -16,7 +16,8 @@ from flows.papers.replicate.results import (
     RunResult,
     TableReport,
 )
-from flows.papers.replicate.tables import PlannedRun, Table
+from flows.papers.replicate.schema import Table
+from flows.papers.replicate.tables import PlannedRun
 from flows.run.code_version import code_version
 from flows.run.inputs import DataPaths
 from flows.settings.dotted import flat

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from flows.papers.replicate.tables import METRICS
+from flows.papers.replicate.schema import METRICS
 from models.errors import UserError
 from tasks.core.summary_statistics import mean_and_std
 

@@ -14,7 +14,8 @@ from flows.engine.environment import runs_root
 from flows.federation.progress import Progress
 from flows.papers.replicate.report import describe, row_metrics, run_result
 from flows.papers.replicate.results import RunResult, TableReport
-from flows.papers.replicate.tables import PlannedRun, Table, data_folder, planned_runs
+from flows.papers.replicate.schema import Table
+from flows.papers.replicate.tables import PlannedRun, data_folder, planned_runs
 from flows.papers.replicate.tracked import close_table, open_table, row_tags
 from flows.papers.replicate.write import write_plots, write_table
 from flows.run.inputs import DataPaths

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from flows.papers.replicate.results import COMPARISONS, COSTS, Comparison, RowResult, TableReport
-from flows.papers.replicate.tables import METRICS
+from flows.papers.replicate.schema import METRICS
 from models.files import write_text
 from tasks.core.json_files import to_json_values
 from tasks.plotting.markdown import markdown_table, safe_cell

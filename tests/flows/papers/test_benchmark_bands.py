@@ -12,6 +12,7 @@ from flows.papers.benchmark.bands import band, inside, published_margin, rounds_
     [
         ([85.85], None, (83.35, 88.35)),  # a single value: 2.5, whatever ours scatter
         ([85.85], 3.0, (83.35, 88.35)),
+        ([99.47], None, (96.97, 100.0)),  # percent
         ([88.1, 88.4, 88.6], None, (87.1, 89.6)),  # several: 1.0 at least
         ([68.2, 63.4], 0.2, (62.4, 69.2)),
         ([68.2, 63.4], 0.8, (61.8, 69.8)),  # or twice our own standard deviation

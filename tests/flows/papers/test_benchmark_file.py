@@ -156,16 +156,16 @@ def test_images_are_found_below_data_then_where_packages_install_them_then_named
     values = {"title": "pictures", "train": 1, "test": 1, "variants": [variant("raw", [str(usual)]), variant("jpeg")]}
     images = Images.model_validate(values)
     with pytest.raises(UserError, match=r"pictures[\s\S]*raw or jpeg[\s\S]*the package raw; or the package jpeg"):
-        find_images(images, tmp_path, "row")
+        find_images(images, tmp_path)
     (tmp_path / "jpeg").mkdir()
-    assert find_images(images, tmp_path, "row")[1] == tmp_path / "jpeg"
+    assert find_images(images, tmp_path)[1] == tmp_path / "jpeg"
     usual.mkdir()
-    assert find_images(images, tmp_path, "row")[1] == usual
+    assert find_images(images, tmp_path)[1] == usual
     (tmp_path / "raw").mkdir()
-    found, folder = find_images(images, tmp_path, "row")
+    found, folder = find_images(images, tmp_path)
     assert folder == tmp_path / "raw" and found.deviation == "raw"
     synthetic = images.model_copy(update={"variants": []})
-    assert find_images(synthetic, None, "row") == (None, None)
+    assert find_images(synthetic, None) == (None, None)
 
 
 def test_passes_count_participants_epochs_and_pooled_images(tmp_path):

@@ -21,7 +21,7 @@ CLAIMS = [f"fmman-claims-{data}" for data in ("cabinet", "defects")]
 
 
 def test_the_six_tables_of_the_paper_are_shipped():
-    assert shipped() == sorted(["classics", *TABLES, *CLAIMS])
+    assert shipped() == sorted(["classics", "fmman-trial", *TABLES, *CLAIMS])
     counts = [sum(row in table.paper for row in table.rows) for table in map(load_table, TABLES)]
     assert counts == [14, 12, 14, 13, 6, 3]
     assert load_table("fmman-table1").paper["FMMAN"] == (62.15, 55.58, 88.94, 86.71)
@@ -43,6 +43,27 @@ def test_every_row_has_valid_settings(name, scale, tmp_path):
         assert job.settings.federation.rounds == (job.equal_epoch_rounds or job.rounds)
         assert job.settings.evaluation.every == job.rounds
         assert (job.equal_epoch_rounds is None) == (job.settings.method.name == "fmman" and job.row != "FMMAN_without")
+
+
+def test_the_trial_gives_every_row_the_same_start_steps_and_seeds():
+    table = load_table("fmman-trial")
+    with pytest.raises(UserError, match=r"model\.backbone\.weights=VALUE[\s\S]*pretrained"):
+        planned_runs(table, "small", None)
+    found = planned_runs(table, "small", None, ["model.backbone.weights=start.safetensors"])
+    assert {job.row: str(job.error) for job in found if job.error} == {}
+    rows = {job.row: job for job in found}
+    assert all(str(job.settings.model.backbone.weights) == "start.safetensors" for job in found)
+    assert len({job.settings.train.model_dump_json() for job in found}) == 1
+    assert {job.seed for job in found if job.row == "FMMAN"} == set(range(1, 12))
+    assert {name for name, job in rows.items() if job.equal_epoch_rounds} == {
+        "FMMAN_study_without_clustering", "FedLGT", "FedLGT_masks_all", "FL-C_Tran", "AvgFL-ResNet-18",
+    }  # fmt: skip
+    assert {rows[name].settings.model.fmman.use_graph for name in ("FMMAN_study", "FMMAN_study_without_graph")} == {
+        True,
+        False,
+    }
+    best = rows["FMMAN_study"].settings
+    assert (best.model.fmman.gae_scale, best.model.fmman.noise_scale, best.objective.fmman.known_share) == (20, 0, 0)
 
 
 def test_rows_that_tables_share_are_the_same_runs():
@@ -124,9 +145,9 @@ def test_missing_images_are_named_with_where_to_get_them(tmp_path):
         planned_runs(load_table("fmman-table3"), "small", None, ["seed=3"])
 
 
-@pytest.mark.parametrize("name", ["classics", *TABLES])
+@pytest.mark.parametrize("name", ["classics", "fmman-trial", *TABLES])
 def test_the_commands_in_head_comments_parse(name):
-    found = commands(FOLDER / f"{name}.yaml")
+    found = [words for words in commands(FOLDER / f"{name}.yaml") if words[1] == "replicate"]
     assert found
     for words in found:
         get_command(app).commands["replicate"].make_context("replicate", words[2:])
