@@ -42,6 +42,8 @@ RESNETS = {
     "resnet50": ResNetShape((3, 4, 6, 3), bottleneck=True),
     "resnet101": ResNetShape((3, 4, 23, 3), bottleneck=True),
 }
+TORCHVISION = (*RESNETS, "vgg11", "vgg16")  # networks whose weights torchvision publishes
+Weights = Literal["imagenet"] | Path  # a published name, or a file
 EXPANSION = 4  # of a bottleneck's channels
 CHANNEL_STEP = 8  # channels are multiples of it
 
@@ -81,11 +83,12 @@ class BackboneSettings(Section):
         description="Groups of channels of norm group; must divide the channels (Hsieh et al., ICML 2020, and Reddi et "
         "al., ICLR 2021, take 2).",
     )
-    weights: Path | None = Field(
+    weights: Weights | None = Field(
         default=None,
-        description="Local file (.safetensors, .pth, .pt) to start from: a torchvision or timm ResNet-18 at width 1.0 "
-        "with stem imagenet; at any width a backbone of the same width and stem, or the model of a run that has one "
-        "(its rounds/NNNN/model.safetensors). Empty: random weights.",
+        description="What the backbone starts from. imagenet: torchvision's weights of a ResNet (but resnet50: "
+        "timm.weights) or VGG at width 1.0 with stem imagenet, fetched into PyTorch's cache. Or a local file "
+        "(.safetensors, .pth, .pt): a published one; at any width a backbone of the same size (fedscene pretrain) or "
+        "the model of a run that has one (its rounds/NNNN/model.safetensors). Empty: random weights.",
     )
 
     @property

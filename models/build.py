@@ -4,12 +4,16 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 
 import torch
 from torch import nn
 
+from models.classifiers.backbones import Backbone
+from models.classifiers.resnet import ResNetTokens
 from models.classifiers.weight_files import load_backbone_weights
 from models.parts import backbone_of
+from models.published import imagenet_file
 from models.registry import NETWORKS, ModelSpec
 from models.settings import ModelSettings
 
@@ -41,6 +45,17 @@ def build_model(settings: ModelSettings, spec: ModelSpec, seed: int = 0) -> nn.M
     return model
 
 
+def weight_files(settings: ModelSettings) -> list[Path]:
+    """Return the weight files that the network's backbone starts from, none or one; a published one is fetched.
+
+    Raises:
+        UserError: As ``models.published.imagenet_file``.
+    """
+    if settings.weights is None:
+        return []
+    return [settings.weights if isinstance(settings.weights, Path) else imagenet_file(settings)]
+
+
 def check_weights(settings: ModelSettings, image_size: int) -> None:
     """Refuse a weight file that does not fit, before any image is read.
 
@@ -51,16 +66,18 @@ def check_weights(settings: ModelSettings, image_size: int) -> None:
     Raises:
         UserError: As ``models.classifiers.weight_files.load_backbone_weights``.
     """
-    if not settings.weight_files:
+    if settings.weights is None:
         return
-    plain = settings.name if NETWORKS[settings.name].is_classifier else "resnet18"
-    model = build_model(settings.model_copy(update={"name": plain}), ModelSpec(("any",), image_size))
-    _load(model, settings)
+    if NETWORKS[settings.name].is_classifier:
+        backbone = backbone_of(build_model(settings, ModelSpec(("any",), image_size)))
+    else:
+        backbone = ResNetTokens(settings.backbone, settings.inputs)  # the label embeddings are not known yet
+    _load(backbone, settings)
 
 
-def _load(model: nn.Module, settings: ModelSettings) -> None:
-    for path in settings.weight_files:
-        load_backbone_weights(backbone_of(model), path)
+def _load(backbone: Backbone, settings: ModelSettings) -> None:
+    for path in weight_files(settings):
+        load_backbone_weights(backbone, path)
 
 
 def new_model(settings: ModelSettings, spec: ModelSpec, seed: int) -> nn.Module:
@@ -70,5 +87,5 @@ def new_model(settings: ModelSettings, spec: ModelSpec, seed: int) -> nn.Module:
         UserError: If the weight file is missing, damaged or of another network, or the network does not fit the images.
     """
     model = build_model(settings, spec, seed)
-    _load(model, settings)
+    _load(backbone_of(model), settings)
     return model

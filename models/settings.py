@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from models.backbone_settings import RESNETS, BackboneSettings, InputFormat
+from models.backbone_settings import RESNETS, TORCHVISION, BackboneSettings, InputFormat, Weights
 from models.base_settings import Section
 from models.errors import UserError
 from models.label_aware_settings import FmmanSettings, XuesgcnSettings
@@ -172,10 +172,19 @@ class ModelSettings(Section):
             )
 
     @property
-    def weight_files(self) -> list[Path]:
-        """Return the weight files that the network's backbone starts from: none or one."""
-        path = (self.timm if self.name in FAMILIES else self.backbone).weights
-        return [] if path is None else [path]
+    def encoder(self) -> str:
+        """Return the name of the image encoder: of a plain classifier the network's own."""
+        return self.name if NETWORKS[self.name].is_classifier else self.backbone.name
+
+    @property
+    def weights_key(self) -> str:
+        """Return the setting, below ``model``, that says what the backbone starts from."""
+        return "timm.weights" if self.name in FAMILIES else "backbone.weights"
+
+    @property
+    def weights(self) -> Weights | None:
+        """Return what the backbone starts from: a published name, a file, None for random weights."""
+        return (self.timm if self.name in FAMILIES else self.backbone).weights
 
     @property
     def wants_state_embeddings(self) -> bool:
@@ -212,6 +221,50 @@ class ModelSettings(Section):
         if network.is_classifier and self.name in RESNETS:
             _ = self.resnet  # refused if its groups do not divide the channels
         return self
+
+    @model_validator(mode="after")
+    def _published_weights_fit(self) -> "ModelSettings":
+        if isinstance(self.weights, str):
+            wrong = [
+                f"{key} {found} instead of {right[0]}"
+                for key, found, right in self._published_size()
+                if found not in right
+            ]
+            if wrong:
+                raise ValueError(
+                    f"{self.weights_key} {self.weights} does not fit {self.encoder} with {', '.join(wrong)}; "
+                    "at another size start from a file of that size (fedscene pretrain writes one)"
+                )
+        return self
+
+    def _published_size(self) -> list[tuple[str, object, tuple[object, ...]]]:
+        """Return (key, value, values that published weights fit), the usual one first.
+
+        Raises:
+            ValueError: There are no published weights of the network.
+        """
+        name, own = self.encoder, NETWORKS[self.name]
+        fits: list[tuple[str, object, tuple[object, ...]]] = [
+            ("channels", self.channels, (3,)),
+            ("normalisation", self.normalisation, ("default", own.normalisation)),
+        ]
+        if name in TORCHVISION:
+            norms = ("default", "none", "batch") if name.startswith("vgg") else ("default", "batch")
+            stems = ("imagenet", "small") if self.name == "resnet50" else ("imagenet",)
+            fits += [("backbone.norm", self.backbone.norm, norms)]
+            fits += [("backbone.stem", self.backbone.stem, stems)] if name in RESNETS else []
+        if self.name in FAMILIES:
+            variant, published = self.timm.chosen(name)
+            if not published.published:
+                raise ValueError(f"timm.weights: there are no published weights of {variant}; choose another variant")
+            fits += [("timm.width", self.timm.width, (1.0,)), ("timm.depth", self.timm.depth, (1.0,))]
+            return [*fits, ("timm.patch", self.timm.patch, (None, published.patch))]
+        if name not in TORCHVISION:
+            raise ValueError(
+                f"backbone.weights: there are no published weights of {name}, only of {', '.join(TORCHVISION)} and "
+                f"timm's networks; take a file (fedscene pretrain writes one), or leave it empty"
+            )
+        return [*fits, ("backbone.width", self.backbone.width, (1.0,))]
 
     @model_validator(mode="after")
     def _heads_divide_the_width(self) -> "ModelSettings":

@@ -1,10 +1,10 @@
 """Settings of the networks built of timm's classes. Light: the command line imports it for ``--help``."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import Field, field_validator
 
+from models.backbone_settings import Weights
 from models.base_settings import Section
 from models.errors import UserError
 
@@ -20,6 +20,7 @@ class Variant:
         patch: Side in pixels of a square patch; 0 if the stem is fixed.
         any_size: Whether the images' side may be any number, not only a multiple of the patch.
         heads: Attention heads of a ViT.
+        published: Whether there are published weights.
     """
 
     dims: tuple[int, ...]
@@ -28,6 +29,7 @@ class Variant:
     patch: int = 0
     any_size: bool = True
     heads: int = 1
+    published: bool = True
 
 
 def _vit(dim: int, heads: int) -> Variant:
@@ -43,7 +45,7 @@ FAMILIES: dict[str, dict[str, Variant]] = {
     "vit_small": {"vit_small_patch16_224": _vit(384, 6)},
     "vit_base": {"vit_base_patch16_224": _vit(768, 12)},
     "mlp_mixer": {
-        "mixer_s16_224": Variant((512,), (8,), patch=16, any_size=False),
+        "mixer_s16_224": Variant((512,), (8,), patch=16, any_size=False, published=False),
         "mixer_b16_224": Variant((768,), (12,), patch=16, any_size=False),
     },
     "convmixer": {
@@ -85,12 +87,12 @@ class TimmSettings(Section):
         "convmixer (pixels beyond the last whole patch are not seen). Empty: the variant's; take 8 or 4 for images "
         "under some 100 pixels. resnet50 and poolformer have none.",
     )
-    weights: Path | None = Field(
+    weights: Weights | None = Field(
         default=None,
-        description="Local file (.safetensors, .pth, .pt) to start from: timm's weights of the variant, without its "
-        "classifier, at width 1.0, depth 1.0 and the variant's own patch; at any size a backbone of the same size, or "
-        "the model of a run that has one. The images are normalised with the mean and std of timm's default "
-        "weights. Empty: random weights.",
+        description="What the backbone starts from. imagenet: timm's weights of the variant (resnet50: torchvision's), "
+        "without its classifier, at width 1.0, depth 1.0 and the variant's own patch, fetched into the hub's cache. Or "
+        "a local file (.safetensors, .pth, .pt): a published one; at any size a backbone of the same size, or the "
+        "model of a run that has one. Empty: random weights.",
     )
 
     @field_validator("variant")
@@ -127,6 +129,7 @@ class TimmSettings(Section):
             patch=self.patch or own.patch,
             any_size=own.any_size,
             heads=own.heads,
+            published=own.published,
         )
 
 

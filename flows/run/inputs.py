@@ -145,6 +145,8 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
     Raises:
         UserError: If the data are missing or damaged, or do not fit the settings.
     """
+    from models.build import weight_files
+
     dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
     require_match(clients, dataset)
     clients.require_labels()
@@ -166,7 +168,7 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
         device=device.split(":")[0],
         # Settings name files by path; a result depends on their content.
         labels=state_digest(tables) if tables else None,
-        weights=[_file_digest(path) for path in settings.model.weight_files],
+        weights=[_file_digest(path) for path in weight_files(settings.model)],
     )
     return RunInputs(dataset, clients, device, tables, digest, kind)
 

@@ -1,7 +1,8 @@
 """Describe every setting as Markdown, for ``fedscene settings --explain`` and ``docs/settings.md``."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -64,8 +65,9 @@ def _type(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
         return _type(get_args(annotation)[0])
     kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
-    if type(None) in get_args(annotation):
-        return f"{_type(kinds[0])} or null"
+    if get_origin(annotation) in (Union, UnionType):
+        names = " / ".join(dict.fromkeys(_type(kind) for kind in kinds))
+        return f"{names} or null" if type(None) in get_args(annotation) else names
     name = str(getattr(annotation, "__name__", annotation))
     return {"str": "text", "bool": "true / false", "Path": "path", "dict": "mapping", "tuple": "list"}.get(name, name)
 

@@ -1,7 +1,6 @@
 """Frozen label embeddings L [C, d]. Letters: C labels, w width of the source, d width of the network."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 from models.classifiers.weight_files import UNREADABLE, unread
 from models.errors import LabelError, UserError
 from models.files import replacing_file
+from models.published import clip_file
 from models.settings import LabelSettings
 
 PROJECTION_SEED = 20250503  # of the fixed projection from w to d; changing it changes every model
@@ -19,7 +19,6 @@ HASH_WIDTH = 4096  # hash buckets of the n-grams
 HASH_NGRAMS = (2, 4)  # characters per n-gram
 STATE_PROMPTS = ("negative", "positive")  # absent, present (FedLGT's code exchanges them)
 EPS = 1e-6  # embeddings whose cosine is within this of 1 count as equal
-HUB_TIMEOUT_S = 5.0  # until the model hub counts as unreachable
 
 
 def embed_labels(settings: LabelSettings, classes: Sequence[str], dim: int) -> Tensor:
@@ -233,55 +232,42 @@ def _clip(settings: LabelSettings, words: Sequence[str], classes: Sequence[str])
 
 
 def _load_clip(settings: LabelSettings) -> tuple[Any, Any]:
-    """Return (CLIP model, its tokenizer) from a folder, a file or the hub; never with random weights."""
+    """Return (CLIP model, its tokenizer) from a folder, a file or a published tag; never with random weights."""
     import open_clip
     from safetensors import SafetensorError
 
     name, checkpoint = settings.clip_model, settings.clip_checkpoint
     if checkpoint is None:
         raise _no_clip(settings, "no checkpoint is set")
+    gelu = False
     if checkpoint.startswith("local-dir:"):
         name, pretrained = checkpoint, None
     elif Path(checkpoint).is_file():
         pretrained = checkpoint
     elif checkpoint in open_clip.list_pretrained_tags_by_model(name):
-        pretrained = checkpoint
-        _check_hub(settings)
+        config = open_clip.get_pretrained_cfg(name, checkpoint)
+        try:
+            pretrained = str(clip_file(config, "model.labels.clip_checkpoint", f"{name}, {checkpoint}"))
+        except UserError as error:
+            raise _no_clip(settings, error.found, f"{error.hint}. Or") from error
+        gelu = bool(config.get("quick_gelu"))  # the activation that these weights were trained with
     else:
         tags = ", ".join(open_clip.list_pretrained_tags_by_model(name)) or "none, the model is unknown"
-        raise _no_clip(settings, f"neither a file nor a hub tag of {name} (tags: {tags})")
+        raise _no_clip(settings, f"neither a file nor a tag of {name} (tags: {tags})")
     try:
-        model = open_clip.create_model(name, pretrained=pretrained, require_pretrained=True)
+        model = open_clip.create_model(name, pretrained=pretrained, require_pretrained=True, force_quick_gelu=gelu)
         return model, open_clip.get_tokenizer(name)
     except (*UNREADABLE, SafetensorError) as error:
         raise _no_clip(settings, unread(error)) from error
 
 
-def _check_hub(settings: LabelSettings) -> None:
-    """Refuse at once if the hub is unreachable: its client would retry for most of a minute."""
-    import socket
-    from urllib.parse import urlsplit
-
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    through_proxy = any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"))
-    if offline or through_proxy:
-        return  # the client answers from its cache, or the proxy answers for it
-    url = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    try:
-        socket.create_connection((url.hostname, url.port or 443), timeout=HUB_TIMEOUT_S).close()
-    except OSError as error:
-        raise _no_clip(settings, f"the hub {url.hostname} does not answer ({error})") from error
-
-
-def _no_clip(settings: LabelSettings, found: str) -> UserError:
+def _no_clip(settings: LabelSettings, found: object, way: str = "set the tag openai, or a file. Or") -> UserError:
     return UserError(
         "CLIP's weights for the label embeddings are not available",
         where=f"model.labels.clip_checkpoint = {settings.clip_checkpoint}",
         expected=f"a weight file of {settings.clip_model}, local-dir:FOLDER with open_clip_config.json and weights, "
-        "or a hub tag (openai) with the hub reachable or in its cache",
+        "or one of its published tags (openai), with internet or in the hub's cache",
         found=found,
-        hint="on a machine with network run python -c \"import open_clip; open_clip.create_model('"
-        f"{settings.clip_model}', pretrained='openai')\", then copy the cached file and set it here. Or set "
-        "model.labels.source to hash: embeddings from the spelling of the names, which need no "
+        hint=f"{way} set model.labels.source to hash: embeddings from the spelling of the names, which need no "
         "download, but related labels with different names are not close",
     )

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 from timm.models import get_pretrained_cfg
 
-from models.build import build_model, check_weights, new_model
+from models.build import build_model, check_weights, new_model, weight_files
 from models.classifiers.timm_classifiers import can_resample, uses_global_generator
 from models.classifiers.weight_files import load_backbone_weights
 from models.errors import UserError
@@ -97,7 +97,7 @@ def test_weight_files_of_timm_compute_what_timm_computes(variant, size, tmp_path
     published = timm.create_model(variant, pretrained=False, num_classes=5).eval()
     save_file(published.state_dict(), tmp_path / "weights.safetensors")
     settings = ModelSettings(name=name, timm={"variant": variant, "weights": tmp_path / "weights.safetensors"})
-    assert settings.weight_files == [tmp_path / "weights.safetensors"]
+    assert weight_files(settings) == [tmp_path / "weights.safetensors"]
     model = new_model(settings, problem(size), 0).eval()
     config, x = get_pretrained_cfg(variant), images(1, size)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (config.mean, config.std))
@@ -169,8 +169,8 @@ def test_weights_of_the_same_size_fit_and_others_are_refused_with_the_expected_s
 
 def test_weights_with_the_same_patch_fit_and_weights_of_other_networks_are_refused():
     assert ModelSettings(name="convmixer", timm={"weights": "w.pth", "patch": 7}).timm.patch == 7
-    assert ModelSettings(name="resnet18", timm={"weights": "w.pth"}).weight_files == []
-    assert ModelSettings(name="vit_tiny", backbone={"weights": "w.pth"}).weight_files == []
+    assert ModelSettings(name="resnet18", timm={"weights": "w.pth"}).weights is None
+    assert ModelSettings(name="vit_tiny", backbone={"weights": "w.pth"}).weights is None
 
 
 @pytest.mark.parametrize(
