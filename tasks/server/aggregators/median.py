@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from models.base_settings import Section
-from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, stacked
+from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, sorted_values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ class Settings(Section):
 
 def median(values: "Sequence[Tensor]") -> "Tensor":
     """Return the median of each entry, float64; of an even number the mean of the two in the middle."""
-    ordered, n = stacked(values).sort(dim=0).values, len(values)
+    ordered, n = sorted_values(values), len(values)
     return (ordered[(n - 1) // 2].double() + ordered[n // 2].double()) / 2
 
 

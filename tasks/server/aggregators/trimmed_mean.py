@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from models.base_settings import Section
-from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, stacked
+from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, sorted_values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ def trimmed_mean(values: "Sequence[Tensor]", count: int) -> "Tensor":
     n = len(values)
     if count == 0:
         return weighted_mean(values, [1 / n] * n)
-    kept = stacked(values).sort(dim=0).values[count : n - count]
+    kept = sorted_values(values)[count : n - count]
     return weighted_mean(list(kept), [1 / len(kept)] * len(kept))
 
 
