@@ -3,10 +3,10 @@
     python benchmarks/robustness.py
     python benchmarks/robustness.py --attackers 6 --scale 3 --rules mean median --set partition.scheme=dirichlet_label
 
-Every row is a run of ``fedscene run`` with the same data, seed and settings: first without attackers, then with the share
-``--attackers`` of the clients sending W - scale (theta - W) instead of theta (the transform ``sign_flip``). The data are
-the first ``--images`` training images and all 10,000 test images of Debian's package dataset-fashion-mnist. Printed are
-the test accuracy of the last round and its distance to the run without attackers, in points.
+Every row is a run of ``fedscene run`` with the same data, seed and settings: first without attackers, then with
+``--attackers`` clients that send W - scale (theta - W) instead of theta (the transform ``sign_flip``). The data are the
+first ``--images`` training images and all 10,000 test images of Debian's package dataset-fashion-mnist. Printed are the
+test accuracy of the last round and its distance to the run without attackers, in points.
 """
 
 import argparse
@@ -67,19 +67,21 @@ def run(runs: Path, settings: dict[str, object]) -> dict[str, float]:
 
 def cases(options: argparse.Namespace) -> list[tuple[str, dict[str, object]]]:
     """Return (title, settings) of every run: first the one without attackers."""
-    ids = [f"client-{k:02d}" for k in range(SETTINGS["partition.clients"])] if not options.clients else options.clients
-    bad = ids[: options.attackers]
+    bad = [f"client-{k:03d}" for k in range(options.attackers)]
     attack = f"[{{name: sign_flip, clients: [{', '.join(bad)}], scale: {options.scale}}}]"
-    share = options.attackers / len(ids)
+    share = options.attackers / int(str(SETTINGS["partition.clients"]))
     own: dict[str, dict[str, object]] = {
         "trimmed_mean": {"aggregation.trimmed_mean.trim": share},
         "krum": {"aggregation.krum.byzantine": options.attackers},
         "multi_krum": {"aggregation.multi_krum.byzantine": options.attackers},
     }
-    rows: list[tuple[str, dict[str, object]]] = [("mean, no attackers", {})]
-    for rule in options.rules:
-        rows.append((rule, {"aggregation.name": rule, "aggregation.client_transforms": attack} | own.get(rule, {})))
-    return rows
+    return [
+        ("mean, no attackers", {}),
+        *(
+            (rule, {"aggregation.name": rule, "aggregation.client_transforms": attack} | own.get(rule, {}))
+            for rule in options.rules
+        ),
+    ]
 
 
 def main() -> None:
@@ -91,7 +93,6 @@ def main() -> None:
     parser.add_argument("--attackers", type=int, default=4, help="of 20 clients")
     parser.add_argument("--scale", type=float, default=5.0)
     parser.add_argument("--rules", nargs="+", default=RULES)
-    parser.add_argument("--clients", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help="where data and runs go; finished runs there are found again")
     parser.add_argument("--set", dest="overrides", nargs="+", default=[], metavar="KEY=VALUE", help="other settings")
     options = parser.parse_args()

@@ -93,12 +93,25 @@ class StateFile:
             return torch.empty(0, dtype=entry.dtype)
         size = (stop - start) * entry.dtype.itemsize
         data = bytearray(size)
-        with self.path.open("rb") as file:
-            file.seek(entry.offset + start * entry.dtype.itemsize)
-            found = file.readinto(data)
-        if found != size:
-            raise UserError("a file of weights ends too early", where=self.path, expected=size, found=found)
+        _read_into(self.path, memoryview(data), entry.offset + start * entry.dtype.itemsize)
         return torch.frombuffer(data, dtype=entry.dtype)
+
+
+def _read_into(path: Path, data: memoryview, offset: int) -> None:
+    """Fill ``data`` from a place in a file; without Python's buffers, as a thousand updates mean a million reads.
+
+    Raises:
+        UserError: If the file ends too early.
+    """
+    file, done = os.open(path, os.O_RDONLY), 0
+    try:
+        while done < len(data):
+            found = os.preadv(file, [data[done:]], offset + done)  # at most 2 GB at once
+            if not found:
+                raise UserError("a file of weights ends too early", where=path, expected=len(data), found=done)
+            done += found
+    finally:
+        os.close(file)
 
 
 class StateWriter:

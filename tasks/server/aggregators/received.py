@@ -11,7 +11,7 @@ from tasks.core.state_schema import Schema, parameters_of
 from tasks.core.state_stream import StateFile, ranges
 from tasks.server.aggregators import Mixing
 
-BLOCK = 1 << 22  # entries of all updates together that are in memory at once: 32 MB in float64
+BLOCK = 1 << 23  # entries of all updates together that are in memory at once: 64 MB in float64
 
 
 def entries_per_update(updates: int) -> int:

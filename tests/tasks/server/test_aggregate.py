@@ -47,7 +47,7 @@ def own(monkeypatch):
 
 @pytest.mark.parametrize("policy", ["avg", "total_variance"])
 @pytest.mark.parametrize("shape", [(3, 4), (70, 257)])
-@pytest.mark.parametrize("block", [1, 1 << 22])
+@pytest.mark.parametrize("block", [1, 1 << 23])
 def test_the_mean_is_bit_for_bit_that_of_whole_states(tmp_path, monkeypatch, policy, shape, block):
     monkeypatch.setattr("tasks.server.aggregators.received.BLOCK", block)
     context = make_context(tmp_path, policy)
