@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from flows.engine.environment import runs_root
 from flows.run.inputs import DataPaths
 from flows.run.minimum_images import check_image_count
@@ -242,11 +244,18 @@ def _hash_folder() -> Path:
 
 
 def _same(file: Path, section: Any, seed: int) -> bool:
-    """Return whether a stage's summary names these settings and this seed."""
+    """Return whether a stage's summary names these settings and this seed.
+
+    A setting that an earlier release did not have counts as its default, which is what that release did.
+    """
     if not file.exists():
         return False
     summary = _read(file)
-    return summary.get("settings") == section.model_dump(mode="json") and summary.get("seed") == seed
+    try:
+        found = type(section).model_validate(summary.get("settings"))
+    except ValidationError:
+        return False
+    return found == section and summary.get("seed") == seed
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -8,8 +8,11 @@ from flows.run.open import Run
 from flows.settings.schema import Settings, as_values
 from models.files import copy_file, remove
 from tasks.core.context import RunContext
+from tasks.core.json_files import read_json
 from tasks.core.records import VERSION, ModelRef, RoundRecord
 from tasks.core.store import Store
+from tasks.data.dataset import SUMMARY
+from tasks.data.images.resizing import RESIZED
 from tasks.data.run_data import load_run_data
 
 if TYPE_CHECKING:
@@ -42,10 +45,17 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
             "digest": records[-1].model.digest,
             "run_id": run.id,
             "image_size": settings.ingest.image_size,
+            "resize": settings.ingest.resize,
         },
     )
     for name in ("metrics.json", "rounds.csv"):
         copy_file(report / name, out / name)
+
+
+def _resized(context: RunContext) -> str:
+    """Return how the images of the run's data set became squares; earlier releases knew one way only."""
+    made_with = read_json(Path(context.dataset) / SUMMARY, "fedscene data ingest")["settings"]
+    return RESIZED[made_with.get("resize", "squash")]
 
 
 def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.Module, np.ndarray, dict[str, Any]]]":
@@ -59,8 +69,7 @@ def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.
         example = load_run_data(context)[0].images[:2].astype("float32") / 255.0
         metadata = {
             "labels": list(context.classes),
-            "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, "
-            "resized without keeping the aspect ratio",
+            "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, {_resized(context)}",
             "output": "probabilities [N, C] in the order of the labels; "
             + context.problem.rule(context.evaluation.threshold),
         }

@@ -13,8 +13,9 @@ from functools import cache
 import numpy as np
 from PIL import Image, PngImagePlugin, features
 
-from tasks.data.images.decode import Decoded, DecodeError, Limits, decode_bytes, resize
+from tasks.data.images.decode import Decoded, DecodeError, Limits, decode_bytes
 from tasks.data.images.pixels import few_colours
+from tasks.data.images.resizing import resize
 
 from .frame import Case, case_rng
 

@@ -24,9 +24,10 @@ from models.errors import UserError
 from models.files import replacing_file, write_text
 from tasks.core.source_digest import PLUMBING, closure, source_digest
 from tasks.data.decoding.workers import process_pool
-from tasks.data.images.decode import DecodeError, Limits, resize
+from tasks.data.images.decode import DecodeError, Limits
 from tasks.data.images.image import ImageSource, InMemory
 from tasks.data.images.pixels import few_colours
+from tasks.data.images.resizing import Resize, resize
 from tasks.data.source.sample import RawSample
 
 CHUNK = 64  # images
@@ -76,17 +77,19 @@ class Decoding:
         limits: What is refused, and the background.
         perceptual: Whether perceptual hashes are taken too.
         cache: Where chunks are stored; ``None``: results only, no pixels are kept (an audit).
+        resize: How an image becomes a square; a letterboxed one is on ``limits.background``.
     """
 
     size: int
     limits: Limits
     perceptual: bool = False
     cache: Path | None = None
+    resize: Resize = "squash"
 
     def cache_key(self, images: list[ImageSource]) -> str:
         """Return the name of the chunk that these images form."""
         code = decoding_code(frozenset(type(image).__module__ for image in images))
-        digest = hashlib.sha256(f"{code}|{self.size}|{self.limits}|{self.perceptual}".encode())
+        digest = hashlib.sha256(f"{code}|{self.size}|{self.limits}|{self.perceptual}|{self.resize}".encode())
         for image in images:
             digest.update(b"\n" + image.cache_key().encode("utf-8", "surrogateescape"))
         return digest.hexdigest()[:32]
@@ -231,7 +234,7 @@ def _decode_image(image: ImageSource, how: Decoding) -> tuple[DecodeResult, np.n
     except MemoryError as error:
         hint = "--workers 1 needs the least memory; a lower ingest.max_pixels refuses large images"
         raise UserError("out of memory while decoding an image", where=image, hint=hint) from error
-    small = resize(found.image, how.size)
+    small = resize(found.image, how.size, how.resize, how.limits.background)
     phash = ""
     if how.perceptual:
         from tasks.data.decoding.near_duplicates import perceptual_hash

@@ -198,18 +198,6 @@ def _decoded(data: bytes, suffix: str, limits: Limits, sha256: str, orientation:
     return Decoded(pixels, width, height, sha256, repairs[0] if repairs else "", "; ".join(notes), sides_swapped)
 
 
-def resize(image: np.ndarray, size: int) -> np.ndarray:
-    """Resize an image [H, W, 3] uint8 to [size, size, 3] uint8, antialiased (bicubic).
-
-    The aspect ratio is not kept and nothing is cropped: a defect at the border stays in the image.
-    """
-    from PIL import Image
-
-    if image.shape[:2] == (size, size):
-        return image
-    return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC))
-
-
 @contextmanager
 def _as_decode_errors(reason: str, sha256: str, width: int = 0, height: int = 0, found: str = "") -> Iterator[None]:
     """Turn whatever a decoder raises inside into a ``DecodeError``; its warnings are ignored.

@@ -139,7 +139,7 @@ def audit(
         UserError: The source as a whole cannot be read.
     """
     source = open_source(settings)
-    how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None)
+    how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, resize=settings.resize)
     collector = collect(source, settings, seed, how, progress, workers)
     source, kept = select_images(source, settings, collector)
     return evaluate(source, settings, collector, kept, why)

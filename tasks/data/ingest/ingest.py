@@ -112,7 +112,9 @@ def _ingest(
     known = HashCache(hash_cache, listing.where)
     with replacing_folder(out, SUMMARY) as folder:
         chunks.mkdir(exist_ok=True)
-        how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, chunks)
+        how = Decoding(
+            settings.image_size, settings.limits, settings.near_duplicates is not None, chunks, settings.resize
+        )
         collector = collect(source, settings, seed, how, progress, workers)
         source, kept = select_images(source, settings, collector)
         write_audit(evaluate(source, settings, collector, kept), folder / AUDIT)

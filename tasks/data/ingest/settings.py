@@ -55,7 +55,7 @@ class IngestSettings(SourceSettings, _Formats):
         DEFAULT_MAX_PIXELS, ge=1, le=2 * DEFAULT_MAX_PIXELS, description="Most pixels of an image that is decoded."
     )
     background: tuple[Channel, Channel, Channel] = Field(
-        DEFAULT_BACKGROUND, description="RGB colour behind transparent pixels."
+        DEFAULT_BACKGROUND, description="RGB colour behind transparent pixels and beside letterboxed images."
     )
     gray16: Gray16 = Field(
         "full",

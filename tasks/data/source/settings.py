@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from models.base_settings import Section
+from tasks.data.images.resizing import Resize
 from tasks.data.source.rules import NameRule
 from tasks.data.text.patterns import pattern_problem
 from tasks.data.text.read_text import normalize, valid_encoding
@@ -28,7 +29,12 @@ class SourceSettings(Section):
     image_size: int = Field(
         64,
         ge=16,
-        description="Side in pixels of the stored images, which are resized without keeping the aspect ratio.",
+        description="Side in pixels of the stored images, which are squares.",
+    )
+    resize: Resize = Field(
+        "squash",
+        description="How an image becomes a square. squash: its aspect ratio is not kept; letterbox: it is, and the "
+        "rest of the square has the colour `background`; crop: it is, and only the central square stays.",
     )
     classes: list[str] | None = Field(
         None, description="The labels in their order; null: those that the source declares, else all that are found."

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks.data.images.decode import DecodeError, Limits, decode, resize
+from tasks.data.images.decode import DecodeError, Limits, decode
+from tasks.data.images.resizing import resize
 from tests.support.voc_trees import encoded, make_image, put
 
 

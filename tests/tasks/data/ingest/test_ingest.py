@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from models.errors import UserError
 from models.files import replacing_folder
 from tasks.data.dataset import content_digest, load_dataset
-from tasks.data.images.decode import resize
+from tasks.data.images.resizing import resize
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.ingest.manifest import COUNTED_BAD, REASONS
 from tests.support.voc_trees import add, encoded, make_image, put, sound_tree, voc_xml
@@ -192,7 +192,7 @@ def test_sources_without_images_or_labels(tmp_path):
         {"label_aliases": {"x": "y", "y": "z"}},
         {"classes": ["a", " a"]},
         {"classes": []},
-        {"image_size": 16},
+        {"image_size": 15},
         {"background": [0, 0, 256]},
         {"split": {"val": 0.5, "test": 0.5}},
     ],
@@ -246,3 +246,16 @@ def test_counted_reasons_are_in_the_closed_list():
 def test_the_documentation_lists_every_reason_with_its_meaning():
     page = (Path(__file__).parents[4] / "docs/your-images.md").read_text(encoding="utf-8")
     assert all(f"| `{code}` | {meaning} |" in page for code, meaning in REASONS.items())
+
+
+def test_squash_leaves_the_digest_and_other_ways_change_it(tmp_path):
+    root = sound_tree(tmp_path / "src")
+    put(root / "JPEGImages" / "wide.png", encoded(make_image(3).resize((90, 40)), "PNG"))
+    digests = {}
+    for how in (None, "squash", "letterbox", "crop"):
+        changes = {} if how is None else {"resize": how}
+        summary = ingest(settings_for(root, max_bad_share=1, **changes), tmp_path / str(how), seed=3)
+        digests[how] = summary["digest"]
+        assert summary["settings"]["resize"] == (how or "squash")
+    assert digests[None] == digests["squash"]
+    assert len(set(digests.values())) == 3
