@@ -13,8 +13,10 @@ from flows.rounds import FederationJob, Summary, run_federation
 from flows.run.data_warnings import data_warnings
 from flows.run.inputs import DataPaths
 from flows.run.open import Run, open_run
+from flows.run.pretrained import start_notes
 from flows.run.tracker import require_tracking
 from flows.settings.schema import Settings
+from tasks.data.run_data import load_run_data
 
 
 def federate(
@@ -43,7 +45,7 @@ def federate(
     require_tracking(settings)
     data, progress = data or DataPaths(), progress or Quiet()
     with open_run(settings, data, run_id) as run:
-        _announce(run, data, progress)
+        _announce(settings, run, data, progress)
         job = FederationJob(settings, run, progress, out, tags or {})
         if settings.federation.engine == "prefect":
             from flows.federate_flow import run_federate_flow
@@ -53,9 +55,9 @@ def federate(
             return run_federation(job)
 
 
-def _announce(run: Run, data: DataPaths, progress: Progress) -> None:
+def _announce(settings: Settings, run: Run, data: DataPaths, progress: Progress) -> None:
     images = sum(run.clients.values())
     progress.note(f"data: {data.dataset}, {images} training images of {len(run.clients)} clients")
-    for line in data_warnings(data):
+    for line in [*data_warnings(data), *start_notes(settings, load_run_data(run.context)[0])]:
         progress.note(f"note: {line}")
     progress.note(f"run: {run.root}")

@@ -1,22 +1,16 @@
 """``fedscene data``: the data stages and an inspection of their outputs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from flows.cli.options import Json, Overrides, Params, Presets
+from flows.cli.options import Json, Overrides, Params, Presets, effective_settings
 from flows.cli.output import console, print_json, say, user_errors
 
 data_app = typer.Typer(help="Ingest images, partition them over clients, inspect them.", no_args_is_help=True)
 
 Root = Annotated[Path, typer.Option("--root", help="Parent folder of dataset/ and clients/.")]
-
-
-def _settings(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:
-    from flows.settings.files import load_settings
-
-    return load_settings(Path(params) if params else None, presets or (), overrides or ())
 
 
 @data_app.command("ingest")
@@ -38,7 +32,7 @@ def ingest(
         from tasks.data.ingest.similar_labels import similar_names
 
         with counting(console(True), "ingesting") as progress:
-            summary = ingest_stage(_settings(params, preset, set_), root, progress, workers)
+            summary = ingest_stage(effective_settings(params, preset, set_), root, progress, workers)
         if as_json:
             print_json(summary)
             return
@@ -75,7 +69,7 @@ def partition(
         from flows.run.prepare_data import partition_stage
         from tasks.data.partition.participation import absent_sites_line
 
-        summary = partition_stage(_settings(params, preset, set_), root)
+        summary = partition_stage(effective_settings(params, preset, set_), root)
         if as_json:
             print_json(summary)
             return

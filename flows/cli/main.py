@@ -1,7 +1,7 @@
 """The command line ``fedscene``. It imports fast: what a command needs is imported when the command runs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from flows.engine import environment
 
@@ -12,10 +12,12 @@ import typer  # noqa: E402 - the environment comes first
 from flows.cli import check, versions  # noqa: E402, F401 - their commands join data_app
 from flows.cli.data import data_app  # noqa: E402
 from flows.cli.fidelity import fidelity  # noqa: E402
-from flows.cli.options import Json, Overrides, Params, Presets  # noqa: E402
+from flows.cli.options import Json, Overrides, Params, Presets, RunId, effective_settings  # noqa: E402
 from flows.cli.output import console, note, print_json, say, user_errors  # noqa: E402
+from flows.cli.pretrain import pretrain  # noqa: E402
 from flows.cli.replicate import replicate  # noqa: E402
 from flows.cli.stages import stage_app  # noqa: E402
+from flows.cli.summary import show_scores, show_summary  # noqa: E402
 
 app = typer.Typer(
     name="fedscene",
@@ -26,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(stage_app, name="stage", hidden=True)
+app.command()(pretrain)
 app.command()(replicate)
 app.command()(fidelity)
 
@@ -49,9 +52,6 @@ def show_versions(wanted: bool) -> None:
     raise typer.Exit
 
 
-RunId = Annotated[str | None, typer.Option("--run-id", help="Name of the run's folder; default: derived.")]
-
-
 @app.callback()
 def common(
     version: Annotated[
@@ -59,13 +59,6 @@ def common(
     ] = False,
 ) -> None:
     """Declare options common to all commands; the help text is the app's."""
-
-
-def effective_settings(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:
-    """Return the effective settings of a command."""
-    from flows.settings.files import load_settings
-
-    return load_settings(Path(params) if params else None, presets or (), overrides or ())
 
 
 @app.command()
@@ -221,42 +214,6 @@ def methods(as_json: Json = False) -> None:
             for name, text in rows.items():
                 table.add_row(name, text)
             console(False).print(table)
-
-
-def show_summary(summary: Any, as_json: bool) -> None:
-    """Print the end of a run: the table of rounds, the scores and the paths of the results."""
-    if as_json:
-        print_json(summary.as_dict())
-        return
-    from tasks.report.round_table import round_table
-
-    out = console(False)
-    out.print(round_table(summary.records, out.width))
-    show_scores(summary.records, out)
-    say(f"digest of the final global model: {summary.digest}")
-    if summary.mlflow_run_id:
-        say(f"MLflow run: {summary.mlflow_run_id}  (open it: make ui)")
-    say(f"results: {summary.report}")
-
-
-def show_scores(records: Any, out: Any) -> None:
-    """Print the scores of the last evaluated round with their chance levels, and warnings."""
-    from rich.table import Table
-
-    from tasks.core.round_summary import last_evaluated
-    from tasks.evaluation.chance_comparison import HEADS, comparison_rows, warnings
-
-    record = last_evaluated(records)
-    rows = comparison_rows(record.metrics)
-    if rows:
-        table = Table(title=f"Scores, round {record.round}", title_justify="left")
-        for number, head in enumerate(HEADS):
-            table.add_column(head, justify="right" if 0 < number < 4 else "left")
-        for row in rows:
-            table.add_row(*row)
-        out.print(table)
-    for line in warnings(record.metrics):
-        say(f"warning: {line}", out)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Options that commands share, and the parsing of lists in options."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +13,14 @@ Presets = Annotated[
 ]
 Overrides = Annotated[list[str] | None, typer.Option("--set", "-s", help="section.key=value; may be repeated.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
+RunId = Annotated[str | None, typer.Option("--run-id", help="Name of the run's folder; default: derived.")]
+
+
+def effective_settings(params: str | None, presets: list[str] | None, overrides: list[str] | None) -> Any:
+    """Return the effective settings of a command."""
+    from flows.settings.files import load_settings
+
+    return load_settings(Path(params) if params else None, presets or (), overrides or ())
 
 
 def parse_names(text: str | None) -> list[str]:
