@@ -6,7 +6,7 @@ It is an ordinary run of one client that holds all training images: it resumes, 
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,17 @@ from flows.federate import federate
 from flows.federation.progress import Progress
 from flows.rounds import Summary
 from flows.run.code_version import code_version
-from flows.run.inputs import DataPaths, read_inputs
+from flows.run.inputs import DataPaths, RunInputs, read_inputs
 from flows.run.open import read_context
 from flows.run.pretrained import CARD, CARD_VERSION, IMAGES, describe, read_card
+from flows.settings.dotted import flat
 from flows.settings.schema import Settings, as_values, validate
 from models.errors import UserError
+from models.registry import NETWORKS
 from models.timm_settings import FAMILIES
 from tasks.core.json_files import to_json_values, write_json
+from tasks.core.store import state_bytes, state_digest
+from tasks.data.dataset import SPLITS, load_dataset
 from tasks.data.overlap import sample_of
 
 if TYPE_CHECKING:
@@ -142,12 +146,16 @@ def pretrain(
 
 
 def overrides(settings: Settings, weights: Path) -> list[str]:
-    """Return the ``section.key=value`` of a run whose backbone is the same and starts from these weights."""
-    name = _part(settings)
-    section = getattr(settings.model, name)
-    given, default = section.model_dump(mode="json"), type(section)().model_dump(mode="json")
-    changed = {key: value for key, value in given.items() if key != "weights" and value != default[key]}
-    return [f"model.{name}.{key}={value}" for key, value in changed.items()] + [f"model.{name}.weights={weights}"]
+    """Return the ``section.key=value`` of a run whose backbone is the same and starts from these weights.
+
+    Defaults are named too, as a settings file may have others. Networks with label tokens have a ResNet, so the name of
+    a ResNet classifier is left out.
+    """
+    model, part = settings.model, _part(settings)
+    classifier = NETWORKS[model.name].is_classifier and not model.name.startswith("resnet")
+    keys = [*(["name"] if classifier else []), "channels", "normalisation", part]
+    values = flat({key: model.model_dump(mode="json")[key] for key in keys}) | {f"{part}.weights": str(weights)}
+    return [f"model.{key}={value}" for key, value in values.items() if value is not None]
 
 
 def _part(settings: Settings) -> str:
@@ -167,69 +175,69 @@ def _backbone(summary: Summary) -> "dict[str, Tensor]":
 def _card(
     settings: Settings, data: DataPaths, summary: Summary, state: "dict[str, Tensor]", licence: str
 ) -> dict[str, Any]:
-    from tasks.core.store import state_bytes, state_digest
-    from tasks.data.dataset import load_dataset
-
-    inputs, dataset, values = read_inputs(settings, data), load_dataset(data.dataset), as_values(settings)
-    model = values["model"]
-    part = _part(settings)
-    single = "accuracy" in summary.metrics
+    """Return the card: what the weights are, of what and how they were made, and how good the network was."""
+    inputs = read_inputs(settings, data)
     metrics = {key: value for key, value in summary.metrics.items() if "/" not in key and math.isfinite(value)}
-    card = {
-        "version": CARD_VERSION,
-        "digest": state_digest(state),
-        "bytes": state_bytes(state),
-        "network": {
-            "name": model["name"],
-            part: {key: value for key, value in model[part].items() if key != "weights"},
-            "tensors": len(state),
-            "image_size": int(dataset.images.shape[-1]),
-            "start": str(settings.model.weight_files[0]) if settings.model.weight_files else "random",
-        },
-        "data": {
-            "name": _data_name(settings),
-            "source": settings.ingest.source,
-            "kind": "single_label" if single else "multi_label",
-            "labels": dataset.classes,
-            "images": {split: len(dataset.indices(split)) for split in ("train", "val", "test")},
-            "seed": settings.seed,
-            "digest": dataset.digest,
-            "licence": licence,
-        },
-        "training": {
-            "epochs": summary.rounds * settings.train.epochs,
-            "rounds": summary.rounds,
-            "objective": settings.objective_name,
-            "local": values["train"],
-        },
-        "result": {
-            "scores": {
-                key: metrics[key] for key in SCORES["single_label" if single else "multi_label"] if key in metrics
+    plain: dict[str, Any] = to_json_values(
+        {
+            "version": CARD_VERSION,
+            "digest": state_digest(state),
+            "bytes": state_bytes(state),
+            "network": _network(settings, inputs, len(state)),
+            "data": _data(settings, inputs, licence),
+            "training": {
+                "epochs": summary.rounds * settings.train.epochs,
+                "rounds": summary.rounds,
+                "objective": settings.objective_for(inputs.kind),
+                "local": as_values(settings)["train"],
             },
-            "metrics": metrics,
-        },
-        "run": {
-            "id": summary.run_id,
-            "fingerprint": inputs.fingerprint,
-            "model": summary.digest,
-            "code": code_version(),
-            "fedscene": version("fedscene"),
-        },
-    }
-    plain: dict[str, Any] = to_json_values(card)
+            "result": {
+                "scores": {key: metrics[key] for key in SCORES[inputs.kind] if key in metrics},
+                "metrics": metrics,
+            },
+            "run": {
+                "id": summary.run_id,
+                "fingerprint": inputs.fingerprint,
+                "model": summary.digest,
+                "code": code_version(),
+                "fedscene": version("fedscene"),
+            },
+        }
+    )
     return plain
 
 
-def _data_name(settings: Settings) -> str:
-    """Return the synthetic set's name, or the name of the source's folder or file, without its path."""
-    ingest = settings.ingest
-    return f"synthetic {ingest.format_options.set}" if ingest.path is None else Path(ingest.path).resolve().name
+def _network(settings: Settings, inputs: RunInputs, tensors: int) -> dict[str, Any]:
+    model, part = as_values(settings)["model"], _part(settings)
+    files = settings.model.weight_files
+    return {
+        "name": model["name"],
+        part: {key: value for key, value in model[part].items() if key != "weights"},
+        "tensors": tensors,
+        **asdict(settings.model.inputs),
+        "image_size": int(inputs.dataset.images.shape[-1]),
+        "start": str(files[0]) if files else "random",
+    }
+
+
+def _data(settings: Settings, inputs: RunInputs, licence: str) -> dict[str, Any]:
+    ingest, dataset = settings.ingest, inputs.dataset
+    # Of a path the last name only: a card is given away
+    name = f"synthetic {ingest.format_options.set}" if ingest.path is None else Path(ingest.path).resolve().name
+    return {
+        "name": name,
+        "source": ingest.source,
+        "kind": inputs.kind,
+        "labels": dataset.classes,
+        "images": {split: len(dataset.indices(split)) for split in SPLITS},
+        "seed": settings.seed,
+        "digest": dataset.digest,
+        "licence": licence,
+    }
 
 
 def _images(data: DataPaths) -> list[str]:
     """Return a sample of the ids of the training images."""
-    from tasks.data.dataset import load_dataset
-
     dataset = load_dataset(data.dataset)
     return sample_of(dataset.sample_ids[dataset.indices("train")].tolist())
 

@@ -51,8 +51,18 @@ def start_notes(settings: Settings, dataset: "Dataset") -> list[str]:
     for path in settings.model.weight_files:
         card = read_card(Path(path))
         if card:
-            notes += [f"start: {path}, {describe(card)}", *_seen(Path(path), card, dataset)]
+            notes += [
+                f"start: {path}, {describe(card)}",
+                *_other_input(settings, card),
+                *_seen(Path(path), card, dataset),
+            ]
     return notes
+
+
+def _other_input(settings: Settings, card: dict[str, Any]) -> list[str]:
+    """Return a note if the images reach the network in another form than in the pretraining, which no shape shows."""
+    before, now = card["network"]["normalisation"], settings.model.inputs.normalisation
+    return [f"the weights were pretrained with model.normalisation={before}, and this run uses {now}"] * (before != now)
 
 
 def describe(card: dict[str, Any]) -> str:

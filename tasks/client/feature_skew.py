@@ -33,7 +33,7 @@ class SkewedImages(LazyImages):
     Args:
         images: uint8 [N, 3, S, S], mapped from disk.
         rows: int64 [n].
-        parameters: ``sigma``, or those of the transform (``tasks.data.partition.feature_skew``).
+        parameters: ``sigma`` and ``same``, or those of the transform (``tasks.data.partition.feature_skew``).
         seed: Of the partition.
         client: The client.
     """
@@ -57,9 +57,10 @@ class SkewedImages(LazyImages):
         if not self.parameters["sigma"]:
             return images
         out = np.empty_like(images)
+        shape = (1, *images.shape[2:]) if self.parameters.get("same") else images.shape[1:]
         for place, row in enumerate(rows.tolist()):
             rng = numpy_generator(self.seed, f"features/{row}", client=self.client)
-            noise = rng.standard_normal(images.shape[1:], dtype=np.float32) * (255 * self.parameters["sigma"])
+            noise = rng.standard_normal(shape, dtype=np.float32) * (255 * self.parameters["sigma"])
             out[place] = np.rint(images[place] + noise).clip(0, 255)
         return out
 

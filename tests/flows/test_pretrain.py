@@ -1,6 +1,7 @@
 """Pretraining: the settings of central training, the weight file and its card, notes to runs that start from it."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from flows.cli.main import app
 from flows.federate import federate
 from flows.federation.progress import Quiet
-from flows.pretrain import central_settings, pretrain
+from flows.pretrain import central_settings, overrides, pretrain
 from flows.run.prepare_data import prepare_data
 from flows.run.pretrained import CARD, read_card, start_notes
 from flows.settings.files import load_settings
@@ -131,14 +132,14 @@ def test_a_target_that_is_no_weight_file_of_ours_is_refused(runs, tiny_data):
     assert not (runs / "runs").exists()
 
 
-def fabricated(path, dataset, rows, digest="other"):
+def fabricated(path, dataset, rows, digest="other", normalisation="imagenet"):
     """Write a weight file that says that it was trained on some rows of a data set."""
     from tasks.data.overlap import sample_of
 
     ids = dataset.sample_ids[rows].tolist()
     card = {
         "version": 1,
-        "network": {"name": "resnet18"},
+        "network": {"name": "resnet18", "normalisation": normalisation},
         "data": {"name": "scrap", "seed": 1, "digest": digest, "images": {"train": len(ids)}},
         "training": {"epochs": 3},
         "result": {"scores": {"accuracy": 0.5}},
@@ -165,6 +166,31 @@ def test_a_run_is_told_which_of_its_images_the_weights_have_seen(tiny_data, tmp_
     ]
     same = start_notes(fabricated(path, dataset, train, dataset.digest), dataset)
     assert "this run's own data set" in same[1]
+    other = start_notes(fabricated(path, dataset, train[:0], normalisation="half"), dataset)
+    assert other[1:] == ["the weights were pretrained with model.normalisation=half, and this run uses imagenet"]
+
+
+@pytest.mark.parametrize(
+    ("network", "named"),
+    [
+        (["model.name=resnet18", "model.backbone.width=0.25"], False),
+        (["model.name=lenet5", "model.channels=1", "model.backbone.width=2.0"], True),
+        (["model.name=vit_tiny"], True),
+    ],
+)
+def test_the_settings_of_a_run_that_fits_the_weights(runs, network, named):
+    given = load_settings(None, [], ["method.name=fedavg", *network])
+    found = overrides(given, Path("w/a.safetensors"))
+    assert found[-1].endswith(".weights=w/a.safetensors")
+    assert ("model.name=" in found[0]) == named
+    # a settings file with another backbone changes nothing
+    other = ["model.backbone.width=0.125", "model.channels=3", "model.name=fmman", "model.backbone.stem=small"]
+    used = load_settings(None, [], ["method.name=fedavg", *other, *found, *([] if named else network[:1])]).model
+    part = used.timm if "vit" in used.name else used.backbone
+    assert str(part.weights) == "w/a.safetensors"
+    assert (used.name, used.inputs) == (given.model.name, given.model.inputs)
+    before = given.model.timm if "vit" in used.name else given.model.backbone
+    assert part.model_copy(update={"weights": None}) == before
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {CARD: "{"}, {CARD: "[]"}, {CARD: '{"version": 99}'}])

@@ -11,7 +11,8 @@ def client_features(settings: FeatureSettings, ids: list[str], seed: int) -> dic
     """Sample the parameters of each client's feature skew; none for kind ``none``.
 
     ``noise``: ``sigma`` of client i of N is strength * i/N (Li et al. 2022, NIID-Bench), white being 1; with
-    ``clean_first`` strength * (i-1)/(N-1), as in that benchmark's code.
+    ``clean_first`` strength * (i-1)/(N-1), as in that benchmark's code; ``same`` is 1 if all colour channels have the
+    same noise.
     ``transform``: factors ``brightness``, ``contrast`` and ``saturation``, shift of ``hue`` as a part of the circle,
     standard deviation of ``blur`` as a part of the image's side, ``rotation`` in degrees. Uniform, from a generator
     per client, so that adding or removing a client changes no other.
@@ -20,7 +21,10 @@ def client_features(settings: FeatureSettings, ids: list[str], seed: int) -> dic
         return {}
     if settings.kind == "noise":
         steps, first = (max(len(ids) - 1, 1), 0) if settings.clean_first else (len(ids), 1)
-        return {client: {"sigma": settings.strength * (i + first) / steps} for i, client in enumerate(sorted(ids))}
+        same = {"same": 1.0} if settings.channels == "same" else {}
+        return {
+            client: {"sigma": settings.strength * (i + first) / steps} | same for i, client in enumerate(sorted(ids))
+        }
     parameters = {}
     for client in sorted(ids):
         rng = numpy_generator(seed, "partition/features", client=client)

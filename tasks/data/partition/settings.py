@@ -180,6 +180,9 @@ class FeatureSettings(Section):
         description="noise: standard deviation strength * (i-1)/(N-1), so that the first client's images stay clean, "
         "as in NIID-Bench's code.",
     )
+    channels: Literal["each", "same"] = Field(
+        "each", description="noise: drawn for each colour channel, or the same in all, for grey images."
+    )
     test: Literal["clean", "clients"] = Field(
         "clean",
         description="Pooled test and validation images. clean: unchanged; clients: one copy per client, with its "
@@ -188,8 +191,8 @@ class FeatureSettings(Section):
 
     @model_validator(mode="after")
     def _options_have_a_skew(self) -> Self:
-        if self.clean_first and self.kind != "noise":
-            raise ValueError("clean_first is for the kind noise")
+        if (self.clean_first or self.channels == "same") and self.kind != "noise":
+            raise ValueError("clean_first and channels are for the kind noise")
         if self.test == "clients" and self.kind == "none":
             raise ValueError("test: clients needs a feature skew; set kind to noise or transform")
         return self

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tasks.client.feature_skew import client_images
+from tasks.client.feature_skew import SkewedImages, client_images
 from tasks.data.clients import load_clients, partitioned
 from tasks.data.dataset import load_dataset
 from tasks.data.partition import PartitionSettings, allocations, partition
@@ -213,6 +213,15 @@ def test_the_first_client_may_stay_clean():
     assert client_features(FeatureSettings(kind="noise", clean_first=True), ["a"], 0) == {"a": {"sigma": 0.0}}
 
 
+def test_noise_of_grey_images_may_leave_them_grey():
+    found = client_features(FeatureSettings(kind="noise", strength=0.1, channels="same"), ["a"], 0)
+    assert found == {"a": {"sigma": 0.1, "same": 1.0}}
+    grey = np.full((9, 3, 28, 28), 128, dtype=np.uint8)
+    images = SkewedImages(grey, np.arange(9), found["a"], seed=5, client="a")[:]
+    assert (images == images[:, :1]).all()
+    assert images.std() == pytest.approx(25.5, rel=0.03)
+
+
 def test_the_pooled_test_set_is_copied_for_each_client(tiny_data, make_run, tmp_path):
     options = {"scheme": "iid", "clients": 3, "min_size": 4}
     noise = {"kind": "noise", "strength": 0.5, "clean_first": True}
@@ -246,6 +255,7 @@ def test_the_pooled_test_set_is_copied_for_each_client(tiny_data, make_run, tmp_
         ({"images": "all"}, "local.scheme must be local, it is global"),
         ({"images": "all", "local": {"scheme": "matched"}}, "it is matched"),
         ({"features": {"clean_first": True}}, "kind noise"),
+        ({"features": {"channels": "same"}}, "kind noise"),
         ({"features": {"kind": "transform", "clean_first": True}}, "kind noise"),
         ({"features": {"test": "clients"}}, "needs a feature skew"),
     ],
