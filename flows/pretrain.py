@@ -4,7 +4,6 @@ It is an ordinary run of one client that holds all training images: it resumes, 
 """
 
 import hashlib
-import json
 import math
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -17,13 +16,13 @@ from flows.rounds import Summary
 from flows.run.code_version import code_version
 from flows.run.inputs import DataPaths, RunInputs, read_inputs
 from flows.run.open import read_context
-from flows.run.pretrained import CARD, CARD_VERSION, IMAGES, describe, read_card
+from flows.run.pretrained import CARD, CARD_VERSION, IMAGES, Card, read_card
 from flows.settings.dotted import flat
 from flows.settings.schema import Settings, as_values, validate
 from models.errors import UserError
 from models.registry import NETWORKS
 from models.timm_settings import FAMILIES
-from tasks.core.json_files import to_json_values, write_json
+from tasks.core.json_files import write_json
 from tasks.core.store import state_bytes, state_digest
 from tasks.data.dataset import SPLITS, load_dataset
 from tasks.data.overlap import sample_of
@@ -107,9 +106,9 @@ def check_target(settings: Settings, data: DataPaths, out: Path, force: bool) ->
         raise _taken(out, read_card(out))
 
 
-def _is_own(card: dict[str, Any], fingerprint: str) -> bool:
+def _is_own(card: Card | None, fingerprint: str) -> bool:
     """Tell whether a card is of the pretraining with this fingerprint, at any epoch."""
-    return bool(card) and card["run"]["fingerprint"] == fingerprint
+    return card is not None and card.run.fingerprint == fingerprint
 
 
 def pretrain(
@@ -139,9 +138,8 @@ def pretrain(
     check_target(settings, data, out, force)
     summary = federate(settings, data, run_id=run_id, tags={"pretrain": out.name}, progress=progress)
     state = _backbone(summary)
-    card = _card(settings, data, summary, state, licence)
-    _write(out, state, card, _images(data), force)
-    write_json(out.with_suffix(".json"), read_card(out) | {"weights": out.name, "sha256": _sha256(out)})
+    card = _write(out, state, _card(settings, data, summary, state, licence), _images(data), force)
+    write_json(out.with_suffix(".json"), card.model_dump() | {"weights": out.name, "sha256": _sha256(out)})
     return Pretrained(summary, out, out.with_suffix(".json"), overrides(settings, out))
 
 
@@ -172,13 +170,11 @@ def _backbone(summary: Summary) -> "dict[str, Tensor]":
     return backbone_state(build_network(context, context.open_store(), summary.records[-1].model))
 
 
-def _card(
-    settings: Settings, data: DataPaths, summary: Summary, state: "dict[str, Tensor]", licence: str
-) -> dict[str, Any]:
-    """Return the card: what the weights are, of what and how they were made, and how good the network was."""
+def _card(settings: Settings, data: DataPaths, summary: Summary, state: "dict[str, Tensor]", licence: str) -> Card:
+    """Return the card of the last round's backbone."""
     inputs = read_inputs(settings, data)
     metrics = {key: value for key, value in summary.metrics.items() if "/" not in key and math.isfinite(value)}
-    plain: dict[str, Any] = to_json_values(
+    return Card.model_validate(
         {
             "version": CARD_VERSION,
             "digest": state_digest(state),
@@ -204,7 +200,6 @@ def _card(
             },
         }
     )
-    return plain
 
 
 def _network(settings: Settings, inputs: RunInputs, tensors: int) -> dict[str, Any]:
@@ -242,8 +237,11 @@ def _images(data: DataPaths) -> list[str]:
     return sample_of(dataset.sample_ids[dataset.indices("train")].tolist())
 
 
-def _write(out: Path, state: "dict[str, Tensor]", card: dict[str, Any], images: list[str], force: bool) -> None:
+def _write(out: Path, state: "dict[str, Tensor]", card: Card, images: list[str], force: bool) -> Card:
     """Write the weight file, or keep one with the same tensors: runs that start from a file know it by its bytes.
+
+    Returns:
+        The card that is in the file.
 
     Raises:
         UserError: A file with other tensors is there, which are no earlier epoch of this pretraining.
@@ -254,12 +252,13 @@ def _write(out: Path, state: "dict[str, Tensor]", card: dict[str, Any], images: 
 
     old = read_card(out)
     if out.exists() and not force:
-        if old.get("digest") == card["digest"]:
-            return
-        earlier = old.get("training", {}).get("rounds", math.inf) < card["training"]["rounds"]
-        if not (earlier and _is_own(old, card["run"]["fingerprint"])):
+        if old is not None and old.digest == card.digest:
+            return old
+        earlier = old is not None and old.training.rounds < card.training.rounds
+        if not (earlier and _is_own(old, card.run.fingerprint)):
             raise _taken(out, old)
-    write_bytes(out, save(state, metadata={CARD: json.dumps(card, sort_keys=True), IMAGES: ",".join(images)}))
+    write_bytes(out, save(state, metadata={CARD: card.model_dump_json(), IMAGES: ",".join(images)}))
+    return card
 
 
 def _sha256(path: Path) -> str:
@@ -267,10 +266,10 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _taken(out: Path, card: dict[str, Any]) -> UserError:
+def _taken(out: Path, card: Card | None) -> UserError:
     return UserError(
         "the file exists with another content",
         where=out,
-        found=describe(card) if card else "no weights of fedscene pretrain",
+        found="no weights of fedscene pretrain" if card is None else card.describe(),
         hint="choose another --out, or add --force",
     )

@@ -4,9 +4,10 @@ The file's own metadata hold the card and a sample of the ids of the images that
 cannot get lost; the card beside it, ``NAME.json``, is a copy for people.
 """
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flows.settings.schema import Settings
 from tasks.data.overlap import overlap
@@ -16,6 +17,65 @@ if TYPE_CHECKING:
 
 CARD, IMAGES = "fedscene.card", "fedscene.images"  # keys of the metadata
 CARD_VERSION = 1
+
+
+class _Part(BaseModel):
+    """A part of a card; what is not read here is for people."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class CardNetwork(_Part):
+    """The network that was trained."""
+
+    name: str
+    normalisation: str
+
+
+class CardData(_Part):
+    """The images that it was trained on."""
+
+    name: str
+    digest: str
+    seed: int
+    images: dict[str, int]
+
+
+class CardTraining(_Part):
+    """How long it was trained."""
+
+    epochs: int
+    rounds: int
+
+
+class CardResult(_Part):
+    """How good it was."""
+
+    scores: dict[str, float]
+
+
+class CardRun(_Part):
+    """The run that trained it."""
+
+    fingerprint: str
+
+
+class Card(_Part):
+    """What pretrained weights are, of what and how they were made, and how good their network was."""
+
+    version: Literal[1]
+    digest: str
+    network: CardNetwork
+    data: CardData
+    training: CardTraining
+    result: CardResult
+    run: CardRun
+
+    def describe(self) -> str:
+        """Return one line: network, data, epochs and the score."""
+        score = ", ".join(f"{name} {value:.4f}" for name, value in self.result.scores.items())
+        images = f"{self.data.images.get('train', 0)} training images, seed {self.data.seed}"
+        return f"{self.network.name} pretrained on {self.data.name} ({images}), {self.training.epochs} epochs, {score}"
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -31,13 +91,12 @@ def read_metadata(path: Path) -> dict[str, str]:
         return {}
 
 
-def read_card(path: Path) -> dict[str, Any]:
-    """Return the card in a weight file, empty for a file that ``fedscene pretrain`` did not write."""
+def read_card(path: Path) -> Card | None:
+    """Return the card in a weight file, ``None`` for a file that ``fedscene pretrain`` did not write."""
     try:
-        card = json.loads(read_metadata(path).get(CARD, "{}"))
-    except ValueError:
-        return {}
-    return card if isinstance(card, dict) and card.get("version") == CARD_VERSION else {}
+        return Card.model_validate_json(read_metadata(path).get(CARD, "{}"))
+    except ValidationError:
+        return None
 
 
 def start_notes(settings: Settings, dataset: "Dataset") -> list[str]:
@@ -52,36 +111,28 @@ def start_notes(settings: Settings, dataset: "Dataset") -> list[str]:
         card = read_card(Path(path))
         if card:
             notes += [
-                f"start: {path}, {describe(card)}",
+                f"start: {path}, {card.describe()}",
                 *_other_input(settings, card),
                 *_seen(Path(path), card, dataset),
             ]
     return notes
 
 
-def _other_input(settings: Settings, card: dict[str, Any]) -> list[str]:
+def _other_input(settings: Settings, card: Card) -> list[str]:
     """Return a note if the images reach the network in another form than in the pretraining, which no shape shows."""
-    before, now = card["network"]["normalisation"], settings.model.inputs.normalisation
+    before, now = card.network.normalisation, settings.model.inputs.normalisation
     return [f"the weights were pretrained with model.normalisation={before}, and this run uses {now}"] * (before != now)
 
 
-def describe(card: dict[str, Any]) -> str:
-    """Return one line about pretrained weights: network, data, epochs and the score."""
-    data, training = card["data"], card["training"]
-    score = ", ".join(f"{name} {value:.4f}" for name, value in card["result"]["scores"].items())
-    return (
-        f"{card['network']['name']} pretrained on {data['name']} ({data['images']['train']} training images, "
-        f"seed {data['seed']}), {training['epochs']} epochs, {score}"
-    )
-
-
-def _seen(path: Path, card: dict[str, Any], dataset: "Dataset") -> list[str]:
+def _seen(path: Path, card: Card, dataset: "Dataset") -> list[str]:
     """Return notes on images and labels of this run that the weights were trained on."""
     notes = []
-    if card["data"]["digest"] == dataset.digest:
-        notes.append("the weights were pretrained on this run's own data set, so all labels in it were used centrally")
+    if card.data.digest == dataset.digest:
+        notes.append(
+            "the weights were pretrained on this run's own data set, so its training labels were used centrally"
+        )
     sample = read_metadata(path).get(IMAGES, "").split(",")
-    complete = len(sample) == card["data"]["images"]["train"]
+    complete = len(sample) == card.data.images.get("train")
     for split, meaning in (
         ("test", "the test metrics are too good"),
         ("val", "the validation metrics are too good"),
