@@ -146,14 +146,21 @@ def pretrain(
 def overrides(settings: Settings, weights: Path) -> list[str]:
     """Return the ``section.key=value`` of a run whose backbone is the same and starts from these weights.
 
-    Defaults are named too, as a settings file may have others. Networks with label tokens have a ResNet, so the name of
-    a ResNet classifier is left out.
+    Defaults are named too, as a settings file may have others. The network itself is left out if it is a ResNet-18 or
+    one with label tokens: all of these can have such a backbone.
     """
     model, part = settings.model, _part(settings)
-    classifier = NETWORKS[model.name].is_classifier and not model.name.startswith("resnet")
-    keys = [*(["name"] if classifier else []), "channels", "normalisation", part]
-    values = flat({key: model.model_dump(mode="json")[key] for key in keys}) | {f"{part}.weights": str(weights)}
-    return [f"model.{key}={value}" for key, value in values.items() if value is not None]
+    values, classifier = model.model_dump(mode="json"), NETWORKS[model.name].is_classifier
+    if classifier and part == "backbone":
+        values[part].pop("name")  # of networks with label tokens only
+    keys = ["channels", "normalisation", part, *(["mlp"] if model.name == "mlp" else [])]
+    chosen = flat(
+        {key: values[key] for key in ([] if model.encoder == "resnet18" or not classifier else ["name"]) + keys}
+    )
+    chosen.pop(model.weights_key)
+    return [
+        f"model.{key}={value}" for key, value in (chosen | {model.weights_key: weights}).items() if value is not None
+    ]
 
 
 def _part(settings: Settings) -> str:
@@ -204,14 +211,13 @@ def _card(settings: Settings, data: DataPaths, summary: Summary, state: "dict[st
 
 def _network(settings: Settings, inputs: RunInputs, tensors: int) -> dict[str, Any]:
     model, part = as_values(settings)["model"], _part(settings)
-    files = settings.model.weight_files
     return {
         "name": model["name"],
         part: {key: value for key, value in model[part].items() if key != "weights"},
         "tensors": tensors,
         **asdict(settings.model.inputs),
         "image_size": int(inputs.dataset.images.shape[-1]),
-        "start": str(files[0]) if files else "random",
+        "start": str(settings.model.weights or "random"),
     }
 
 

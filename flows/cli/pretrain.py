@@ -1,5 +1,6 @@
 """``fedscene pretrain``: a backbone trained centrally, for runs to start from."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -52,4 +53,4 @@ def pretrain(
             return
         show_summary(found.summary, as_json)
         say(f"weights: {found.weights}, card: {found.card}")
-        say(f"start a run from them: {' '.join(f'--set {override}' for override in found.overrides)}")
+        say(f"start a run from them: {' '.join(f'--set {shlex.quote(entry)}' for entry in found.overrides)}")

@@ -106,16 +106,11 @@ def start_notes(settings: Settings, dataset: "Dataset") -> list[str]:
         settings: The run's settings.
         dataset: Its images, with the splits in effect.
     """
-    notes: list[str] = []
-    for path in settings.model.weight_files:
-        card = read_card(Path(path))
-        if card:
-            notes += [
-                f"start: {path}, {card.describe()}",
-                *_other_input(settings, card),
-                *_seen(Path(path), card, dataset),
-            ]
-    return notes
+    path = settings.model.weights
+    card = read_card(path) if isinstance(path, Path) else None
+    if card is None or not isinstance(path, Path):
+        return []
+    return [f"start: {path}, {card.describe()}", *_other_input(settings, card), *_seen(path, card, dataset)]
 
 
 def _other_input(settings: Settings, card: Card) -> list[str]:

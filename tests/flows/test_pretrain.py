@@ -177,6 +177,8 @@ def test_a_run_is_told_which_of_its_images_the_weights_have_seen(tiny_data, tmp_
     [
         (["model.name=resnet18", "model.backbone.width=0.25"], False),
         (["model.name=lenet5", "model.channels=1", "model.backbone.width=2.0"], True),
+        (["model.name=mlp", "model.mlp.hidden=[30, 20]"], True),
+        (["model.name=resnet34"], True),
         (["model.name=vit_tiny"], True),
     ],
 )
