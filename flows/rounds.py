@@ -183,6 +183,7 @@ def evaluate(engine: Engine, context: RunContext, record: RoundRecord, clients: 
     result = engine.run("evaluate", title, context, record.model, record.personal_states, clients)
     record.metrics, record.per_class = result["metrics"], result.get("per_class", {})
     record.per_site, record.per_client = result.get("per_site", {}), result.get("per_client", {})
+    record.confusion = result.get("confusion", [])
 
 
 def evaluate_last_round(job: FederationJob, record: RoundRecord) -> RoundRecord:

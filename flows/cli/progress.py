@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from flows.cli.output import say
+from tasks.core.metric_titles import headline
 from tasks.core.records import RoundRecord
 
 LOG_INTERVAL_S = 30.0  # between two lines for a file within a round
@@ -79,13 +80,9 @@ class Live:
 
     def round_done(self, record: RoundRecord, found: bool = False) -> None:
         """Write the round's line."""
-        metrics = record.metrics
         seconds = sum(stage.seconds for stage in record.stages)
         dropped = f", {len(record.dropped)} dropped" if record.dropped else ""
-        shown = (("macro-AP", "macro_ap"), ("micro-AP", "micro_ap"), ("loss", "loss"))
-        metrics_text = (
-            ", ".join(f"{title} {metrics[key]:.3f}" for title, key in shown if key in metrics) or "not evaluated"
-        )
+        metrics_text = headline(record.metrics) or "not evaluated"
         if not found and self.round_began is not None:
             self.seconds.append(time.monotonic() - self.round_began)
         self.round_began, self.open_rounds = None, self.rounds - record.round

@@ -169,6 +169,7 @@ class RoundRecord:
         per_class: Class -> {ap, precision, recall, f1, support, prevalence}.
         per_site: Site -> {macro_ap, micro_ap, ..., images}.
         per_client: Client -> the metrics on its own test images, or of its own model; empty where there are neither.
+        confusion: Test images by class (rows) and predicted class (columns), for single labels and one global model.
         server_state: What the method keeps at the server from round to round, if anything.
         client_states: Client id -> reference of its private state after this round.
         notes: What deviated from the plan, in plain words.
@@ -189,6 +190,7 @@ class RoundRecord:
     per_class: dict[str, dict[str, float]] = field(default_factory=dict)
     per_site: dict[str, dict[str, float]] = field(default_factory=dict)
     per_client: dict[str, dict[str, float]] = field(default_factory=dict)
+    confusion: list[list[int]] = field(default_factory=list)
     server_state: ModelRef | None = None
     client_states: dict[str, ModelRef] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.errors import UserError
+from tasks.core.former_names import PERSONAL
 from tasks.core.json_files import damaged, read_json
 from tasks.core.names import metric_part, metric_parts
+from tasks.core.problem import primary_metric
 from tasks.core.records import RoundRecord, read_round
 from tasks.core.summary_statistics import distribution
 
@@ -42,11 +44,12 @@ def _read_round(path: Path) -> RoundRecord:
 
 
 def best_score(record: RoundRecord) -> float:
-    """Return what rounds are chosen by: macro-AP on the validation images; nothing is chosen on the test set.
+    """Return what rounds are chosen by: macro-AP, or accuracy, on the validation images, not on the test set.
 
     Without validation images it is the test set's, for want of better; NaN where the round was not scored.
     """
-    return record.metrics.get("val_macro_ap", record.metrics.get("macro_ap", math.nan))
+    metric = primary_metric(record.metrics)
+    return record.metrics.get(f"val_{metric}", record.metrics.get(metric, math.nan))
 
 
 def best_round(records: Sequence[RoundRecord]) -> int:
@@ -61,12 +64,13 @@ def last_evaluated(records: Sequence[RoundRecord]) -> RoundRecord:
 
 
 def client_quality(record: RoundRecord) -> dict[str, float]:
-    """Map each client to macro-AP on its local test set, or of its personal model on the pooled one if it has none.
+    """Map each client to its macro-AP or accuracy on its local test set, or of its personal model on the pooled one.
 
     Clients without either are left out: an AP is not defined without positives.
     """
+    metric = primary_metric(record.metrics)
     values = {
-        client: row.get("macro_ap", row.get("personal_macro_ap", math.nan)) for client, row in record.per_client.items()
+        client: row.get(metric, row.get(PERSONAL + metric, math.nan)) for client, row in record.per_client.items()
     }
     return {client: value for client, value in values.items() if math.isfinite(value)}
 

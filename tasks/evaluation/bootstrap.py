@@ -1,6 +1,6 @@
 """Intervals of test metrics by resampling the images (percentile bootstrap; Efron and Tibshirani 1993, chapter 13)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -13,7 +13,11 @@ MAX_CELLS = 100_000  # images x classes; beyond it, an interval takes seconds to
 
 
 def intervals(
-    scores: np.ndarray, targets: np.ndarray, settings: EvaluationSettings, rng: np.random.Generator
+    scores: np.ndarray,
+    targets: np.ndarray,
+    settings: EvaluationSettings,
+    rng: np.random.Generator,
+    thresholds: float | np.ndarray | None = None,
 ) -> dict[str, float]:
     """Compute the central 95 % of macro-AP, micro-AP and CF1 over resampled test images.
 
@@ -24,18 +28,44 @@ def intervals(
         targets: 0/1 [N, C].
         settings: Threshold, and the treatment of classes without positives.
         rng: Samples the images.
+        thresholds: One number or one per class [C]; default: that of the settings.
 
     Returns:
         ``<metric>/low`` and ``<metric>/high``; empty for fewer than two images, for NaN scores, or beyond
         ``MAX_CELLS``.
     """
-    n = len(targets)
-    if n < 2 or scores.size > MAX_CELLS or np.isnan(scores).any():
+    predicted = scores >= (settings.threshold if thresholds is None else thresholds)
+
+    def resampled(counts: np.ndarray) -> Mapping[str, np.ndarray]:
+        return _resampled(scores, predicted, targets.astype(bool), counts, settings)
+
+    return resample(scores, rng, resampled, MAX_CELLS)
+
+
+def resample(
+    scores: np.ndarray,
+    rng: np.random.Generator,
+    metrics: Callable[[np.ndarray], Mapping[str, np.ndarray]],
+    max_cells: int,
+) -> dict[str, float]:
+    """Bound metrics by the central 95 % of their values over ``RESAMPLES`` resamples of the images.
+
+    Args:
+        scores: Probabilities [N, C].
+        rng: Samples the images.
+        metrics: How often each image occurs in each resample [B, N] -> the metrics of the resamples [B].
+        max_cells: Largest N x C.
+
+    Returns:
+        ``<metric>/low`` and ``<metric>/high``; empty for fewer than two images, for NaN scores, or beyond
+        ``max_cells``.
+    """
+    n = len(scores)
+    if n < 2 or scores.size > max_cells or np.isnan(scores).any():
         return {}
     counts = rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)
-    found = _resampled(scores, targets.astype(bool), counts, settings)
     bounds: dict[str, float] = {}
-    for name, values in found.items():
+    for name, values in metrics(counts).items():
         finite = values[np.isfinite(values)]
         if len(finite):
             low, high = np.quantile(finite, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -44,23 +74,22 @@ def intervals(
 
 
 def _resampled(
-    scores: np.ndarray, true: np.ndarray, counts: np.ndarray, settings: EvaluationSettings
+    scores: np.ndarray, predicted: np.ndarray, true: np.ndarray, counts: np.ndarray, settings: EvaluationSettings
 ) -> Mapping[str, np.ndarray]:
     """Compute macro-AP, micro-AP and CF1 of B resamples, [B] each; ``counts`` [B, N]: how often each image occurs."""
     classes = true.shape[1]
     ap = np.stack([weighted_ap(scores[:, c], true[:, c], counts) for c in range(classes)], axis=1)
-    predicted = scores >= settings.threshold
     hits, predictions, positives = counts @ (predicted & true), counts @ predicted, counts @ true
     supported = positives > 0
     in_ap = supported if settings.zero_support != "zero" else np.ones_like(supported)
     in_f1 = supported if settings.zero_support == "exclude" else np.ones_like(supported)
-    precision, recall = _mean(_ratio(hits, predictions), in_f1), _mean(_ratio(hits, positives), in_f1)
+    precision, recall = _mean(ratio(hits, predictions), in_f1), _mean(ratio(hits, positives), in_f1)
     image = np.repeat(np.arange(len(true)), classes)
     micro = [weighted_ap(scores.ravel(), true.ravel(), row[None, image])[0] for row in counts]
     return {
         "macro_ap": _mean(np.nan_to_num(ap), in_ap),
         "micro_ap": np.array(micro),
-        "cf1": np.where(in_f1.any(axis=1), _ratio(2 * precision * recall, precision + recall), np.nan),
+        "cf1": np.where(in_f1.any(axis=1), ratio(2 * precision * recall, precision + recall), np.nan),
     }
 
 
@@ -82,10 +111,11 @@ def weighted_ap(scores: np.ndarray, true: np.ndarray, weights: np.ndarray) -> np
     predictions = np.cumsum(sorted_weights, axis=1)[:, ends]
     gained = np.diff(hits, axis=1, prepend=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((gained * _ratio(hits, predictions)).sum(axis=1) / hits[:, -1])
+        return np.asarray((gained * ratio(hits, predictions)).sum(axis=1) / hits[:, -1])
 
 
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Divide element by element, 0/0 = 0."""
     return np.asarray(np.divide(part, whole, out=np.zeros_like(part, float), where=whole > 0))
 
 

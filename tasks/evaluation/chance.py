@@ -16,19 +16,17 @@ CHANCE = "chance/"  # prefix of a metric's chance level among a round's metrics
 LOWER_IS_BETTER = ("loss",)
 
 
-def chance_levels(
-    train: np.ndarray, test: np.ndarray, settings: EvaluationSettings, single: bool = False
-) -> dict[str, float]:
+def chance_levels(train: np.ndarray, test: np.ndarray, settings: EvaluationSettings) -> dict[str, float]:
     """Compute the chance level of each global metric.
 
     Args:
         train: Targets 0/1 of the training images [M, C], M at least 1.
         test: Targets 0/1 of the test images [N, C], N at least 1.
         settings: The treatment of classes without positives.
-        single: Whether every test image has exactly one label; adds ``accuracy``.
 
     Returns:
-        ``macro_ap``, ``micro_ap``, ``cf1``, ``mean_f1``, ``micro_f1``, ``loss`` and, for single labels, ``accuracy``.
+        ``macro_ap``, ``micro_ap``, ``cf1``, ``mean_f1``, ``micro_f1``, ``loss`` and ``accuracy`` if every test
+        image has exactly one label.
         NaN where a level is undefined: without any positive.
     """
     known, shares = train.mean(axis=0, dtype=np.float64), test.mean(axis=0, dtype=np.float64)
@@ -42,7 +40,7 @@ def chance_levels(
     for name, f1 in _F1.items():
         chosen = int(np.nanargmax(f1(known[order], settings))) if known.any() else 0
         levels[name] = float(f1(shares[order], settings)[chosen]) if shares.any() else float("nan")
-    return levels | ({"accuracy": float(shares[order[0]])} if single else {})
+    return levels | ({"accuracy": float(shares[order[0]])} if (test.sum(axis=1) == 1).all() else {})
 
 
 def _macro_ap(shares: np.ndarray, settings: EvaluationSettings) -> float:

@@ -3,18 +3,10 @@
 import math
 from collections.abc import Mapping
 
+from tasks.core.metric_titles import TITLES
 from tasks.evaluation.bootstrap import INTERVAL
 from tasks.evaluation.chance import CHANCE, LOWER_IS_BETTER
 
-TITLES = {
-    "macro_ap": "macro AP",
-    "micro_ap": "micro AP",
-    "cf1": "CF1",
-    "mean_f1": "mean F1",
-    "micro_f1": "micro F1",
-    "accuracy": "accuracy",
-    "loss": "loss",
-}
 MIN_IMAGES = 50  # with fewer, a single image changes a metric by two points or more
 NEAR = 0.02  # a metric this close to its chance level counts as near it if there is no interval
 HEADS = ("metric", "value", "95 % interval", "chance level", "")

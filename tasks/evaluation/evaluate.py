@@ -12,16 +12,10 @@ from tasks.core.former_names import PERSONAL
 from tasks.core.randomness import numpy_generator
 from tasks.data.partition.participation import TRAINED_ON, site_counts, site_means
 from tasks.data.run_data import load_run_data
-from tasks.evaluation.bootstrap import INTERVAL, intervals
-from tasks.evaluation.chance import CHANCE, chance_levels
-from tasks.evaluation.metrics import (
-    class_rows,
-    client_distribution,
-    combine,
-    multilabel_metrics,
-    site_rows,
-    weighted_mean,
-)
+from tasks.evaluation.bootstrap import INTERVAL
+from tasks.evaluation.chance import CHANCE
+from tasks.evaluation.metric_sets import client_distribution, metric_set, site_rows, weighted_mean
+from tasks.evaluation.metrics import combine
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,8 +24,6 @@ if TYPE_CHECKING:
     from tasks.core.records import ModelRef
     from tasks.data.clients import Clients
     from tasks.data.dataset import Dataset
-
-CLIENT_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "images", "classes_used")
 
 
 class Evaluator:
@@ -46,6 +38,7 @@ class Evaluator:
 
     def __init__(self, context: "RunContext", model: "nn.Module", dataset: "Dataset", clients: "Clients") -> None:
         self.context, self.model, self.dataset, self.clients = context, model, dataset, clients
+        self.problem, self.set = context.problem, metric_set(context.kind)
         self.logits = np.zeros(dataset.targets.shape, np.float32)
         self.known = np.zeros(len(dataset.targets), bool)
 
@@ -70,11 +63,10 @@ class Evaluator:
         return np.concatenate(logits), np.tile(rows, len(copies)), True
 
     def _metrics(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-        problem = self.context.problem
-        metrics = multilabel_metrics(problem.probabilities(logits), targets, self.context.evaluation)
-        return combine(metrics, {"loss": problem.loss(logits, targets)})
+        metrics = self.set.compute(self.problem.probabilities(logits), targets, self.context.evaluation)
+        return combine(metrics, {"loss": self.problem.loss(logits, targets)})
 
-    def pooled(self) -> dict[str, dict[str, Any]]:
+    def pooled(self) -> dict[str, Any]:
         """Evaluate on the pooled test set and on the validation images.
 
         With ``partition.features.test`` clients there is a copy of each image for every client, and no interval:
@@ -83,9 +75,9 @@ class Evaluator:
         Returns:
             ``metrics`` of test and (``val_``) validation images, with chance levels (``chance/<metric>``) and
             intervals (``interval/<metric>/low`` and ``/high``) of the test metrics; ``per_class`` and ``per_site`` of
-            the test set.
+            the test set; ``confusion``: its images by class and predicted class, for single labels.
         """
-        out: dict[str, dict[str, Any]] = {"metrics": {}}
+        out: dict[str, Any] = {"metrics": {}}
         for split, prefix in (("val", "val_"), ("test", "")):
             rows = self.dataset.indices(split)
             if len(rows) == 0:
@@ -94,27 +86,25 @@ class Evaluator:
             targets = self.dataset.targets[rows]
             metrics = {prefix + name: value for name, value in self._metrics(logits, targets).items()}
             if split == "test":
-                scores, settings = self.context.problem.probabilities(logits), self.context.evaluation
-                out["per_class"] = class_rows(self.context.classes, scores, targets, settings)
-                out["per_site"] = site_rows(self.dataset.sites[rows], scores, targets, settings)
-                more = self._chance_and_intervals(scores, targets, "accuracy" in metrics, copied)
-                metrics = combine(metrics, more)
+                scores, settings = self.problem.probabilities(logits), self.context.evaluation
+                out["per_class"] = self.set.class_rows(self.context.classes, scores, targets, settings)
+                out["per_site"] = site_rows(self.set, self.dataset.sites[rows], scores, targets, settings)
+                out["confusion"] = self.set.confusion(scores, targets)
+                metrics = combine(metrics, self._chance_and_intervals(scores, targets, copied))
             out["metrics"] = combine(out["metrics"], metrics)
         return out
 
-    def _chance_and_intervals(
-        self, scores: np.ndarray, targets: np.ndarray, single: bool, copied: bool
-    ) -> dict[str, float]:
+    def _chance_and_intervals(self, scores: np.ndarray, targets: np.ndarray, copied: bool) -> dict[str, float]:
         settings, train = self.context.evaluation, self.dataset.targets[self.dataset.indices("train")]
-        levels = chance_levels(train, targets, settings, single) if len(train) else {}
+        levels = self.set.chance_levels(train, targets, settings) if len(train) else {}
         rng = numpy_generator(0, "resampled test images")  # the same resamples in every run, so that runs compare
-        bounds = {} if copied else intervals(scores, targets, settings, rng)
+        bounds = {} if copied else self.set.intervals(scores, targets, settings, rng)
         return {CHANCE + key: value for key, value in levels.items()} | {
             INTERVAL + key: value for key, value in bounds.items()
         }
 
     def local(self, client: str) -> dict[str, float]:
-        """Evaluate ``CLIENT_METRICS`` on a client's local test set, with its feature skew; empty if it has none."""
+        """Return a client's metrics on its local test set, with its feature skew; empty if it has none."""
         from tasks.client.feature_skew import client_images
         from tasks.core.network import predict_logits
 
@@ -127,7 +117,7 @@ class Evaluator:
             images = client_images(self.dataset, self.clients, client, rows)
             logits = predict_logits(self.context, self.model, images)
         metrics = self._metrics(logits, self.dataset.targets[rows])
-        return {key: metrics[key] for key in CLIENT_METRICS}
+        return {key: metrics[key] for key in self.set.client}
 
 
 def evaluate_model(
@@ -149,8 +139,9 @@ def evaluate_model(
         ``metrics``: of the test images; with prefix ``val_`` of the validation images; ``client/`` for distributions
         over clients, ``chance/`` for chance levels, ``interval/`` for intervals, ``site_mean/`` for means over sites.
         ``per_class`` and ``per_site``: of the test set; ``train_images`` is the number of the site's images that
-        clients train on. ``per_client``: client -> ``CLIENT_METRICS`` on its local test set, if it has one, and with
-        prefix ``personal_`` those of its personal model on the pooled test set.
+        clients train on. ``per_client``: client -> its metrics on its local test set, if it has one, and with prefix
+        ``personal_`` those of its personal model on the pooled test set. ``confusion``: images of the test set by class
+        and predicted class, for single labels and one global model.
 
     Raises:
         UserError: The weights do not fit the network.
@@ -171,7 +162,7 @@ def evaluate_model(
     else:
         out = evaluator.pooled()
     out["per_client"] = {client: per_client[client] for client in clients.ids if per_client[client]}
-    metrics = [out["metrics"], client_distribution(out["per_client"])]
+    metrics = [out["metrics"], client_distribution(out["per_client"], evaluator.set.distribution)]
     if "per_site" in out:
         trained = site_counts(dataset, clients)
         for site, row in out["per_site"].items():
@@ -199,7 +190,7 @@ def _evaluate_personal(
         with_personal(model, store, personal_states[client])
         evaluator = Evaluator(context, model, dataset, clients)
         pooled = evaluator.pooled()
-        on_pooled = {PERSONAL + key: pooled["metrics"][key] for key in CLIENT_METRICS if key in pooled["metrics"]}
+        on_pooled = {PERSONAL + key: pooled["metrics"][key] for key in evaluator.set.client if key in pooled["metrics"]}
         per_client[client] = combine(evaluator.local(client), on_pooled)
         found.append(pooled)
     for pooled in found:  # the mean of bounds is no bound of the mean

@@ -10,11 +10,6 @@ from typing import Any
 import numpy as np
 
 from tasks.core.evaluation_settings import DEFAULTS, EvaluationSettings
-from tasks.core.former_names import PERSONAL
-from tasks.core.summary_statistics import distribution
-
-DISTRIBUTION_METRICS = ("macro_ap", "micro_f1", "loss")  # whose distribution over the clients is recorded
-SITE_METRICS = ("macro_ap", "micro_ap", "cf1", "images", "classes_used")  # meaningful on few images
 
 
 def combine(*parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,13 +39,15 @@ def average_precision(scores: np.ndarray, targets: np.ndarray) -> float:
     return float(average_precision_score(targets, scores))
 
 
-def per_class_table(scores: np.ndarray, targets: np.ndarray, threshold: float = 0.5) -> dict[str, np.ndarray]:
+def per_class_table(
+    scores: np.ndarray, targets: np.ndarray, threshold: float | np.ndarray = 0.5
+) -> dict[str, np.ndarray]:
     """Compute AP, precision, recall, F1, support and prevalence of every class.
 
     Args:
         scores: Probabilities [N, C].
         targets: 0/1 [N, C].
-        threshold: A score at or above it is a prediction.
+        threshold: A score at or above it is a prediction; one number or one per class [C].
 
     Returns:
         Name -> array [C]; ``ap`` is NaN for a class without positives.
@@ -68,7 +65,10 @@ def per_class_table(scores: np.ndarray, targets: np.ndarray, threshold: float = 
 
 
 def multilabel_metrics(
-    scores: np.ndarray, targets: np.ndarray, settings: EvaluationSettings = DEFAULTS
+    scores: np.ndarray,
+    targets: np.ndarray,
+    settings: EvaluationSettings = DEFAULTS,
+    thresholds: float | np.ndarray | None = None,
 ) -> dict[str, float]:
     """Compute the global metrics.
 
@@ -83,18 +83,20 @@ def multilabel_metrics(
         scores: Probabilities [N, C].
         targets: 0/1 [N, C].
         settings: The threshold, and the treatment of classes without positives.
+        thresholds: One number or one per class [C]; default: that of the settings.
 
     Returns:
         Name -> number; NaN where a metric is undefined.
     """
-    table = per_class_table(scores, targets, settings.threshold)
+    threshold = settings.threshold if thresholds is None else thresholds
+    table = per_class_table(scores, targets, threshold)
     supported = table["support"] > 0
     every = np.full_like(supported, len(targets) > 0)
     in_ap = every if settings.zero_support == "zero" else supported
     in_f1 = supported if settings.zero_support == "exclude" else every  # also in macro precision and recall
     table["ap"] = np.where(supported, table["ap"], 0.0)
     true = targets.astype(bool)
-    micro_p, micro_r = _precision_recall(scores >= settings.threshold, true, "micro")
+    micro_p, micro_r = _precision_recall(scores >= threshold, true, "micro")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the mean of no class is NaN, as intended
         macro = {name: float(np.mean(table[name][in_ap])) for name in ("ap", "prevalence")}
@@ -140,41 +142,12 @@ def _harmonic_mean(a: Any, b: Any) -> np.ndarray:
 
 
 def class_rows(
-    classes: Sequence[str], scores: np.ndarray, targets: np.ndarray, settings: EvaluationSettings = DEFAULTS
+    classes: Sequence[str],
+    scores: np.ndarray,
+    targets: np.ndarray,
+    settings: EvaluationSettings = DEFAULTS,
+    thresholds: float | np.ndarray | None = None,
 ) -> dict[str, dict[str, float]]:
     """Return the per-class table as plain numbers, class -> {ap, precision, recall, f1, support, prevalence}."""
-    table = per_class_table(scores, targets, settings.threshold)
+    table = per_class_table(scores, targets, settings.threshold if thresholds is None else thresholds)
     return {name: {key: float(values[c]) for key, values in table.items()} for c, name in enumerate(classes)}
-
-
-def site_rows(
-    sites: np.ndarray, scores: np.ndarray, targets: np.ndarray, settings: EvaluationSettings = DEFAULTS
-) -> dict[str, dict[str, float]]:
-    """Compute ``SITE_METRICS`` of each site, sites sorted."""
-    rows = {}
-    for site in sorted(set(sites.tolist())):
-        at_site = sites == site
-        metrics = multilabel_metrics(scores[at_site], targets[at_site], settings)
-        rows[site] = {key: metrics[key] for key in SITE_METRICS}
-    return rows
-
-
-def client_distribution(per_client: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Describe the distribution of ``DISTRIBUTION_METRICS`` over clients as ``client/<metric>/<statistic>``.
-
-    The statistics are ``mean``, ``std``, ``worst_decile``, ``min``, ``max`` and ``count``. ``worst_decile`` is the
-    mean over the worst decile of the clients: the lowest AP and F1, the highest loss. ``count`` is the number of
-    clients that have a value (a client without positives has no AP).
-    """
-    out: dict[str, float] = {}
-    for metric in (prefix + name for prefix in ("", PERSONAL) for name in DISTRIBUTION_METRICS):
-        values = [row[metric] for row in per_client.values() if metric in row]
-        if values:
-            found = distribution(values, low_is_worst=not metric.endswith("loss"))
-            out |= {f"client/{metric}/{key}": value for key, value in found.items()}
-    return out
-
-
-def weighted_mean(rows: Sequence[Mapping[str, float]], weights: Sequence[float]) -> dict[str, float]:
-    """Average the rows key by key, with weights that need not sum to 1."""
-    return {key: float(np.average([row[key] for row in rows], weights=weights)) for key in rows[0]}

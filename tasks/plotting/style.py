@@ -6,7 +6,7 @@ A colour has one meaning in a plot; markers and line styles repeat it.
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from models.files import replacing_file
 from tasks.core.names import visible
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
@@ -91,3 +92,15 @@ def shortened(name: str, length: int = MAX_LABEL_LENGTH) -> str:
     line = visible(name)
     end = (length - 1) // 3
     return line if len(line) <= length else f"{line[: length - 1 - end]}…{line[len(line) - end :]}"
+
+
+def span(rounds: Sequence[int]) -> tuple[float, float]:
+    """Return the limits of an axis of rounds."""
+    return min(rounds) - 0.6, max(rounds) + 0.6
+
+
+def integer_ticks(axes: "Axes") -> None:
+    """Put ticks of the x axis at whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))

@@ -1,98 +1,40 @@
-"""The plots of a report, as PNG files 9 inches wide."""
+"""Plots of clients, clusters and traffic in a report, as PNG files 9 inches wide."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks.core.metric_titles import TITLES
+from tasks.core.problem import primary_metric
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import best_round, client_quality, last_evaluated
+from tasks.core.round_summary import client_quality
 from tasks.core.summary_statistics import distribution
-from tasks.evaluation.chance import CHANCE
-from tasks.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE, RED, SKY, new_figure, one_line
+from tasks.plotting.style import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    PALE,
+    PURPLE,
+    RED,
+    SKY,
+    integer_ticks,
+    new_figure,
+    one_line,
+    span,
+)
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
-CORRECT, WRONG, MISSED = "#00795A", "#C24E00", "#7B3294"  # dark enough for small text
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#8C6D31", "#5254A3", "#7F7F7F", "#BCBD22")
 
 
-def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
-    """Plot average precision and F1 on the test set by round, with their chance levels (dotted)."""
-    rounds = [record.round for record in records]
-    with new_figure(path, 3.9) as figure:
-        left, right = figure.subplots(1, 2, sharey=True)
-        plot_metrics(left, records, (("macro_ap", "macro AP", BLUE, "-"), ("micro_ap", "micro AP", SKY, "--")))
-        last = last_evaluated(records).metrics
-        _chance_lines(left, last, (("macro_ap", "macro AP", BLUE), ("micro_ap", "micro AP", SKY)))
-        _chance_lines(right, last, (("cf1", "CF1", GREEN), ("micro_f1", "micro F1", ORANGE)))
-        best = best_round(records)
-        value = next(record.metrics.get("macro_ap", math.nan) for record in records if record.round == best)
-        if math.isfinite(value):
-            label = f"best by validation: round {best}, {value:.3f}"
-            left.plot([best], [value], "*", color=ORANGE, markersize=13, label=label)
-        plot_metrics(
-            right,
-            records,
-            (
-                ("cf1", "CF1", GREEN, "-"),
-                ("mean_f1", "mean of class F1", PURPLE, "--"),
-                ("micro_f1", "micro F1", ORANGE, "-."),
-            ),
-        )
-        for axes, title in ((left, "Average precision"), (right, "F1")):
-            axes.set(title=title, xlabel="round", ylim=(0, 1.02), xlim=_span(rounds))
-            _integer_ticks(axes)
-            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False)
-
-
-def _chance_lines(axes: "Axes", metrics: Mapping[str, float], lines: Sequence[tuple[str, str, str]]) -> None:
-    """Plot chance levels, which are the same in every round."""
-    for key, label, colour in lines:
-        level = metrics.get(CHANCE + key, math.nan)
-        if math.isfinite(level):
-            axes.axhline(level, color=colour, linestyle=":", label=f"{label} by chance, {level:.3f}")
-
-
-def plot_metrics(axes: "Axes", records: Sequence[RoundRecord], lines: Sequence[tuple[str, str, str, str]]) -> None:
-    """Plot metrics of the evaluated rounds as lines; the other rounds leave no gap."""
-    evaluated = [record for record in records if record.metrics]
-    rounds = [record.round for record in evaluated]
-    marker = "o" if len(evaluated) <= 30 else ""
-    for key, label, colour, style in lines:
-        values = [record.metrics.get(key, math.nan) for record in evaluated]
-        axes.plot(rounds, values, color=colour, linestyle=style, marker=marker, markersize=3.5, label=label)
-
-
-def per_class_bars(record: RoundRecord, path: Path) -> None:
-    """Plot AP of each class, best first, with the prevalence of the class, which is the chance level."""
-    rows = sorted(record.per_class.items(), key=lambda item: (-np.nan_to_num(item[1]["ap"], nan=-1), item[0]))
-    places = np.arange(len(rows))
-    with new_figure(path, 1.3 + 0.27 * len(rows)) as figure:
-        axes = figure.subplots()
-        ap = [cells["ap"] for _, cells in rows]
-        axes.barh(places, np.nan_to_num(ap), 0.7, color=BLUE, label="AP")
-        shares = [cells["prevalence"] for _, cells in rows]
-        axes.plot(shares, places, "|", color=ORANGE, markersize=11, markeredgewidth=2.6, label="prevalence")
-        for place, value, (_, cells) in zip(places, ap, rows, strict=True):
-            absent = not math.isfinite(value)
-            text = "no positive test image" if absent else f"{value:.2f}   {cells['support']:.0f} images"
-            start = max(0.0 if absent else value, cells["prevalence"])
-            axes.text(start + 0.015, float(place), text, va="center", color=GREY if absent else INK, fontsize=8)
-        axes.set_yticks(places, [one_line(name) for name, _ in rows])
-        axes.set(xlim=(0, 1.2), ylim=(len(rows) - 0.4, -0.6), title=f"Classes after round {record.round}")
-        axes.set_xticks(np.linspace(0, 1, 6))
-        axes.grid(visible=False, axis="y")
-        axes.tick_params(axis="y", length=0)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=2, frameon=False)
-
-
 def client_bars(record: RoundRecord, path: Path) -> None:
-    """Plot macro-AP of every client that has one, the worst first, with the mean and that of the worst decile."""
+    """Plot the primary metric of every client that has one, worst first, with the mean and that of the worst decile."""
     quality = sorted(client_quality(record).items(), key=lambda item: (item[1], item[0]))
     values = [value for _, value in quality]
     found = distribution(values, low_is_worst=True)
@@ -112,7 +54,8 @@ def client_bars(record: RoundRecord, path: Path) -> None:
             axes.tick_params(axis="x", length=0)
         absent = len(record.per_client) - len(quality)
         without = f"; {absent} more without a positive test image" if absent else ""
-        axes.set(xlim=(-0.6, len(values) - 0.4), ylim=(0, 1.02), ylabel="macro AP")
+        title = TITLES[primary_metric(record.metrics)]
+        axes.set(xlim=(-0.6, len(values) - 0.4), ylim=(0, 1.02), ylabel=title)
         axes.set(title=f"Clients after round {record.round}", xlabel=f"{len(quality)} clients, worst first{without}")
         axes.grid(visible=False, axis="x")
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
@@ -186,8 +129,8 @@ def traffic(records: Sequence[RoundRecord], path: Path) -> None:
                     linewidth=1.6,
                     label="with repeated models",
                 )
-            axes.set(title=title, xlabel="round", xlim=_span(list(rounds)))
-            _integer_ticks(axes)
+            axes.set(title=title, xlabel="round", xlim=span(list(rounds)))
+            integer_ticks(axes)
         panels[0].set_ylabel("MB")
         keys = {
             label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
@@ -199,75 +142,9 @@ def _stage_bytes(record: RoundRecord, key: str, stage: str | None = None) -> flo
     return sum(getattr(log, key) for log in record.stages if stage in (None, log.name)) / 1e6
 
 
-def prediction_sheet(
-    images: np.ndarray,
-    truths: np.ndarray,
-    scores: np.ndarray,
-    classes: Sequence[str],
-    path: Path,
-    threshold: float = 0.5,
-) -> None:
-    """Plot test images with their labels: correct, wrong and missed ones, each with its score.
-
-    Args:
-        images: uint8 [n,3,S,S].
-        truths: [n,C], non-zero where the label is present.
-        scores: [n,C] in [0,1].
-        classes: The C labels.
-        path: The PNG file.
-        threshold: Lowest score of a predicted label.
-    """
-    columns = 3
-    rows = math.ceil(len(images) / columns)
-    with new_figure(path, 0.45 + 1.5 * rows) as figure:
-        grid = figure.subplots(rows, 2 * columns, squeeze=False, width_ratios=[1, 1.05] * columns)
-        for axes in grid.flat:
-            axes.axis("off")
-        for index, (image, truth, score) in enumerate(zip(images, truths, scores, strict=True)):
-            plot, text_axes = grid[index // columns][2 * (index % columns) :][:2]
-            plot.imshow(image.transpose(1, 2, 0))
-            plot.set_anchor("N")
-            for line, (text, colour) in enumerate(prediction_lines(truth, score, classes, threshold)):
-                text_axes.text(
-                    -0.12, 1.0 - 0.14 * line, text, color=colour, va="top", fontsize=8, transform=text_axes.transAxes
-                )
-        for number, (text, colour) in enumerate(
-            ((f"✓ correct (score ≥ {threshold:g})", CORRECT), ("✗ wrong", WRONG), ("○ missed", MISSED))
-        ):
-            figure.text(0.02 + 0.26 * number, 0.995, text, color=colour, va="top", fontsize=10)
-        figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 0.3 / figure.get_figheight()))
-
-
-def prediction_lines(
-    truth: np.ndarray, score: np.ndarray, classes: Sequence[str], threshold: float, most: int = 7
-) -> list[tuple[str, str]]:
-    """Return a line and its colour for every label that is present or predicted, highest score first."""
-    lines = []
-    for index in np.argsort(-score, kind="stable"):
-        present, predicted = bool(truth[index]), bool(score[index] >= threshold)
-        if present or predicted:
-            hit = ("✓", CORRECT) if present else ("✗", WRONG)
-            symbol, colour = hit if predicted else ("○", MISSED)
-            lines.append((f"{symbol} {score[index]:.2f} {one_line(classes[index], 17)}", colour))
-    if not lines:
-        return [("no label, none predicted", GREY)]
-    hidden = len(lines) - most
-    return lines if hidden <= 0 else [*lines[: most - 1], (f"and {hidden + 1} more", GREY)]
-
-
 def _colours(count: int) -> list[Any]:
     if count <= len(PALETTE):
         return list(PALETTE[:count])
     import matplotlib as mpl
 
     return [mpl.colormaps["turbo"](value) for value in np.linspace(0.03, 0.97, count)]
-
-
-def _span(rounds: Sequence[int]) -> tuple[float, float]:
-    return min(rounds) - 0.6, max(rounds) + 0.6
-
-
-def _integer_ticks(axes: "Axes") -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))

@@ -1,7 +1,5 @@
 """The report of a run: report.md with plots, and metrics.json and rounds.csv for DVC."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,15 +13,20 @@ from pydantic import Field
 from models.base_settings import Section
 from models.files import copy_file, write_text
 from tasks.core.json_files import read_json
+from tasks.core.metric_titles import TITLES
+from tasks.core.problem import load_problem, primary_metric
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import best_round, best_score, client_quality, last_evaluated, load_records, totals
+from tasks.core.round_summary import best_round, best_score, client_quality, last_evaluated, load_records
 from tasks.core.run_end import RunEnd, read_end
 from tasks.core.store import Store
 from tasks.data.ingest.audit_report import AUDIT_FILES, REPORT
 from tasks.data.ingest.unusable_files import unusable_line
-from tasks.data.statistics.plots import FIGURES, TABLE, TITLES
+from tasks.data.statistics.plots import FIGURES, TABLE
+from tasks.data.statistics.plots import TITLES as DATA_TITLES
+from tasks.evaluation.chance import CHANCE
 from tasks.plotting.markdown import markdown_table, safe_cell
-from tasks.report.round_table import NONE, round_row
+from tasks.report.number_files import CONFUSION, main_metrics, write_confusion, write_rounds
+from tasks.report.round_table import NONE
 from tasks.report.tables import (
     classes_section,
     clients_section,
@@ -39,8 +42,6 @@ from tasks.tracking.uri import without_password
 if TYPE_CHECKING:
     import numpy as np
 
-MAIN_METRICS = ("macro_ap", "micro_ap", "cf1", "mean_f1", "micro_f1", "loss", "mean_prevalence", "val_macro_ap")
-CLIENT_METRICS = ("client/macro_ap/mean", "client/macro_ap/worst_decile")  # if there are local test sets
 DATA_PAGES = {TABLE: "How the clients' data differs, in numbers", REPORT: "Input files and their status"}
 DATA_FIGURES = "data"  # folder of a run with the partition's plots and tables
 RUN_FILE = "a file of the run"  # in errors
@@ -101,23 +102,25 @@ def build_report(
     out.mkdir(parents=True, exist_ok=True)
     evaluation = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
     plots = write_plots(records, out / "plots", run, settings, predictions, evaluation["threshold"])
+    confusion = write_confusion(out / CONFUSION, last_evaluated(records), run["classes"])
     data_plots, data_tables = _data_figures(run_root, out)
     plots |= data_plots
     for stale in set((out / "plots").glob("*.png")) - set(plots.values()):
         stale.unlink()  # a plot of an earlier report that no longer applies
-    metrics = _metrics(records)
+    metrics = main_metrics(records)
     write_text(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
-    _write_rounds(out / "rounds.csv", records)
+    write_rounds(out / "rounds.csv", records)
     parts = [
         _head(run, records, evaluation["threshold"], read_end(Store(run_root))),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
+        *(f"[Images by class and predicted class]({path.name})" for path in confusion),
         *(f"[{DATA_PAGES[path.name]}]({path.name})" for path in data_tables if path.name in DATA_PAGES),
         *_sections(records, evaluation["zero_support"]),
         _settings(effective),
     ]
     write_text(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
     files = [out / name for name in ("report.md", "metrics.json", "rounds.csv")]
-    return {"metrics": metrics, "files": [*files, *plots.values(), *data_tables]}
+    return {"metrics": metrics, "files": [*files, *confusion, *plots.values(), *data_tables]}
 
 
 def _sections(records: Sequence[RoundRecord], zero_support: str) -> list[str]:
@@ -161,7 +164,8 @@ def write_plots(
     threshold: float,
 ) -> dict[str, Path]:
     """Write the plots of a run; return title -> PNG file."""
-    from tasks.report import plots
+    from tasks.report import metric_plots, plots
+    from tasks.report.prediction_sheet import prediction_sheet
 
     written: dict[str, Path] = {}
     evaluated = last_evaluated(records)
@@ -170,18 +174,25 @@ def write_plots(
         function(*arguments, folder / name)
         written[title] = folder / name
 
-    write("Learning curve", "learning-curve.png", plots.learning_curve, records)
+    write("Learning curve", "learning-curve.png", metric_plots.learning_curve, records)
+    single = primary_metric(evaluated.metrics) == "accuracy"
+    metric = "Accuracy" if single else "Average precision"
     if evaluated.per_class:
-        write("Average precision by class", "classes.png", plots.per_class_bars, evaluated)
+        title = "Recall and precision by class" if single else "Average precision by class"
+        write(title, "classes.png", metric_plots.per_class_bars, evaluated)
+    if evaluated.confusion:
+        write("Confusion matrix", "confusion.png", metric_plots.confusion_matrix, evaluated, run["classes"])
     if client_quality(evaluated):
-        write("Average precision by client", "clients.png", plots.client_bars, evaluated)
+        write(f"{metric} by client", "clients.png", plots.client_bars, evaluated)
     if any(record.cluster_of for record in records):
         write("Clusters by round", "clusters.png", plots.clusters_by_round, records)
     write("Traffic by round", "traffic.png", plots.traffic, records)
     count = min(settings.images, len(predictions.images)) if predictions else 0
     if predictions and count:
-        shown = (predictions.images[:count], predictions.truths[:count], predictions.scores[:count], run["classes"])
-        plot = partial(plots.prediction_sheet, threshold=threshold)
+        problem, scores = load_problem(run.get("kind", "multi_label")), predictions.scores[:count]
+        shown = (predictions.images[:count], predictions.truths[:count], scores, run["classes"])
+        rule = f"score ≥ {threshold:g}" if problem.kind == "multi_label" else "highest score"
+        plot = partial(prediction_sheet, predicted=problem.predicted(scores, threshold), rule=rule)
         write("Test images", "sample_predictions.png", plot, *shown)
     return written
 
@@ -189,58 +200,33 @@ def write_plots(
 def _data_figures(run_root: Path, out: Path) -> tuple[dict[str, Path], list[Path]]:
     """Copy the run's plots and tables of its data; return title -> plot, and the tables."""
     source = run_root / DATA_FIGURES
-    names = [name for name in (*TITLES, TABLE, FIGURES, *AUDIT_FILES) if (source / name).is_file()]
-    targets = {name: out / "plots" / name if name in TITLES else out / name for name in names}
+    names = [name for name in (*DATA_TITLES, TABLE, FIGURES, *AUDIT_FILES) if (source / name).is_file()]
+    targets = {name: out / "plots" / name if name in DATA_TITLES else out / name for name in names}
     for name, target in targets.items():
         copy_file(source / name, target)
-    plots = {TITLES[name]: target for name, target in targets.items() if name in TITLES}
-    return plots, [target for name, target in targets.items() if name not in TITLES]
-
-
-def _metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:
-    """Return the metrics for DVC: the last evaluated round's, the best round, the traffic. NaN is null in JSON.
-
-    All others are in ``rounds.csv``; seconds are omitted, as they differ in every run.
-    """
-    best = best_round(records)
-    last = last_evaluated(records).metrics
-    flat: dict[str, float] = {key: last[key] for key in (*MAIN_METRICS, *CLIENT_METRICS) if key in last}
-    flat["rounds"] = len(records)
-    flat["best_round"] = best
-    flat["best_score"] = next(best_score(record) for record in records if record.round == best)
-    for key in ("bytes_down", "bytes_up"):
-        flat[f"all_rounds_{key}"] = sum(totals(record)[key] for record in records)
-    return {key: number if math.isfinite(number) else None for key, number in flat.items()}
-
-
-def _write_rounds(path: Path, records: Sequence[RoundRecord]) -> None:
-    rows = [round_row(record) for record in records]
-    longest_first = sorted(rows, key=len, reverse=True)  # a round without evaluation must not decide the order
-    fields = list(dict.fromkeys(key for row in longest_first for key in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: value if math.isfinite(value) else "" for key, value in row.items()} for row in rows)
-    write_text(path, text.getvalue())
+    plots = {DATA_TITLES[name]: target for name, target in targets.items() if name in DATA_TITLES}
+    return plots, [target for name, target in targets.items() if name not in DATA_TITLES]
 
 
 def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: float, end: RunEnd | None = None) -> str:
     evaluated, best = last_evaluated(records), best_round(records)
     last, score = evaluated.metrics, next(best_score(record) for record in records if record.round == best)
+    main = primary_metric(last)
+    title = TITLES[main]
     results = {
-        f"macro AP, round {evaluated.round}": last.get("macro_ap", math.nan),
-        "macro AP, chance level": last.get("chance/macro_ap", last.get("mean_prevalence", math.nan)),
-        "best round by validation": f"{best} (validation macro AP {score:.4f})" if math.isfinite(score) else NONE,
+        f"{title}, round {evaluated.round}": last.get(main, math.nan),
+        f"{title}, chance level": last.get(CHANCE + main, last.get("mean_prevalence", math.nan)),
+        "best round by validation": f"{best} (validation {title} {score:.4f})" if math.isfinite(score) else NONE,
         "rounds": len(records),
     } | ({"stopped": end.reason} if end is not None and end.round == len(records) else {})
     facts = {key: value for key, value in run.items() if isinstance(value, str | int | float)}
     rows = [[key, _value(value)] for key, value in (results | facts | {"classes": len(run["classes"])}).items()]
-    title = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}"
+    head = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}"
     silent = last.get("micro_recall") == 0 and last.get("micro_precision") == 0
     note = f"\n\nNo positive label has a score of {threshold:g} or more: F1, precision and recall are 0. Train longer."
     unused = unusable_line(run.get("input") or {}, where=False)
     unused = f"\n\n{unused}; they are listed under [input files and their status]({REPORT})." if unused else ""
-    return f"{title}{note if silent else ''}{unused}\n\n## Plots"
+    return f"{head}{note if silent else ''}{unused}\n\n## Plots"
 
 
 def _settings(settings: Mapping[str, Any]) -> str:

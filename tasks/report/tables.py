@@ -4,18 +4,26 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from tasks.core.metric_titles import TITLES
 from tasks.core.names import visible_name
+from tasks.core.problem import primary_metric
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import client_quality
 from tasks.data.partition.participation import TRAINED_ON
 from tasks.evaluation.chance_comparison import HEADS, comparison_rows, warnings
 from tasks.plotting.markdown import markdown_table, safe_cell
-from tasks.report.round_table import COLUMNS, NONE, round_row, shown_row
+from tasks.report.round_table import NONE, columns_of, round_row, shown_row
 
 COLUMNS_NOTE = (
     "MB down counts a model that a client receives several times once. Worst decile: mean loss of the worst decile "
     "of the clients."
 )
+_CHANCE_NOTES = {
+    "macro_ap": "Chance level: labels' shares in the training images as scores (AP, loss), or the same most frequent "
+    "labels predicted for every image (F1).",
+    "accuracy": "Chance level: the classes' shares in the training images as scores of every image, so that the most "
+    "frequent class is predicted.",
+}
 COUNTS = ("support", "images", "classes_used", "count", TRAINED_ON)
 MAX_CLIENTS = 100  # rows of the table of clients
 STATISTICS = ("mean", "std", "worst_decile", "min", "max", "count")
@@ -23,7 +31,9 @@ STATISTICS = ("mean", "std", "worst_decile", "min", "max", "count")
 
 def rounds_section(records: Sequence[RoundRecord]) -> str:
     """Return the table of rounds."""
-    table = markdown_table([title for _, title, _ in COLUMNS], [shown_row(round_row(record)) for record in records])
+    columns = columns_of(records)
+    rows = [shown_row(round_row(record), columns) for record in records]
+    table = markdown_table([title for _, title, _ in columns], rows)
     return f"## Rounds\n\n{table}\n\n{COLUMNS_NOTE}"
 
 
@@ -35,9 +45,8 @@ def metrics_section(record: RoundRecord) -> str:
     parts = [
         f"## Test metrics, round {record.round}",
         markdown_table(list(HEADS), rows),
-        "Chance level: labels' shares in the training images as scores (AP, loss), or the same most frequent labels "
-        "predicted for every image (F1). The interval comes from resampled test images; two training runs may differ "
-        "by more.",
+        f"{_CHANCE_NOTES[primary_metric(record.metrics)]} The interval comes from resampled test images; two training "
+        "runs may differ by more.",
         "\n".join(f"- **Note:** {line}." for line in warnings(record.metrics)),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -53,10 +62,11 @@ def sites_section(record: RoundRecord) -> str:
             breakdown("Sites that take no part", unseen, record),
             "No client trains on an image of these sites: their metrics show how the model performs on a new site.",
         ]
-        means = {kind: record.metrics.get(f"site_mean/{kind}/macro_ap") for kind in ("trained", "never_trained")}
+        metric = primary_metric(record.metrics)
+        means = {kind: record.metrics.get(f"site_mean/{kind}/{metric}") for kind in ("trained", "never_trained")}
         if None not in means.values():
             parts.append(
-                f"Mean macro AP: {_number(means['trained'], '')} over sites that train, "
+                f"Mean {TITLES[metric]}: {_number(means['trained'], '')} over sites that train, "
                 f"{_number(means['never_trained'], '')} over the others."
             )
     return "\n\n".join(part for part in parts if part)
@@ -76,6 +86,11 @@ def classes_section(record: RoundRecord, zero_support: str) -> str:
     absent = [name for name, cells in record.per_class.items() if cells.get("support") == 0]
     if not absent:
         return breakdown("Classes", record.per_class, record)
+    if "ap" not in record.per_class[absent[0]]:
+        counted = "excluded from" if zero_support == "exclude" else "counted as 0 in"
+        names = ", ".join(safe_cell(visible_name(name)) for name in absent)
+        note = f"Without a test image: {names}. They are {counted} macro precision, recall and F1."
+        return f"{breakdown('Classes', record.per_class, record)}\n\n{note}"
     become = {
         "exclude": "They are excluded from every macro mean",
         "zero": "They count as 0 in every macro mean",

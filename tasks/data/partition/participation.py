@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tasks.core.names import visible_name
+from tasks.core.problem import primary_metric
 
 if TYPE_CHECKING:
     from tasks.data.clients import Clients
@@ -32,21 +33,20 @@ def untrained_sites(dataset: "Dataset", clients: "Clients") -> dict[str, int]:
 
 
 def site_means(per_site: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Average macro-AP over the sites that train and over those that do not, if both kinds exist.
+    """Average the primary metric over the sites that train and over those that do not, if both kinds exist.
 
     Args:
         per_site: Site -> its metrics and ``train_images``.
 
     Returns:
-        ``site_mean/trained/macro_ap``, ``site_mean/never_trained/macro_ap``, and ``.../sites``, the number of sites
-        that have a value; nothing where all sites train, or none.
+        ``site_mean/trained/<metric>``, ``site_mean/never_trained/<metric>`` (``macro_ap`` or ``accuracy``), and
+        ``.../sites``, the number of sites that have a value; nothing where all sites train, or none.
     """
+    metric = primary_metric(next(iter(per_site.values()), {}))
     kinds = {"trained": True, "never_trained": False}
     split = {
         kind: [
-            row["macro_ap"]
-            for row in per_site.values()
-            if bool(row[TRAINED_ON]) == trains and math.isfinite(row["macro_ap"])
+            row[metric] for row in per_site.values() if bool(row[TRAINED_ON]) == trains and math.isfinite(row[metric])
         ]
         for kind, trains in kinds.items()
     }
@@ -54,7 +54,7 @@ def site_means(per_site: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         return {}
     out: dict[str, float] = {}
     for kind, values in split.items():
-        out |= {f"site_mean/{kind}/macro_ap": float(np.mean(values)), f"site_mean/{kind}/sites": float(len(values))}
+        out |= {f"site_mean/{kind}/{metric}": float(np.mean(values)), f"site_mean/{kind}/sites": float(len(values))}
     return out
 
 

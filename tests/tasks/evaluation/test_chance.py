@@ -54,7 +54,7 @@ def test_a_frequent_label_has_high_chance_levels():
 def test_the_chance_level_of_accuracy_is_the_share_of_the_largest_class():
     train = np.eye(3, dtype=int)[[0, 0, 1, 2, 0]]
     test = np.eye(3, dtype=int)[[0, 1, 1, 2]]
-    assert chance_levels(train, test, DEFAULT, single=True)["accuracy"] == 0.25
+    assert chance_levels(train, test, DEFAULT)["accuracy"] == 0.25
 
 
 def test_levels_are_undefined_without_a_positive():

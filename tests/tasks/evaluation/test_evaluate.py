@@ -14,13 +14,13 @@ from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.network import build_network, predict_logits
 from tasks.core.problem import MultiLabel
 from tasks.evaluation.evaluate import evaluate_model
+from tasks.evaluation.metric_sets import metric_set, site_rows
 from tasks.evaluation.metrics import (
     average_precision,
     class_rows,
     combine,
     multilabel_metrics,
     per_class_table,
-    site_rows,
 )
 
 ZERO = EvaluationSettings(zero_support="zero")
@@ -199,7 +199,7 @@ def test_metrics_by_class_and_by_site():
     assert rows["c"]["ap"] == pytest.approx(average_precision_score(targets[:, 2], scores[:, 2]))
     assert rows["c"]["support"] == targets[:, 2].sum()
     sites = np.array(["north", "bay"] * 30)
-    by_site = site_rows(sites, scores, targets)
+    by_site = site_rows(metric_set("multi_label"), sites, scores, targets)
     assert list(by_site) == ["bay", "north"]
     here = sites == "bay"
     expected = expected_metrics(scores[here], targets[here])

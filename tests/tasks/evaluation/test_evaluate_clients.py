@@ -15,8 +15,8 @@ from tasks.core.network import build_network
 from tasks.data.clients import load_clients
 from tasks.data.dataset import load_dataset
 from tasks.data.partition import PartitionSettings, partition
-from tasks.evaluation.evaluate import CLIENT_METRICS, evaluate_model
-from tasks.evaluation.metrics import client_distribution, weighted_mean
+from tasks.evaluation.evaluate import evaluate_model
+from tasks.evaluation.metric_sets import client_distribution, metric_set, weighted_mean
 
 LOCAL = {"scheme": "local", "test": 0.3}
 NARROW = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}
@@ -64,7 +64,7 @@ def test_the_global_model_is_evaluated_on_the_local_test_sets(make_case, feature
     for client, row in out["per_client"].items():
         rows = clients.rows(client, "test")
         assert len(rows) > 0
-        assert set(row) == set(CLIENT_METRICS)
+        assert set(row) == set(metric_set("multi_label").client)
         expected = expected_metrics(model, client_images(dataset, clients, client, rows)[:], dataset.targets[rows])
         assert select(row, expected) == pytest.approx(expected, rel=1e-4), client
     values = [row["loss"] for row in out["per_client"].values()]

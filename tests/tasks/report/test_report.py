@@ -12,7 +12,8 @@ from models.errors import UserError
 from tasks.core.records import Dropped
 from tasks.core.round_summary import load_records
 from tasks.data.statistics.plots import FILES
-from tasks.report import plots
+from tasks.report import metric_plots, plots
+from tasks.report.prediction_sheet import prediction_lines
 from tasks.report.report import Predictions, ReportSettings, build_report
 from tasks.report.round_table import round_row, round_table
 from tests.support.fabricated import CLASSES, fabricated_record, fabricated_run
@@ -165,7 +166,7 @@ def test_lines_join_the_evaluated_rounds(tmp_path):
     for record in records:
         record.metrics = record.metrics if record.round in (3, 6, 7) else {}
     axes = Figure().subplots()
-    plots.plot_metrics(axes, records, (("macro_ap", "macro AP", "k", "-"),))
+    metric_plots.plot_metrics(axes, records, (("macro_ap", "macro AP", "k", "-"),))
     assert axes.lines[0].get_xdata().tolist() == [3, 6, 7]
     assert np.isfinite(axes.lines[0].get_ydata()).all()
 
@@ -233,10 +234,10 @@ def test_plots_of_few_and_of_many_rounds_have_content(tmp_path, rounds):
     classes = ["$a_b$", "x" * 80, *CLASSES]
     records = [fabricated_record(number, classes, clients) for number in range(1, rounds + 1)]
     records[-1].per_class["$a_b$"]["ap"] = math.nan
-    plots.learning_curve(records, tmp_path / "a.png")
+    metric_plots.learning_curve(records, tmp_path / "a.png")
     plots.traffic(records, tmp_path / "b.png")
     plots.clusters_by_round(records, tmp_path / "c.png")
-    plots.per_class_bars(records[-1], tmp_path / "d.png")
+    metric_plots.per_class_bars(records[-1], tmp_path / "d.png")
     records[-1].per_client = {client: {"macro_ap": 0.3 + 0.01 * k} for k, client in enumerate(clients[: 2 * rounds])}
     plots.client_bars(records[-1], tmp_path / "e.png")
     for path in tmp_path.iterdir():
@@ -247,10 +248,10 @@ def test_plots_of_few_and_of_many_rounds_have_content(tmp_path, rounds):
 
 def test_prediction_lines_of_an_image():
     truth, score = np.array([1, 0, 1, 0]), np.array([0.9, 0.6, 0.2, 0.1])
-    lines = plots.prediction_lines(truth, score, ["a", "b", "c", "d"], 0.5)
+    lines = prediction_lines(truth, score, ["a", "b", "c", "d"], score >= 0.5)
     assert [text for text, _ in lines] == ["✓ 0.90 a", "✗ 0.60 b", "○ 0.20 c"]
     assert len({colour for _, colour in lines}) == 3
-    many = plots.prediction_lines(np.ones(10), np.full(10, 0.9), list("abcdefghij"), 0.5)
+    many = prediction_lines(np.ones(10), np.full(10, 0.9), list("abcdefghij"), np.full(10, True))
     assert len(many) == 7
     assert many[-1][0] == "and 4 more"
-    assert plots.prediction_lines(np.zeros(2), np.zeros(2), ["a", "b"], 0.5)[0][0] == "no label, none predicted"
+    assert prediction_lines(np.zeros(2), np.zeros(2), ["a", "b"], np.full(2, False))[0][0] == "no label, none predicted"

@@ -8,7 +8,8 @@ import pytest
 
 from models.errors import UserError
 from tasks.data.partition import PartitionSettings, partition
-from tasks.evaluation.metrics import multilabel_metrics, site_rows
+from tasks.evaluation.metric_sets import metric_set, site_rows
+from tasks.evaluation.metrics import multilabel_metrics
 from tests.support.format_rows import reasons, rows_of
 from tests.support.image_trees import OK, bad, fixed, ingested, pairs, tree
 from tests.support.voc_trees import encoded, make_image, put, voc_xml
@@ -269,6 +270,6 @@ def test_clients_without_some_labels(tmp_path):
     found = multilabel_metrics(scores, targets)
     assert found["macro_ap"] == pytest.approx((1 + 5 / 6) / 2)
     assert found["classes_used"] == 2
-    sites = site_rows(np.array(["a", "b", "a"]), scores, targets)
+    sites = site_rows(metric_set("multi_label"), np.array(["a", "b", "a"]), scores, targets)
     assert (sites["a"]["classes_used"], sites["b"]["classes_used"]) == (2, 0)
     assert np.isnan(sites["b"]["macro_ap"])
