@@ -167,7 +167,7 @@ def evaluate_model(
         trained = site_counts(dataset, clients)
         for site, row in out["per_site"].items():
             row[TRAINED_ON] = float(trained[site])
-        metrics.append(site_means(out["per_site"]))
+        metrics.append(site_means(out["per_site"], context.problem.primary_metric))
     out["metrics"] = combine(*metrics)
     return out
 

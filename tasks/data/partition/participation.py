@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tasks.core.names import visible_name
-from tasks.core.problem import primary_metric
 
 if TYPE_CHECKING:
     from tasks.data.clients import Clients
@@ -32,17 +31,17 @@ def untrained_sites(dataset: "Dataset", clients: "Clients") -> dict[str, int]:
     }
 
 
-def site_means(per_site: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Average the primary metric over the sites that train and over those that do not, if both kinds exist.
+def site_means(per_site: Mapping[str, Mapping[str, float]], metric: str) -> dict[str, float]:
+    """Average a metric over the sites that train and over those that do not, if both kinds exist.
 
     Args:
         per_site: Site -> its metrics and ``train_images``.
+        metric: Its name, ``macro_ap`` or ``accuracy``.
 
     Returns:
-        ``site_mean/trained/<metric>``, ``site_mean/never_trained/<metric>`` (``macro_ap`` or ``accuracy``), and
-        ``.../sites``, the number of sites that have a value; nothing where all sites train, or none.
+        ``site_mean/trained/<metric>``, ``site_mean/never_trained/<metric>``, and ``.../sites``, the number
+        of sites that have a value; nothing where all sites train, or none.
     """
-    metric = primary_metric(next(iter(per_site.values()), {}))
     kinds = {"trained": True, "never_trained": False}
     split = {
         kind: [

@@ -75,12 +75,12 @@ def test_site_means_separate_sites_that_train_from_those_that_do_not():
         "c": {"macro_ap": 0.4, "train_images": 0.0},
         "d": {"macro_ap": float("nan"), "train_images": 0.0},
     }
-    found = site_means(rows)
+    found = site_means(rows, "macro_ap")
     assert found["site_mean/trained/macro_ap"] == pytest.approx(0.7)
     assert found["site_mean/trained/sites"] == 2
     assert found["site_mean/never_trained/macro_ap"] == 0.4
     assert found["site_mean/never_trained/sites"] == 1
-    assert site_means({"a": rows["a"], "b": rows["b"]}) == {}, "all sites train: there is one mean"
+    assert site_means({"a": rows["a"], "b": rows["b"]}, "macro_ap") == {}, "all sites train: there is one mean"
 
 
 def test_of_many_absent_sites_some_are_named():
