@@ -13,6 +13,7 @@ from typing import Any
 from flows.engine.engines import Engine, make_engine
 from flows.federation.federation import Federation
 from flows.federation.progress import Progress
+from flows.federation.round import Setup
 from flows.methods import load_method
 from flows.run.open import Run
 from flows.run.results import export
@@ -21,7 +22,8 @@ from flows.settings.schema import Settings
 from models.errors import UserError
 from tasks.core.context import RunContext
 from tasks.core.finished_rounds import finished_rounds, folder_of, prune, rescore_round
-from tasks.core.records import ModelRef, RoundRecord
+from tasks.core.records import RoundRecord
+from tasks.core.round_state import RoundState
 from tasks.core.store import Store
 from tasks.data.ingest.unusable_files import unusable
 
@@ -125,51 +127,46 @@ def train_rounds(job: FederationJob, finished: list[RoundRecord], tracker: Track
     records = [*finished[:-1], *(evaluate_last_round(job, record) for record in finished[-1:])]
     for record in records:
         job.progress.round_done(record, found=True)
-    last = records[-1] if records else None
-    model = last.model if last else job.engine.run("initialise-model", "initial global model", job.run.context)
-    states, server_state = (last.client_states, last.server_state) if last else ({}, None)
+    setup = Setup(
+        job.run.context,
+        job.settings.federation,
+        job.settings.method.chosen,
+        job.run.clients,
+        job.engine,
+        job.progress,
+        job.run.unlabelled,
+        job.run.server_images,
+    )
+    state = records[-1].state if records else initial_state(job)
     for number in range(len(records) + 1, job.rounds + 1):
-        fed = Federation(
-            job.run.context,
-            job.settings.federation,
-            job.settings.method.chosen,
-            job.run.clients,
-            job.engine,
-            number,
-            states,
-            job.progress,
-            server_state,
-        )
-        record = one_round(fed, method.run_round, model, job.run.root, job.rounds)
+        record = one_round(Federation(setup, number, state), method.run_round, job.run.root, job.rounds)
         prune(job.store, record)
         tracker.round_done(record)
         job.progress.round_done(record)
         records.append(record)
-        model, states, server_state = record.model, record.client_states, record.server_state
+        state = record.state
     if not job.store.exists(folder_of(records[-1].round + 1)):
         prune(job.store, records[-1])  # a process may have been killed before it did
     return records
 
 
+def initial_state(job: FederationJob) -> RoundState:
+    """Return the state before the first round: one global model."""
+    return RoundState.starting_from(job.engine.run("initialise-model", "initial global model", job.run.context))
+
+
 def one_round(
-    fed: Federation,
-    run_round: Callable[[Federation, ModelRef], ModelRef],
-    start: ModelRef,
-    root: Path,
-    rounds: int = 0,
+    fed: Federation, run_round: Callable[[Federation, RoundState], RoundState], root: Path, rounds: int = 0
 ) -> RoundRecord:
     """Run one round of a method: its stages, the evaluation of the result, and the finished folder.
 
     Args:
         fed: The round.
         run_round: The method.
-        start: The global model before it.
         root: The run's folder.
         rounds: Number of the last round, which is evaluated whatever ``evaluation.every`` says.
     """
-    fed.record.model = run_round(fed, start)
-    fed.record.server_state = fed.server_state
-    fed.record.personal_states = dict(fed.personal_states)
+    fed.record.state = run_round(fed, fed.state)
     if fed.number % fed.context.evaluation.every == 0 or fed.number == rounds:
         fed.progress.stage(fed.number, "evaluate", 0)
         evaluate(fed.engine, fed.context, fed.record, fed.clients)
@@ -178,9 +175,9 @@ def one_round(
 
 
 def evaluate(engine: Engine, context: RunContext, record: RoundRecord, clients: Mapping[str, int]) -> None:
-    """Evaluate a round's global model, or the clients' personal ones, and store the result in its record."""
-    title = f"round {record.round}: evaluate global model"
-    result = engine.run("evaluate", title, context, record.model, record.personal_states, clients)
+    """Evaluate a round's global model, or the clients' own ones, and store the result in its record."""
+    title = f"round {record.round}: evaluate"
+    result = engine.run("evaluate", title, context, record.state, clients)
     record.metrics, record.per_class = result["metrics"], result.get("per_class", {})
     record.per_site, record.per_client = result.get("per_site", {}), result.get("per_client", {})
     record.confusion = result.get("confusion", [])
@@ -196,7 +193,8 @@ def evaluate_last_round(job: FederationJob, record: RoundRecord) -> RoundRecord:
         return record
     job.progress.stage(record.round, "evaluate", 0)
     store = job.run.context.open_store()
-    gone = [ref.uri for ref in record.personal_states.values() if not store.holds(ref)]
+    own = record.state.at_clients if record.state.personalised else []
+    gone = [ref.uri for ref in own if not store.holds(ref)]
     if gone:
         every = job.settings.evaluation.every
         raise UserError(
@@ -214,7 +212,9 @@ def write_report(job: FederationJob, last: RoundRecord) -> Path:
     """Write the run's report and return its folder."""
     out = job.run.root / "report"
     job.progress.stage(0, "report", 0)
-    job.engine.run("sample-predictions", "score images for the report", job.run.context, last.model)
+    model = last.state.evaluated_model
+    if model is not None:
+        job.engine.run("sample-predictions", "score images for the report", job.run.context, model)
     job.engine.run("report", "report", job.run.root, out, job.settings.report)
     return out
 
@@ -224,7 +224,7 @@ def summarise(job: FederationJob, records: list[RoundRecord], report: Path, trac
     last, dataset = records[-1], job.run.context.dataset
     return Summary(
         run_id=job.run.id,
-        digest=last.model.digest,
+        digest=last.state.digest,
         rounds=last.round,
         metrics=last.metrics,
         mlflow_run_id=tracker.run_id,

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from models.errors import UserError
-from tasks.client.train import TrainingStopped
+from tasks.client.stopping import TrainingStopped
 from tasks.core.names import visible_lines
 
 if TYPE_CHECKING:
@@ -70,32 +70,8 @@ TASKS: dict[str, Policy] = {
         retries=1,
         delays=(1.0,),
     ),
-    "cluster-models": Policy("tasks.server.clustering:cluster_models", "Cluster clients whose models changed alike."),
     "aggregate": Policy(
         "tasks.server.aggregate:aggregate", "Combine updates by an aggregator.", retries=1, delays=(1.0,)
-    ),
-    "combine": Policy("tasks.server.aggregation:aggregate", "Combine models into one.", retries=1, delays=(1.0,)),
-    "fedhybrid-average": Policy(
-        "tasks.server.fedhybrid:average_with_duals",
-        "FedHybrid: the clients' mean, moved by the mean of their dual variables.",
-        retries=1,
-        delays=(1.0,),
-    ),
-    "xuesgcn-average": Policy(
-        "tasks.server.xuesgcn:average_with_scenes",
-        "XueSGCN: the clients' mean, and each one's label counts mixed with those of similar scenes.",
-        retries=1,
-        delays=(1.0,),
-    ),
-    "find-held-out": Policy("tasks.server.fedcor:held_out_split", "Find out whether every client holds val images."),
-    "fedcor-record-losses": Policy("tasks.server.fedcor:record_client_losses", "FedCor: record the clients' losses."),
-    "fedcor-fit": Policy("tasks.server.fedcor:fit_process", "FedCor: fit the Gaussian process."),
-    "fedcor-select": Policy("tasks.server.fedcor:select_clients", "FedCor: greedy choice of clients."),
-    "fednova-average": Policy(
-        "tasks.server.fednova:nova_average", "FedNova's average of changes per step.", retries=1, delays=(1.0,)
-    ),
-    "scaffold-step": Policy(
-        "tasks.server.scaffold:control_step", "SCAFFOLD's model and control variate.", retries=1, delays=(1.0,)
     ),
     "evaluate": Policy(
         "tasks.evaluation.evaluate:evaluate_model",
@@ -119,14 +95,25 @@ TASKS: dict[str, Policy] = {
 }
 
 
+def policy_of(task: str | Callable[..., Any]) -> Policy:
+    """Return the policy of a task of ``TASKS``, or of a method's server step: a module-level function.
+
+    A server step finds its own finished output, so it is tried once more after a failure that may pass.
+    """
+    if isinstance(task, str):
+        return TASKS[task]
+    about = (task.__doc__ or "").partition("\n")[0]
+    return Policy(f"{task.__module__}:{task.__qualname__}", about, retries=1, delays=(1.0,))
+
+
 def is_retryable(error: BaseException) -> bool:
     """Return whether a retry can help: never after a user error, nor after Ctrl-C."""
     return isinstance(error, Exception) and not isinstance(error, UserError | TrainingStopped)
 
 
 @cache
-def prefect_task(name: str) -> "Task":
-    """Return the Prefect task of that name.
+def prefect_task(task_: str | Callable[..., Any]) -> "Task":
+    """Return the Prefect task of a name in ``TASKS``, or of a method's server step.
 
     Prefect neither persists nor caches results: every function finds its own finished output.
     """
@@ -134,7 +121,8 @@ def prefect_task(name: str) -> "Task":
     from prefect.cache_policies import NO_CACHE
 
     logging.getLogger("prefect.task_runs").addFilter(_is_no_timeout_warning)
-    policy = TASKS[name]
+    policy = policy_of(task_)
+    name = task_ if isinstance(task_, str) else task_.__name__.replace("_", "-")
     function = policy.load()
     retries: dict[str, Any] = {}
     if policy.retries:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tasks.core.names import visible
-from tasks.registry import TASKS, is_retryable, prefect_task
+from tasks.registry import is_retryable, policy_of, prefect_task
 
 Call = tuple[str, tuple]  # title, arguments
 Done = Callable[[int], None]
+Task = str | Callable[..., Any]  # a name in the registry, or a module-level function
 MAX_TITLE = 200  # characters of a task run's name in Prefect
 
 
@@ -23,15 +24,15 @@ class Outcome:
 
 
 class Engine(Protocol):
-    """Runs the tasks of ``tasks/registry.py`` by name."""
+    """Runs tasks: those of ``tasks/registry.py`` by their name there, other functions as they are."""
 
     def map(
-        self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
+        self, task: Task, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
     ) -> list[Outcome]:
         """Run one task for several argument tuples, in parallel.
 
         Args:
-            task: Its name in the registry.
+            task: Its name in the registry, or the function.
             calls: (title, arguments) of each call.
             timeout_s: Time limit of one call, where the engine can enforce it.
             done: Called with the position of every call that has ended, in the order in which they end.
@@ -41,7 +42,7 @@ class Engine(Protocol):
         """
         ...
 
-    def run(self, task: str, title: str, *args: Any) -> Any:
+    def run(self, task: Task, title: str, *args: Any) -> Any:
         """Run one task and return its value, or raise its error."""
         ...
 
@@ -57,11 +58,11 @@ class LocalEngine:
         self.workers = workers
 
     def map(
-        self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
+        self, task: Task, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
     ) -> list[Outcome]:
         """See ``Engine.map``. The tasks enforce the time limit themselves: a thread cannot be stopped."""
         del timeout_s
-        with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix=task) as pool:
+        with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix=str(task)[:40]) as pool:
             futures = {pool.submit(self.call, task, args): position for position, (_, args) in enumerate(calls)}
             try:
                 for future in as_completed(futures):
@@ -72,7 +73,7 @@ class LocalEngine:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def run(self, task: str, title: str, *args: Any) -> Any:
+    def run(self, task: Task, title: str, *args: Any) -> Any:
         """See ``Engine.run``."""
         del title
         outcome = self.call(task, args)
@@ -81,9 +82,9 @@ class LocalEngine:
         return outcome.value
 
     @staticmethod
-    def call(task: str, args: tuple) -> Outcome:
+    def call(task: Task, args: tuple) -> Outcome:
         """Call a task's function, with its retries."""
-        policy = TASKS[task]
+        policy = policy_of(task)
         function = policy.load()
         for delay in (*policy.delays[: policy.retries], None):
             try:
@@ -99,7 +100,7 @@ class PrefectEngine:
     """Runs tasks as Prefect task runs of the current flow; titles are their names in the UI."""
 
     def map(
-        self, task: str, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
+        self, task: Task, calls: Sequence[Call], timeout_s: float | None = None, done: Done | None = None
     ) -> list[Outcome]:
         """See ``Engine.map``; ended calls are reported in the order of the calls."""
         futures = [self._submit(task, title, args, timeout_s) for title, args in calls]
@@ -112,12 +113,12 @@ class PrefectEngine:
             outcomes.append(Outcome(error=value) if isinstance(value, BaseException) else Outcome(value))
         return outcomes
 
-    def run(self, task: str, title: str, *args: Any) -> Any:
+    def run(self, task: Task, title: str, *args: Any) -> Any:
         """See ``Engine.run``."""
         return self._submit(task, title, args, None).result()
 
     @staticmethod
-    def _submit(task: str, title: str, args: tuple, timeout_s: float | None) -> Any:
+    def _submit(task: Task, title: str, args: tuple, timeout_s: float | None) -> Any:
         options: dict[str, Any] = {"task_run_name": task_run_name(title)}
         if timeout_s is not None:
             options["timeout_seconds"] = timeout_s

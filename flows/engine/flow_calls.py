@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from flows.engine.interrupt import stopping_on_interrupt
 from flows.engine.prefect_server import require_server
 from models.errors import UserError
-from tasks.client.train import stop_training
+from tasks.client.stopping import stop_training
 from tasks.registry import failed_state
 
 if TYPE_CHECKING:

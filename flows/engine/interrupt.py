@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from tasks.client.train import stop_training
+from tasks.client.stopping import stop_training
 
 MESSAGE = "interrupted; finished work is kept, run again to continue"
 EXIT_TIMEOUT_S = 8.0

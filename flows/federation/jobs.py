@@ -2,31 +2,26 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from flows.engine.engines import Engine
-from tasks.client.objectives import Needed
-from tasks.client.regularisers import RegulariserSpec
-from tasks.client.train import Init, TrainJob, find_update
+from tasks.client.local_data import SERVER
+from tasks.client.payload import Needed, Payload
+from tasks.client.regularisers import load_regulariser
+from tasks.client.train import TrainJob, find_update
 from tasks.client.train_chunk import ChunkError
+from tasks.client.work import LocalWork, chosen_objective
 from tasks.core.context import RunContext
 from tasks.core.federation_settings import FederationSettings
-from tasks.core.records import Dropped, ModelRef, StageLog, Update
+from tasks.core.records import Dropped, StageLog, Update
+from tasks.core.round_state import RoundState
 
+if TYPE_CHECKING:
+    from flows.federation.round import Setup
 
-def references_for(
-    client: str, references: Sequence[ModelRef], cluster_of: Mapping[str, int] | None, need: Needed
-) -> tuple[tuple[tuple[ModelRef, int], ...], int | None]:
-    """Return the references that one client is sent with their multiplicities, and its cluster's index among them.
-
-    Equal references are sent and run once: K equal ones become one of multiplicity K.
-    """
-    if need == "none" or not references:
-        return (), None
-    if need == "own_cluster":
-        return ((references[cluster_of[client] if cluster_of else 0], 1),), None if cluster_of is None else 0
-    if all(ref.digest == references[0].digest for ref in references):
-        return ((references[0], len(references)),), None if cluster_of is None else 0
-    return tuple((ref, 1) for ref in references), None if cluster_of is None else cluster_of[client]
+PayloadOrEach = Payload | Mapping[str, Payload]  # one for all clients, or one each
+WorkOrEach = LocalWork | Mapping[str, LocalWork]
 
 
 def required_updates(quorum: float, clients: int) -> int:
@@ -35,39 +30,56 @@ def required_updates(quorum: float, clients: int) -> int:
 
 
 def make_jobs(
+    setup: "Setup",
+    state: RoundState,
     clients: Sequence[str],
     number: int,
     stage: int,
-    start: ModelRef | Mapping[str, ModelRef],
-    references: Sequence[ModelRef] | None,
-    cluster_of: Mapping[str, int] | None,
-    need: Needed,
-    init: Init,
-    states: Mapping[str, ModelRef],
-    regulariser: RegulariserSpec | Mapping[str, RegulariserSpec] | None,
-    server_tensors: ModelRef | None,
+    payload: PayloadOrEach,
+    work: WorkOrEach,
 ) -> list[TrainJob]:
-    """Return one job per client in id order; the arguments are those of ``Federation.train``."""
+    """Return one job per client in id order; what clients keep or own is added to what they are sent.
+
+    Args:
+        setup: The run.
+        state: The round's state.
+        clients: The clients.
+        number: The round.
+        stage: The stage.
+        payload: What they are sent, one for all or one each.
+        work: What they do, one for all or one each.
+    """
     jobs = []
     for client in sorted(clients):
-        first = start if isinstance(start, ModelRef) else start[client]
-        given, clusters = ([first], None) if references is None else (references, cluster_of)
-        sent, assigned = references_for(client, given, clusters, need)
-        jobs.append(
-            TrainJob(
-                client=client,
-                round=number,
-                stage=stage,
-                start=first,
-                references=sent,
-                assigned_cluster=assigned,
-                init=init,
-                state=states.get(client),
-                regulariser=regulariser[client] if isinstance(regulariser, Mapping) else regulariser,
-                server_tensors=server_tensors,
-            )
-        )
+        own = work[client] if isinstance(work, Mapping) else work
+        sent = payload[client] if isinstance(payload, Mapping) else payload
+        sent = sent.with_state(state.private.get(client), state.personal.get(client))
+        sent = sent.reduced(references_needed(setup.context, own))
+        if own.init == "best_reference":  # the start is one of the references
+            sent = replace(sent, start=replace(sent.start, travels=False))
+        jobs.append(TrainJob(client, number, stage, sent, own))
     return jobs
+
+
+def references_needed(context: RunContext, work: LocalWork) -> Needed:
+    """Return which reference models a client needs for its work."""
+    regularisers = (load_regulariser(spec.name).needs_reference(spec.values) for spec in work.regularisers)
+    if work.init == "best_reference" or any(regularisers):
+        return "all"
+    objective, settings = chosen_objective(context, work)
+    return objective.references_needed(settings)
+
+
+def expected_images(setup: "Setup", jobs: Sequence[TrainJob]) -> dict[str, int]:
+    """Return how many training images each client must report: those of the kind that its work is about."""
+    found = {}
+    for job in jobs:
+        at_server = job.client == SERVER and SERVER not in setup.clients
+        labelled = setup.server_images if at_server else setup.clients[job.client]
+        unlabelled = setup.unlabelled.get(job.client, 0)
+        counts = {"labelled": labelled, "unlabelled": unlabelled, "both": labelled + unlabelled}
+        found[job.client] = counts[job.work.data]
+    return found
 
 
 def run_jobs(
@@ -118,15 +130,7 @@ def run_jobs(
     return updates, dropped
 
 
-def cost_of(
-    name: str,
-    jobs: Sequence[TrainJob],
-    updates: Sequence[Update],
-    seconds: float,
-    *,
-    already_at_client: bool = False,
-    server_owned: bool = False,
-) -> StageLog:
+def cost_of(name: str, jobs: Sequence[TrainJob], updates: Sequence[Update], seconds: float) -> StageLog:
     """Return the cost of a stage: bytes of the tensors down to every client, up from those that reported.
 
     Args:
@@ -134,20 +138,12 @@ def cost_of(
         jobs: All jobs of the stage.
         updates: The valid updates.
         seconds: Wall seconds of the stage.
-        already_at_client: The clients have the start already, so it is not sent.
-        server_owned: The clients' private tensors come from the server, so they are sent.
     """
-    log = StageLog(name, seconds=seconds, clients=len(updates))
-    for job in jobs:
-        sizes = {ref.digest: ref.bytes for ref, _ in job.references}
-        log.bytes_down_naive += sum(ref.bytes * count for ref, count in job.references)
-        single = [job.server_tensors, job.state if server_owned else None]
-        if not already_at_client and job.init == "start":
-            single.append(job.start)
-        for ref in single:
-            if ref is not None and ref.digest not in sizes:
-                sizes[ref.digest] = ref.bytes
-                log.bytes_down_naive += ref.bytes
-        log.bytes_down += sum(sizes.values())
-    log.bytes_up = sum(update.model.bytes for update in updates)
-    return log
+    return StageLog(
+        name,
+        seconds=seconds,
+        clients=len(updates),
+        bytes_down=sum(job.payload.bytes for job in jobs),
+        bytes_down_naive=sum(job.payload.naive_bytes for job in jobs),
+        bytes_up=sum(update.model.bytes for update in updates),
+    )

@@ -3,18 +3,17 @@
 Adding a method is one module here and one line in ``METHODS``; see CONTRIBUTING.md.
 """
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
+from flows.methods.facts import RunFacts
 from models.base_settings import Section
 from models.errors import UserError
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
-    from models.settings import ModelSettings
-    from tasks.core.records import ModelRef
-    from tasks.core.train_settings import TrainSettings
+    from tasks.client.work import Data
+    from tasks.core.round_state import RoundState
 
 METHODS = {
     "fedavg": "flows.methods.fedavg",
@@ -29,33 +28,23 @@ METHODS = {
 }
 
 
-@dataclass(frozen=True)
-class RunFacts:
-    """The other settings that a method's ``check`` may look at.
+class Method(Protocol):
+    """The parts of a method's module. ``check`` and ``DATA`` are optional: by default all settings are accepted.
 
     Attributes:
-        method: The method's own settings.
-        model: Settings of the network.
-        train: Settings of local training.
-        clients: Number of clients of the partition; ``None`` while it is unknown.
-        clients_per_round: Participants of a round; ``None``: all clients.
+        DESCRIPTION: One line, with the source.
+        Settings: The method's own settings.
+        DATA: Training images that clients must have: ``labelled`` (the default), ``unlabelled`` or ``both``.
+        ACCEPTS_AGGREGATOR: Whether ``fed.aggregate`` may apply another rule than the mean; True by default.
     """
-
-    method: Any
-    model: "ModelSettings"
-    train: "TrainSettings"
-    clients: int | None
-    clients_per_round: int | None
-
-
-class Method(Protocol):
-    """The parts of a method's module; ``check`` is optional and accepts all settings by default."""
 
     DESCRIPTION: str
     Settings: type[Section]
+    DATA: "Data"
+    ACCEPTS_AGGREGATOR: bool
 
-    def run_round(self, fed: "Federation", start: "ModelRef") -> "ModelRef":
-        """Do one round from the global model ``start``; return the next global model."""
+    def run_round(self, fed: "Federation", state: "RoundState") -> "RoundState":
+        """Do one round from ``state``, which is the method's to change; return the state that it ends with."""
         ...
 
     def check(self, facts: RunFacts) -> None:
@@ -80,5 +69,6 @@ def load_method(name: str) -> Method:
     if name not in METHODS:
         raise UserError("no such method", where="method.name", expected=sorted(METHODS), found=name)
     module = import_module(METHODS[name])
-    vars(module).setdefault("check", accept_all)
+    for part, default in (("check", accept_all), ("DATA", "labelled"), ("ACCEPTS_AGGREGATOR", True)):
+        vars(module).setdefault(part, default)
     return cast("Method", module)

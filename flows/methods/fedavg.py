@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from models.base_settings import Section
-from tasks.core.records import ModelRef
+from tasks.client.payload import Payload
+from tasks.core.round_state import RoundState
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
@@ -15,8 +16,7 @@ class Settings(Section):
     """FedAvg has no settings beyond those of the local loop and the federation."""
 
 
-def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
+def run_round(fed: "Federation", state: RoundState) -> RoundState:
     """Train the sampled clients from the global model; average their models, weighted by sample count."""
-    clients = fed.sample()
-    updates = fed.train(clients, start, stage=1, name="local training")
-    return fed.average(updates, name="weighted average")
+    updates = fed.train(fed.sample(), Payload.of(state.global_model), stage=1, name="local training")
+    return state.with_global(fed.aggregate(updates, state.global_model, name="weighted average"))

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from models.base_settings import Section
+from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
-from tasks.core.records import ModelRef
+from tasks.client.work import LocalWork
+from tasks.core.aggregator_spec import AggregatorSpec
+from tasks.core.round_state import RoundState
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
@@ -48,34 +51,24 @@ class Settings(Section):
         return self
 
 
-def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
+def ACCEPTS_AGGREGATOR(settings: Settings) -> bool:  # noqa: N802 - a constant for most methods
+    """Return whether the version averages; the dual one has a server step of its own."""
+    return settings.version == "prox"
+
+
+def run_round(fed: "Federation", state: RoundState) -> RoundState:
     """Train the sampled clients, then x_0 = mean of the participants' x_i - (1/n) sum of all clients' y_i / mu."""
     s: Settings = fed.method
-    clients = fed.sample()
-
-    if s.version == "prox":
-        proximal = RegulariserSpec("prox", {"mu": s.mu})
-        updates = fed.train(clients, start, stage=1, name="local training", regulariser=proximal)
-        return fed.average(updates, name="weighted average")
-
+    clients, start = fed.sample(), state.global_model
     n, samples = len(fed.clients), sum(fed.clients.values())
-    scales = {c: n * fed.clients[c] / samples if s.weighting == "size" else 1.0 for c in clients}
-    duals = {c: RegulariserSpec("dual", {"mu": s.mu, "scale": scales[c]}) for c in clients}
-    updates = fed.train(clients, start, stage=1, name="local training", regulariser=duals)
+    if s.version == "prox":
+        proximal = LocalWork(regularisers=(RegulariserSpec("prox", {"mu": s.mu}),))
+        updates = fed.train(clients, Payload.of(start), proximal, stage=1, name="local training")
+        return state.with_global(fed.aggregate(updates, start, name="weighted average"))
 
+    scales = {c: n * fed.clients[c] / samples if s.weighting == "size" else 1.0 for c in clients}
+    dual = {c: LocalWork(regularisers=(RegulariserSpec("dual", {"mu": s.mu, "scale": scales[c]}),)) for c in clients}
+    updates = fed.train(clients, Payload.of(start), dual, stage=1, name="local training")
     # The duals' changes are mu (x_0 - x_i): the server computes their sum itself, so clients upload nothing more.
-    fed.record.weights = {update.client: 1 / len(updates) for update in updates}
-    models, counts = [update.model for update in updates], [update.samples for update in updates]
-    model: ModelRef
-    model, fed.server_state = fed.server_task(
-        "fedhybrid-average",
-        models,
-        counts,
-        start,
-        fed.server_state,
-        s.mu,
-        n,
-        name="average with duals",
-        clients=len(updates),
-    )
-    return model
+    spec = AggregatorSpec("tasks.server.fedhybrid", {"mu": s.mu})
+    return state.with_global(fed.aggregate(updates, start, name="average with duals", spec=spec, facts={"clients": n}))

@@ -3,25 +3,25 @@
 from typing import TYPE_CHECKING
 
 from models.base_settings import Section
-from tasks.core.records import ModelRef
+from tasks.client.payload import Payload
+from tasks.core.aggregator_spec import AggregatorSpec
+from tasks.core.round_state import RoundState
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
 
 DESCRIPTION = "FedNova: averages each client's change per step (Wang et al., NeurIPS 2020)"
 
+ACCEPTS_AGGREGATOR = False
+
 
 class Settings(Section):
     """FedNova has no settings: the steps come with the updates, the momentum is that of the local loop."""
 
 
-def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
+def run_round(fed: "Federation", state: RoundState) -> RoundState:
     """Train the sampled clients, then step to W - (sum p_i a_i) sum p_i (W - theta_i) / a_i."""
-    clients = fed.sample()
-    updates = fed.train(clients, start, stage=1, name="local training")
-    samples, steps = [u.samples for u in updates], [u.steps for u in updates]
-    model: ModelRef = fed.server_task(
-        "fednova-average", [u.model for u in updates], samples, steps, start, name="normalised average"
-    )
-    fed.record.weights = {u.client: u.samples / sum(samples) for u in updates}
-    return model
+    start = state.global_model
+    updates = fed.train(fed.sample(), Payload.of(start), stage=1, name="local training")
+    spec = AggregatorSpec("tasks.server.fednova", {"momentum": fed.context.train.momentum})
+    return state.with_global(fed.aggregate(updates, start, name="normalised average", spec=spec))

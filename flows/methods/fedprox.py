@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from models.base_settings import Section
+from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
-from tasks.core.records import ModelRef
+from tasks.client.work import LocalWork
+from tasks.core.round_state import RoundState
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
@@ -22,9 +24,8 @@ class Settings(Section):
     )
 
 
-def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
+def run_round(fed: "Federation", state: RoundState) -> RoundState:
     """Train the sampled clients with the proximal term; average their models, weighted by sample count."""
-    clients = fed.sample()
-    proximal = RegulariserSpec("prox", {"mu": fed.method.mu})
-    updates = fed.train(clients, start, stage=1, name="local training", regulariser=proximal)
-    return fed.average(updates, name="weighted average")
+    proximal = LocalWork(regularisers=(RegulariserSpec("prox", {"mu": fed.method.mu}),))
+    updates = fed.train(fed.sample(), Payload.of(state.global_model), proximal, stage=1, name="local training")
+    return state.with_global(fed.aggregate(updates, state.global_model, name="weighted average"))

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from models.base_settings import Section
+from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
-from tasks.core.records import ModelRef
+from tasks.client.work import LocalWork
+from tasks.core.round_state import RoundState
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
@@ -23,9 +25,9 @@ class Settings(Section):
     temperature: float = Field(0.5, gt=0, description="Divides the cosines.")
 
 
-def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
+def run_round(fed: "Federation", state: RoundState) -> RoundState:
     """Train the sampled clients with the contrastive loss; average their models, weighted by sample count."""
-    clients = fed.sample()
-    contrastive = RegulariserSpec("moon", {"mu": fed.method.mu, "temperature": fed.method.temperature})
-    updates = fed.train(clients, start, stage=1, name="local training", regulariser=contrastive)
-    return fed.average(updates, name="weighted average")
+    values = {"mu": fed.method.mu, "temperature": fed.method.temperature}
+    contrastive = LocalWork(regularisers=(RegulariserSpec("moon", values),))
+    updates = fed.train(fed.sample(), Payload.of(state.global_model), contrastive, stage=1, name="local training")
+    return state.with_global(fed.aggregate(updates, state.global_model, name="weighted average"))

@@ -4,15 +4,21 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from flows.methods import RunFacts
+from flows.methods.facts import RunFacts
 from models.base_settings import Section
+from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
-from tasks.core.records import ModelRef
+from tasks.client.schedule import learning_rate
+from tasks.client.work import LocalWork
+from tasks.core.aggregator_spec import AggregatorSpec
+from tasks.core.round_state import RoundState
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
 
 DESCRIPTION = "SCAFFOLD: control variates correct each client's drift (Karimireddy et al., ICML 2020)"
+
+ACCEPTS_AGGREGATOR = False
 
 
 class Settings(Section):
@@ -25,32 +31,15 @@ class Settings(Section):
     )
 
 
-def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
+def run_round(fed: "Federation", state: RoundState) -> RoundState:
     """Train with g - c_i + c, then W += mean(theta_i - W) and c += (1/n) sum(c_i_new - c_i)."""
-    clients = fed.sample()
-    control = RegulariserSpec("control")
-    updates = fed.train(
-        clients, start, stage=1, name="local training", regulariser=control, server_tensors=fed.server_state
-    )
-
-    sizes = fed.clients if fed.method.weighting == "size" else dict.fromkeys(fed.clients, 1)
-    reported = sum(sizes[u.client] for u in updates)
-    weights = [sizes[u.client] / reported for u in updates]  # among the participants
-    fractions = [sizes[u.client] / sum(sizes.values()) for u in updates]  # among all clients
-    models, samples, steps = [u.model for u in updates], [u.samples for u in updates], [u.steps for u in updates]
-    model, fed.server_state = fed.server_task(
-        "scaffold-step",
-        models,
-        samples,
-        steps,
-        start,
-        fed.server_state,
-        weights,
-        fractions,
-        name="model and control variate",
-    )
-    fed.record.weights = {u.client: weight for u, weight in zip(updates, weights, strict=True)}
-    return model
+    start, corrected = state.global_model, LocalWork(regularisers=(RegulariserSpec("control"),))
+    payload = Payload.of(start, method=state.server.get("scaffold"))
+    updates = fed.train(fed.sample(), payload, corrected, stage=1, name="local training")
+    spec = AggregatorSpec("tasks.server.scaffold", {"weighting": fed.method.weighting})
+    facts = {"lr": learning_rate(fed.context.train, fed.number), "sizes": dict(fed.clients)}
+    name = "model and control variate"
+    return state.with_global(fed.aggregate(updates, start, name=name, spec=spec, facts=facts))
 
 
 def check(facts: RunFacts) -> None:

@@ -7,12 +7,15 @@ from pydantic import Field
 from models.base_settings import Section
 from models.errors import UserError
 from models.registry import NETWORKS
-from tasks.core.records import ModelRef
+from tasks.client.payload import Payload
+from tasks.core.round_state import RoundState
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
 
 DESCRIPTION = "XueSGCN: label co-occurrence counts mixed between similar scenes (MiLab-HITSZ/2023XueSGCN, IJCNN 2024)"
+
+ACCEPTS_AGGREGATOR = False
 
 
 class Settings(Section):
@@ -26,26 +29,24 @@ class Settings(Section):
     )
 
 
-def run_round(fed: "Federation", start: ModelRef) -> ModelRef:
+def run_round(fed: "Federation", state: RoundState) -> RoundState:
     """Train, average the parameters by sample count, and mix each client's label counts with similar scenes'."""
+    from tasks.server.xuesgcn import average_with_scenes
+
     _require_scenes(fed)
-    shared: bool = fed.method.scene_shared
-    clients = fed.sample()
-    before = dict(fed.record.client_states)
-    updates = fed.train(clients, start, stage=1, name="local training", server_owned=not shared)
+    start, shared = state.global_model, fed.method.scene_shared
+    updates = fed.train(fed.sample(), Payload.of(start), stage=1, name="local training")
 
     ids, images = [u.client for u in updates], sum(u.samples for u in updates)
     fed.record.weights = {u.client: u.samples / images for u in updates}
-    trained = [u.model for u in updates], [u.samples for u in updates]
-    own = [before.get(client) for client in ids], [u.state for u in updates]
-    model: ModelRef
-    model, states = fed.server_task(
-        "xuesgcn-average", ids, *trained, start, *own, shared, name="average and mix counts", clients=len(ids)
+    models, counts = [u.model for u in updates], [u.samples for u in updates]
+    before = [state.personal.get(client) for client in ids]
+    title = "average and mix counts"
+    model, scenes = fed.server_task(
+        average_with_scenes, ids, models, counts, start, before, shared, name=title, clients=len(ids)
     )
-    fed.record.client_states |= states
-    if not shared:
-        fed.personal_states = dict(fed.record.client_states)
-    return model
+    state.personal |= scenes
+    return state.with_global(model)
 
 
 def _require_scenes(fed: "Federation") -> None:

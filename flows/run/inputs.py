@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flows.methods import load_method
 from flows.run.fingerprint import fingerprint
 from flows.settings.consistency import check_aggregation, check_method, check_objective
 from flows.settings.schema import Settings, as_values
@@ -149,7 +150,8 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
 
     dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
     require_match(clients, dataset)
-    clients.require_labels()
+    if load_method(settings.method.name).DATA == "labelled":
+        clients.require_labels()
     kind = dataset_kind(data.dataset)
     _check_clients(settings, clients, data)
     _check_objective(settings, kind, dataset)

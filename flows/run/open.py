@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.engine.environment import runs_root
@@ -32,8 +32,10 @@ class Run:
         id: Its id, the name of its folder.
         root: Its folder.
         context: What tasks need to know.
-        clients: Client id -> number of training images.
+        clients: Client id -> number of labelled training images.
         data_digest: Digest of the partition, which names the data set's.
+        unlabelled: Client id -> number of training images without labels.
+        server_images: Number of labelled images at the server.
     """
 
     id: str
@@ -41,6 +43,8 @@ class Run:
     context: RunContext
     clients: dict[str, int]
     data_digest: str
+    unlabelled: dict[str, int] = field(default_factory=dict)
+    server_images: int = 0
 
 
 def derive_run_id(settings: Settings, data: DataPaths) -> str:
@@ -94,7 +98,9 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
         (root / LOCK).touch()
         remove_unfinished(root)
         ref = store.put_state(LABELS, inputs.tables) if inputs.tables else None
-        run = Run(name, root, inputs.context(root, settings, data, ref), sizes, clients.digest)
+        unlabelled = {client: len(clients.rows(client, "train", "unlabelled")) for client in clients.ids}
+        context = inputs.context(root, settings, data, ref)
+        run = Run(name, root, context, sizes, clients.digest, unlabelled, len(clients.server))
         write_run_metadata(store, settings, run)
         _copy_data_figures(data.clients, FILES, root / DATA_FIGURES)
         _copy_data_figures(data.dataset / AUDIT, AUDIT_FILES, root / DATA_FIGURES)

@@ -9,8 +9,9 @@ from flows.settings.schema import Settings, as_values
 from models.files import copy_file, remove
 from tasks.core.context import RunContext
 from tasks.core.json_files import read_json
+from tasks.core.own_models import own_tensors
 from tasks.core.records import VERSION, ModelRef, RoundRecord
-from tasks.core.store import Store
+from tasks.core.store import Store, client_folder
 from tasks.data.dataset import SUMMARY
 from tasks.data.images.resizing import RESIZED
 from tasks.data.run_data import load_run_data
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 def export(run: Run, settings: Settings, records: list[RoundRecord], report: Path, out: Path) -> None:
     """Write the federation's DVC outputs: ``model/`` with all that is needed to load it, metrics, one row per round.
 
+    ``model/model.safetensors`` is the global model, ``model/clients/<client>.safetensors`` a client's own one, where
+    the method keeps such.
+
     Args:
         run: The run.
         settings: Its settings.
@@ -32,7 +36,11 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
     """
     remove(out / "model")  # files of an earlier model must not stay; DVC does the same
     store, target = Store(run.root), Store(out / "model")
-    target.put_state("model.safetensors", store.get_state(records[-1].model))
+    state = records[-1].state
+    if state.evaluated_model is not None:
+        target.put_state("model.safetensors", store.get_state(state.evaluated_model))
+    for client in state.personalised:
+        target.put_state(f"{client_folder(client)}.safetensors", own_tensors(store, state, client))
     if run.context.tables:
         target.put_state("labels.safetensors", store.get_state(run.context.tables))
     target.write_json(
@@ -42,7 +50,8 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
             "classes": list(run.context.classes),
             "kind": run.context.kind,
             "model": as_values(settings)["model"],
-            "digest": records[-1].model.digest,
+            "digest": state.digest,
+            "clients": {client: f"{client_folder(client)}.safetensors" for client in state.personalised},
             "run_id": run.id,
             "image_size": settings.ingest.image_size,
             "resize": settings.ingest.resize,

@@ -113,10 +113,11 @@ class MlflowTracker:
 
         self.progress.stage(0, "models and report to MLflow", 0)
         best, last = best_round(records), records[-1].round
-        models = {
-            name: (number, model_factory(self.run.context, records[number - 1].model))
+        found = (
+            (name, number, records[number - 1].state.evaluated_model)
             for name, number in (("best", best), ("last", last))
-        }
+        )
+        models = {name: (number, model_factory(self.run.context, ref)) for name, number, ref in found if ref}
         logged = self._send(mlflow_runs.log_missing, self.run.root, last)
         if not (logged and self._send(mlflow_runs.finish_run, "FINISHED", [report], models)):
             log.warning(

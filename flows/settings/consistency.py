@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flows.methods import RunFacts, load_method
+from flows.methods import load_method
+from flows.methods.facts import RunFacts
 from models.registry import NETWORKS
 from tasks.client.objectives import load_objective
 from tasks.client.schedule import schedule_factor

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from models.errors import UserError
 from tasks.client.batches import TrainingError
-from tasks.client.train import TrainingStopped, TrainJob, train_client
+from tasks.client.stopping import TrainingStopped
+from tasks.client.train import TrainJob, train_client
 from tasks.core.records import Dropped, Update
 
 if TYPE_CHECKING:

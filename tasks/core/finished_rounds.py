@@ -1,10 +1,15 @@
-"""Finished rounds: ``rounds/NNNN/`` with the model, the prototypes and ``round.json``, there whole or not at all."""
+"""Finished rounds: ``rounds/NNNN/`` with the shared models, the server's tensors and ``round.json``.
+
+A folder is there whole or not at all. What belongs to one client is in ``clients/``, of the last round only.
+"""
 
 from dataclasses import replace
 
 from models.errors import UserError
+from tasks.core.names import file_name
 from tasks.core.records import ModelRef, RoundRecord, Update, read_round
-from tasks.core.store import Store
+from tasks.core.round_state import GLOBAL, client_of
+from tasks.core.store import Store, client_folder
 
 
 def folder_of(number: int) -> str:
@@ -32,16 +37,31 @@ def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
         store.put_state(f"{working}/{name}", store.get_state(ref))
         return replace(ref, uri=f"{final}/{name}")
 
-    saved = replace(
-        record,
-        model=place("model.safetensors", record.model),
-        server_state=place("server.safetensors", record.server_state) if record.server_state else None,
-        cluster_models=[place(f"prototype-{k}.safetensors", ref) for k, ref in enumerate(record.cluster_models)],
-        updates={stage: [_without_file(update) for update in updates] for stage, updates in record.updates.items()},
+    def place_model(name: str, ref: ModelRef) -> ModelRef:
+        client = client_of(name)
+        if client is None:
+            return place("model.safetensors" if name == GLOBAL else f"model-{_file(name)}", ref)
+        folder = client_folder(client)  # there only the last round's is kept
+        return (
+            ref
+            if ref.uri.startswith(f"{folder}/")
+            else store.put_state(f"{folder}/model-{record.round:04d}.safetensors", store.get_state(ref))
+        )
+
+    state = replace(
+        record.state,
+        models={name: place_model(name, ref) for name, ref in record.state.models.items()},
+        server={name: place(f"server-{_file(name)}", ref) for name, ref in record.state.server.items()},
     )
+    updates = {stage: [_without_file(update) for update in updates] for stage, updates in record.updates.items()}
+    saved = replace(record, state=state, updates=updates)
     store.write_json(f"{working}/round.json", saved.as_dict())
     store.finish_folder(working, final)
     return saved
+
+
+def _file(name: str) -> str:
+    return f"{file_name(name.replace('/', '-'))}.safetensors"
 
 
 def rescore_round(store_root: str, record: RoundRecord) -> RoundRecord:
@@ -88,21 +108,26 @@ def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
         if not store.exists(f"{folder_of(number)}/round.json"):
             raise _damaged(store, number, "no round.json")
         record = load_round(store, number)
-        for ref in (record.model, record.server_state):
-            if ref and not store.holds(ref):
+        for ref in _stored_with_round(record):
+            if not store.holds(ref):
                 raise _damaged(store, number, f"{ref.uri}: not the file with digest {ref.digest}")
         records.append(record)
     if records and not store.exists(folder_of(len(records) + 1)):  # newer rounds have replaced the states of older ones
-        for client, ref in records[-1].client_states.items():
-            if not store.holds(ref):
-                raise _damaged(store, records[-1].round, f"the state of client {client} is gone: {ref.uri}")
+        gone = [ref.uri for ref in records[-1].state.at_clients if not store.holds(ref)]
+        if gone:
+            raise _damaged(store, records[-1].round, f"tensors of clients are gone: {', '.join(gone[:5])}")
     return records
+
+
+def _stored_with_round(record: RoundRecord) -> list[ModelRef]:
+    shared = [ref for name, ref in record.state.models.items() if client_of(name) is None]
+    return [*shared, *record.state.server.values()]
 
 
 def prune(store: Store, record: RoundRecord) -> None:
     """Delete what only unfinished rounds need: updates, and client states that a newer one replaced."""
     store.delete("updates")
-    keep = {ref.uri for ref in record.client_states.values()}
+    keep = {ref.uri for ref in record.state.at_clients}
     for client in store.names("clients"):
         for name in store.names(f"clients/{client}"):
             if f"clients/{client}/{name}" not in keep:

@@ -34,5 +34,27 @@ def current_metric_names(record: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+_FORMER_STATE = ("model", "prototypes", "groups", "client_states", "server_state", "overlays")  # of a round's record
+
+
+def current_round_state(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a round's record with the former fields of its models and tensors as one ``state``."""
+    out = dict(record)
+    former = {name: out.pop(name) for name in _FORMER_STATE if name in out}
+    if "state" in out or "model" not in former:
+        return out
+    found = former.get("prototypes", [])
+    clusters = {f"cluster/{k}": ref for k, ref in enumerate(found if isinstance(found, list) else [found])}
+    server = former.get("server_state")
+    out["state"] = {
+        "models": {"global": former["model"], **clusters},
+        "private": former.get("client_states", {}),
+        "personal": former.get("overlays", {}),
+        "server": {"method": server} if server else {},
+        "cluster_of": former.get("groups", {}),
+    }
+    return out
+
+
 def _replace(name: Any, prefix: str, new: str) -> Any:
     return new + name.removeprefix(prefix) if isinstance(name, str) and name.startswith(prefix) else name

@@ -7,7 +7,7 @@ from typing import Any
 
 from models.errors import UserError
 from models.files import write_text
-from tasks.core.records import require_known
+from tasks.core.record_reading import require_known
 
 MAX_QUOTED = 300  # characters of a parser's message in an error
 

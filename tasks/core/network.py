@@ -74,11 +74,16 @@ def split_state(model: "nn.Module", bn_policy: str) -> "tuple[dict[str, Tensor],
     With ``bn_policy: local`` the client also keeps its own BatchNorm statistics (docs/algorithms/aggregation.md). They
     are sent along so that the server can evaluate its model.
     """
-    frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    parameters = dict(model.named_parameters())
+    frozen = {name for name, value in parameters.items() if not value.requires_grad}
     state = {name: value for name, value in model.state_dict().items() if name not in frozen}
-    buffers = {name for name, _ in model.named_buffers()}
-    private = {name: value for name, value in state.items() if name in buffers} if bn_policy == "local" else {}
-    return state, private
+    if bn_policy != "local":
+        return state, {}
+    norms = {path for path, module in model.named_modules() if isinstance(module, _BatchNorm)}
+    statistics = {key: value for key, value in state.items() if key.rpartition(".")[0] in norms}
+    return state, {key: value for key, value in statistics.items() if key not in parameters}
 
 
 def set_training_mode(model: "nn.Module", bn_policy: str) -> None:

@@ -127,7 +127,7 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
             prefix = f"client_loss/stage{stage}/{metric_part(term)}"
             pairs += [(f"{prefix}/{key}", found[key]) for key in ("mean", "std", "worst_decile")]
     sizes: dict[int, int] = {}
-    for group in record.cluster_of.values():
+    for group in record.state.cluster_of.values():
         sizes[group] = sizes.get(group, 0) + 1
     if sizes:
         pairs.append(("clusters/count", len(sizes)))

@@ -101,6 +101,9 @@ class TrainSettings(Section):
     """How a client trains in one stage. A fresh optimiser is made for every client, stage and round."""
 
     epochs: int = Field(2, ge=1, description="Passes over the client's images in one stage (paper: 10).")
+    steps: int | None = Field(
+        None, ge=1, description="Optimiser steps in one stage, whatever the number of images; null: epochs count."
+    )
     batch_size: int = Field(16, ge=2, description="Images per step. A last batch of one image joins the one before.")
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser of the local loop.")
     lr: float = Field(5e-4, gt=0, description="Learning rate (paper: 5e-4).")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tasks.core.context import RunContext
-    from tasks.core.records import ModelRef
+    from tasks.core.round_state import RoundState
     from tasks.data.clients import Clients
     from tasks.data.dataset import Dataset
 
@@ -121,18 +121,14 @@ class Evaluator:
 
 
 def evaluate_model(
-    context: "RunContext",
-    ref: "ModelRef",
-    personal_states: "Mapping[str, ModelRef] | None" = None,
-    sizes: Mapping[str, float] | None = None,
+    context: "RunContext", state: "RoundState", sizes: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """Evaluate a model, or personal models, on the pooled test and validation images and on the local test sets.
+    """Evaluate a round's models on the pooled test and validation images and on the local test sets.
 
     Args:
         context: The run.
-        ref: The global model's weights.
-        personal_states: Client -> its personal tensors (``model/<name>``), which replace the global model's. Each
-            personal model is evaluated on the pooled images, and the global metrics are the mean over them.
+        state: Its models. Where clients have their own, each is evaluated on the pooled images, and the global
+            metrics are the mean over them.
         sizes: Client -> weight in that mean; by default the number of its training images.
 
     Returns:
@@ -140,7 +136,7 @@ def evaluate_model(
         over clients, ``chance/`` for chance levels, ``interval/`` for intervals, ``site_mean/`` for means over sites.
         ``per_class`` and ``per_site``: of the test set; ``train_images`` is the number of the site's images that
         clients train on. ``per_client``: client -> its metrics on its local test set, if it has one, and with prefix
-        ``personal_`` those of its personal model on the pooled test set. ``confusion``: images of the test set by class
+        ``personal_`` those of its own model on the pooled test set. ``confusion``: images of the test set by class
         and predicted class, for single labels and one global model.
 
     Raises:
@@ -149,20 +145,21 @@ def evaluate_model(
     from tasks.core.network import build_network
 
     dataset, clients = load_run_data(context)
-    model, personal = build_network(context, context.open_store(), ref), sorted(personal_states or {})
-    assert set(personal) <= set(clients.ids), f"personal states of unknown clients: {personal}"
-    evaluator = Evaluator(context, model, dataset, clients)
-    per_client = {client: evaluator.local(client) for client in clients.ids if client not in personal}
-    if personal_states:
+    personal = state.personalised
+    assert set(personal) <= set(clients.ids), f"models of unknown clients: {personal}"
+    others = [client for client in clients.ids if client not in personal]
+    per_client, out = {}, {}
+    if others or not personal:
+        model = build_network(context, context.open_store(), state.evaluated_model)
+        evaluator = Evaluator(context, model, dataset, clients)
+        per_client = {client: evaluator.local(client) for client in others}
+        out = {} if personal else evaluator.pooled()
+    if personal:
         weights = {client: len(clients.indices[client]) for client in personal} if sizes is None else sizes
-        out, rows = _evaluate_personal(
-            context, model, dataset, clients, personal_states, [weights[client] for client in personal]
-        )
+        out, rows = _evaluate_personal(context, state, dataset, clients, [weights[client] for client in personal])
         per_client |= rows
-    else:
-        out = evaluator.pooled()
     out["per_client"] = {client: per_client[client] for client in clients.ids if per_client[client]}
-    metrics = [out["metrics"], client_distribution(out["per_client"], evaluator.set.distribution)]
+    metrics = [out["metrics"], client_distribution(out["per_client"], metric_set(context.kind).distribution)]
     if "per_site" in out:
         trained = site_counts(dataset, clients)
         for site, row in out["per_site"].items():
@@ -173,21 +170,17 @@ def evaluate_model(
 
 
 def _evaluate_personal(
-    context: "RunContext",
-    model: "nn.Module",
-    dataset: "Dataset",
-    clients: "Clients",
-    personal_states: "Mapping[str, ModelRef]",
-    weights: Sequence[float],
+    context: "RunContext", state: "RoundState", dataset: "Dataset", clients: "Clients", weights: Sequence[float]
 ) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
-    """Average the personal models' metrics on the pooled images by ``weights``; return also the rows of the clients."""
-    from tasks.core.network import with_personal
+    """Average the own models' metrics on the pooled images by ``weights``; return also the rows of the clients."""
+    from tasks.core.network import build_network, with_personal
 
-    store, base = context.open_store(), {name: value.clone() for name, value in model.state_dict().items()}
-    found, per_client = [], {}
-    for client in sorted(personal_states):
-        model.load_state_dict(base)  # personal states need not hold the same tensors
-        with_personal(model, store, personal_states[client])
+    store, found, per_client = context.open_store(), [], {}
+    for client in state.personalised:
+        ref, overlays = state.own_model(client)
+        model = build_network(context, store, ref)
+        for overlay in overlays:
+            with_personal(model, store, overlay)
         evaluator = Evaluator(context, model, dataset, clients)
         pooled = evaluator.pooled()
         on_pooled = {PERSONAL + key: pooled["metrics"][key] for key in evaluator.set.client if key in pooled["metrics"]}

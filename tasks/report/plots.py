@@ -66,12 +66,12 @@ def clusters_by_round(records: Sequence[RoundRecord], path: Path) -> None:
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
-    clients = sorted({client for record in records for client in [*record.participants, *record.cluster_of]})
+    clients = sorted({client for record in records for client in [*record.participants, *record.state.cluster_of]})
     row = {client: index for index, client in enumerate(clients)}
     grid = np.full((len(clients), len(records)), np.nan)
     lost: list[tuple[int, int]] = []
     for column, record in enumerate(records):
-        for client, group in record.cluster_of.items():
+        for client, group in record.state.cluster_of.items():
             grid[row[client], column] = group
         lost += [(column, row[entry.client]) for entry in record.dropped if entry.client in row]
     count = int(np.nanmax(grid)) + 1 if np.isfinite(grid).any() else 0

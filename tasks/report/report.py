@@ -184,7 +184,7 @@ def write_plots(
         write("Confusion matrix", "confusion.png", metric_plots.confusion_matrix, evaluated, run["classes"])
     if client_quality(evaluated):
         write(f"{metric} by client", "clients.png", plots.client_bars, evaluated)
-    if any(record.cluster_of for record in records):
+    if any(record.state.cluster_of for record in records):
         write("Clusters by round", "clusters.png", plots.clusters_by_round, records)
     write("Traffic by round", "traffic.png", plots.traffic, records)
     count = min(settings.images, len(predictions.images)) if predictions else 0

@@ -126,11 +126,11 @@ def clients_section(record: RoundRecord) -> str:
 
 def clusters_section(records: Sequence[RoundRecord]) -> str:
     """Return the clusters and their clients in the last round that has clusters."""
-    record = next((record for record in reversed(records) if record.cluster_of), None)
+    record = next((record for record in reversed(records) if record.state.cluster_of), None)
     if record is None:
         return ""
     members: dict[int, list[str]] = defaultdict(list)
-    for client, group in sorted(record.cluster_of.items()):
+    for client, group in sorted(record.state.cluster_of.items()):
         members[group].append(visible_name(client))
     rows = [[str(group), str(len(clients)), ", ".join(clients)] for group, clients in sorted(members.items())]
     return f"## Clusters, round {record.round}\n\n" + markdown_table(["cluster", "clients", "names"], rows)

@@ -6,20 +6,21 @@ much memory as ten. The output's name is the digest of all inputs, so a repeated
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from models.errors import UserError
-from tasks.core.records import ModelRef, Update
+from tasks.core.records import ModelRef
 from tasks.core.state_schema import TensorSpec, read_schema, spec_of
 from tasks.core.state_stream import StateFile, StateWriter, ranges
-from tasks.core.store import Store, digest_of
+from tasks.core.store import Store
 from tasks.server.aggregation import check_weights, sample_count_weights
-from tasks.server.aggregators import Aggregator, AggregatorSpec, Combined, Mixing, TensorJob, load_aggregator, stacked
+from tasks.server.aggregation_job import Aggregated, AggregationJob
+from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, load_aggregator, stacked
 from tasks.server.aggregators.received import Received, entries_per_update
 
 if TYPE_CHECKING:
@@ -27,66 +28,6 @@ if TYPE_CHECKING:
 
 DENSE = 16  # with more weights above 0 per update than this, a linear mixing is a matrix product
 VARIANCE, MEAN = ".running_var", ".running_mean"
-
-
-@dataclass(frozen=True)
-class AggregationJob:
-    """What is aggregated, and how.
-
-    Attributes:
-        spec: The aggregator.
-        updates: The updates; they are taken in client-id order.
-        start: The model that they started from.
-        weights: Prior weights in the order of ``updates``, summing to 1; ``None``: sample counts.
-        rows: Model name -> weight of each update in it; ``None``: the aggregator decides.
-        state: The aggregator's tensors of the previous round.
-        facts: Plain numbers that a method's own aggregator needs.
-    """
-
-    spec: AggregatorSpec
-    updates: tuple[Update, ...]
-    start: ModelRef | None = None
-    weights: tuple[float, ...] | None = None
-    rows: Mapping[str, tuple[float, ...]] | None = None
-    state: ModelRef | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    def in_client_order(self) -> "AggregationJob":
-        """Return the same job with the updates in client-id order, and their weights with them."""
-        order = sorted(range(len(self.updates)), key=lambda i: self.updates[i].client)
-
-        def sort(values: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(values[i] for i in order)
-
-        rows = {name: sort(row) for name, row in self.rows.items()} if self.rows is not None else None
-        weights = sort(self.weights) if self.weights is not None else None
-        return replace(self, updates=sort(self.updates), weights=weights, rows=rows)
-
-    def output_name(self, fingerprint: str) -> str:
-        """Return the digest of all inputs; where tensors are stored and how long training took does not matter."""
-        updates = [[u.client, u.model.digest, u.samples, u.steps, u.sums] for u in self.updates]
-        refs = [ref.digest if ref else None for ref in (self.start, self.state)]
-        rows = list(self.rows.items()) if self.rows is not None else None
-        return digest_of(fingerprint, asdict(self.spec), updates, refs, self.weights, rows, self.facts)[:32]
-
-
-@dataclass(frozen=True)
-class Aggregated:
-    """The result of an aggregation.
-
-    Attributes:
-        models: Name -> the new model.
-        state: The aggregator's tensors for the next round, if it keeps some.
-        weights: Model name -> client -> its weight, of the clients with one above 0.
-        notes: What deviated from the plan.
-        evaluated: Name of the model that is evaluated and exported.
-    """
-
-    models: dict[str, ModelRef]
-    state: ModelRef | None
-    weights: dict[str, dict[str, float]]
-    notes: list[str] = field(default_factory=list)
-    evaluated: str = "global"
 
 
 def aggregate(context: "RunContext", job: AggregationJob) -> Aggregated:
@@ -193,12 +134,20 @@ class _Phase2:
     def run(self) -> Aggregated:
         """Write the models and the aggregator's state; return their references."""
         entries = self.received.files[0].entries
-        layout = {name: (entry.dtype, entry.shape) for name, entry in entries.items()}
+        begun = self.received.start
+        # What clients keep for themselves stays as it was sent.
+        unsent = {name: entry for name, entry in (begun.entries if begun else {}).items() if name not in entries}
+        layout = {name: (entry.dtype, entry.shape) for name, entry in (entries | unsent).items()}
         uris = [f"updates/aggregated-{k}-{self.name}.safetensors" for k in range(len(self.mixing.outputs))]
         with contextlib.ExitStack() as stack:
             self.writers = [StateWriter(stack.enter_context(self.store.new_file(uri)), layout) for uri in uris]
-            for tensor in sorted(entries):
-                self._tensor(tensor)
+            for tensor in sorted(layout):
+                if tensor in entries:
+                    self._tensor(tensor)
+                    continue
+                assert begun is not None
+                for writer in self.writers:
+                    writer.write(tensor, begun.read(tensor, 0, unsent[tensor].numel))
             digests = [writer.finish() for writer in self.writers]
         refs = [ModelRef(uri, digest, self.writers[0].bytes) for uri, digest in zip(uris, digests, strict=True)]
         clients = [update.client for update in self.received.updates]

@@ -73,6 +73,7 @@ def check_updates(
     start: ModelRef,
     stage: int,
     sizes: "Mapping[str, int] | None" = None,
+    kept: "Mapping[str, tuple[str, ...]] | None" = None,
 ) -> tuple[list[Update], list[Dropped]]:
     """Split updates into valid ones and rejected ones, with the reason.
 
@@ -82,6 +83,7 @@ def check_updates(
         start: A model that the server sent out; its tensors are the template.
         stage: The stage, for the record.
         sizes: Client id -> number of training images, as the server knows them; ``None``: not known.
+        kept: Client id -> prefixes of the names of tensors that the client keeps and does not send.
 
     Returns:
         The valid updates in client-id order, and the rejected clients.
@@ -90,7 +92,9 @@ def check_updates(
     template, schema = store.get_state(start), read_schema(context)
     good, dropped = [], []
     for update in sorted(updates, key=lambda u: u.client):
-        wrong = update_errors(store, update, template, schema, sizes.get(update.client) if sizes else None)
+        at_home = (kept or {}).get(update.client, ())
+        sent = {name: value for name, value in template.items() if not (at_home and name.startswith(at_home))}
+        wrong = update_errors(store, update, sent, schema, sizes.get(update.client) if sizes else None)
         if wrong:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
             dropped.append(Dropped(update.client, stage, "; ".join(wrong[:3]) + more))

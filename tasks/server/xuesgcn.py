@@ -6,7 +6,6 @@ counts are not averaged with the parameters: a weighted mean of counts would shr
 The counts tell the server which labels occur together at a client: more than other methods reveal.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -94,7 +93,6 @@ def average_with_scenes(
     sizes: Sequence[int],
     start: ModelRef,
     before: Sequence[ModelRef | None],
-    after: Sequence[ModelRef | None],
     shared: bool,
 ) -> tuple[ModelRef, dict[str, ModelRef]]:
     """Return the next global model and each participant's personal tensors.
@@ -108,25 +106,20 @@ def average_with_scenes(
         refs: Their trained weights.
         sizes: Their sample counts.
         start: The global model that they were sent.
-        before: Their personal tensors at the start of the round, ``None`` where there were none.
-        after: Their personal tensors after training, before this step (BatchNorm statistics with bn_policy local).
+        before: Their own scenes at the start of the round, ``None`` where there were none.
         shared: One scene head and one set of counts for all clients, instead of their own.
 
     Returns:
-        Reference of the global model; client -> reference of its personal tensors, ``model/<name>``, where it has any.
+        Reference of the global model; client -> reference of its own scenes, ``model/<name>``, unless they are shared.
     """
     trained = [[client, ref.digest] for client, ref in zip(clients, refs, strict=True)]
-    personal = [[ref.digest if ref else None for ref in states] for states in (before, after)]
-    inputs = [trained, list(sizes), start.digest, personal]
+    inputs = [trained, list(sizes), start.digest, [ref.digest if ref else None for ref in before]]
     model = cached_state(context, "scenes", inputs, lambda store: _global(context, store, refs, sizes, start, before))
     mixed = {} if shared else _mixed_scenes(context.open_store(), clients, refs)
     states = {}
-    for client, kept in zip(clients, after, strict=True):
-        if kept or mixed:
-            make = functools.partial(_personal_state, kept=kept, scenes=mixed.get(client, {}))
-            states[client] = cached_state(
-                context, "scenes", [*inputs, shared, client], make, folder=client_folder(client)
-            )
+    for client, scenes in mixed.items():
+        made, folder = [*inputs, client], client_folder(client)
+        states[client] = cached_state(context, "scenes", made, lambda _, scenes=scenes: scenes, folder=folder)  # type: ignore[misc]
     return model, states
 
 
@@ -150,12 +143,6 @@ def _global(
             begun = [tensors.get(f"{PERSONAL}{name}", base) for tensors in personal]
             state[name] = total_counts(base, begun, [reader.get_tensor(name) for reader in readers])
     return state
-
-
-def _personal_state(store: "Store", kept: ModelRef | None, scenes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a client's personal tensors: ``scenes``, and the tensors that it kept for itself."""
-    state = store.get_state(kept) if kept else {}
-    return {name: value for name, value in state.items() if name.removeprefix(PERSONAL) not in SCENES} | dict(scenes)
 
 
 def _mixed_scenes(store: "Store", clients: Sequence[str], refs: Sequence[ModelRef]) -> dict[str, dict[str, Tensor]]:

@@ -155,7 +155,7 @@ def _log_round(
     log_metrics(client, run_id, record, int((round_dir / "round.json").stat().st_mtime * 1000))
     new = {LAST_TAG: str(all_logged[-1]), **best_tags(tags, record)}
     kept = {int(new[BEST_TAG]), *all_logged[-settings.keep_rounds :]}
-    weights = ["model.safetensors", *sorted(path.name for path in round_dir.glob("prototype-*.safetensors"))]
+    weights = sorted(path.name for path in round_dir.glob("model*.safetensors"))
     for name in ["round.json", *(weights if settings.log_models and record.round in kept else [])]:
         client.log_artifact(run_id, str(round_dir / name), f"rounds/{record.round:04d}")
     # Only these may have become superfluous; the tag is written last, so a kill before it repeats this

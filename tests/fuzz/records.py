@@ -16,6 +16,7 @@ import torch
 
 from models.errors import UserError
 from tasks.core.finished_rounds import finished_rounds, prune
+from tasks.core.round_state import RoundState
 from tasks.core.round_summary import load_records, round_metrics
 from tasks.core.store import Store
 from tasks.report import report
@@ -36,7 +37,7 @@ def cases(seed: int) -> Iterator[Case]:
     """Yield texts of damaged records without end."""
     number = 0
     while True:
-        rng, value, done = case_rng(seed, number), _sound(), []
+        rng, value, done = case_rng(seed, number), _former() if number % 4 == 3 else _sound(), []
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
             done.append(rng.choice(sorted(_CHANGES)))
             _CHANGES[done[-1]](value, rng)
@@ -94,11 +95,26 @@ def _text() -> str:
     """Return the text of a sound record whose model exists."""
     with tempfile.TemporaryDirectory() as folder:
         model = Store(folder).put_state(_MODEL, _STATE)
-    return json.dumps(replace(fabricated_record(1), model=model, cluster_models=[], client_states={}).as_dict())
+    return json.dumps(replace(fabricated_record(1), state=RoundState.starting_from(model)).as_dict())
 
 
 def _sound() -> dict[str, Any]:
     return json.loads(_text())
+
+
+def _former() -> dict[str, Any]:
+    """Return a sound record in the layout of version 1, with something in every field that is part of ``state`` now."""
+    value = _sound() | {"version": 1}
+    model = value.pop("state")["models"]["global"]
+    first, second = value["participants"][:2]
+    return value | {
+        "model": model,
+        "prototypes": [model],
+        "groups": dict.fromkeys(value["participants"], 0),
+        "client_states": {first: model},
+        "server_state": model,
+        "overlays": {second: model},
+    }
 
 
 def _places(value: Any, at: tuple = ()) -> list[tuple]:

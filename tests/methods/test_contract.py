@@ -15,12 +15,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from flows.engine.engines import LocalEngine
 from flows.methods import METHODS, load_method
 from flows.rounds import one_round
-from tasks.client.train import client_data
+from tasks.client.local_data import client_data
+from tasks.client.payload import Sent
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.finished_rounds import finished_rounds, prune
 from tasks.core.network import build_network
 from tasks.core.randomness import numpy_generator
 from tasks.core.records import ModelRef, read_round
+from tasks.core.round_state import RoundState
 from tasks.core.store import state_digest
 from tests.support.contracts import CONTRACTS
 from tests.support.rounds import make_context, make_federation, partitioned, run_rounds
@@ -99,13 +101,14 @@ def fedavg(three_clients, tmp_path_factory):
 
 
 def kept(record):
-    """What a round hands to the next one beside the model: digests of the server's tensors and of the clients'."""
-    server = record.server_state.digest if record.server_state else None
-    return server, {client: ref.digest for client, ref in record.client_states.items()}
+    """What a round hands to the next one: digests of the models, of the server's tensors and of the clients'."""
+    state = record.state
+    parts = (state.models, state.server, state.private, state.personal)
+    return [{name: ref.digest for name, ref in part.items()} for part in parts], state.own, state.cluster_of
 
 
 def digests(rounds):
-    return [(fed.record.model.digest, *kept(fed.record)) for fed in rounds]
+    return [kept(fed.record) for fed in rounds]
 
 
 def tensors_of(fed, ref, without=()):
@@ -120,7 +123,7 @@ def test_the_neutral_setting_is_fedavg_bit_for_bit(name, play, fedavg):
     for mine, plain in zip(rounds, fedavg(name)[: contract.neutral_rounds], strict=True):
         assert mine.record.participants == plain.record.participants
         assert mine.record.weights == plain.record.weights
-        assert bool(mine.record.client_states) == contract.neutral_keeps
+        assert bool(mine.record.state.at_clients) == contract.neutral_keeps
         own, theirs = (tensors_of(fed, fed.record.model, contract.not_averaged) for fed in (mine, plain))
         assert own.keys() == theirs.keys()
         assert [key for key in own if not torch.equal(own[key], theirs[key])] == []
@@ -152,21 +155,19 @@ def test_a_run_that_is_resumed_before_every_round_ends_the_same(name, three_clie
     contract, module = CONTRACTS[name], load_method(name)
     context, start = context_of(name, three_clients, tmp_path / "run", evaluation=EvaluationSettings(every=100))
     for number in range(1, contract.rounds + 1):
-        held, model = {"number": number}, start
+        state = RoundState.starting_from(start)
         if number > 1:
-            last = finished_rounds(context.open_store(), number)[-1]
-            held |= {"states": last.client_states, "server_state": last.server_state}
-            model = last.model
-        own = module.Settings(**contract.active)
+            state = finished_rounds(context.open_store(), number)[-1].state
+        own, held = module.Settings(**contract.active), {"number": number, "state": state}
         fed = make_federation(context, own, three_clients.sizes, **held, **contract.federation)
-        prune(context.open_store(), one_round(fed, module.run_round, model, tmp_path / "run"))
+        prune(context.open_store(), one_round(fed, module.run_round, tmp_path / "run"))
     records = finished_rounds(context.open_store(), contract.rounds)
     expected = [fed.record for fed in undisturbed(name)]
     assert [record.model.digest for record in records] == [record.model.digest for record in expected]
     assert [record.participants for record in records] == [record.participants for record in expected]
     assert kept(records[-1]) == kept(expected[-1])
-    if last := records[-1].server_state:
-        assert last.uri == f"rounds/{contract.rounds:04d}/server.safetensors"
+    for namespace, ref in records[-1].state.server.items():
+        assert ref.uri == f"rounds/{contract.rounds:04d}/server-{namespace}.safetensors"
 
 
 def trained_plainly(context, start, client, rounds):
@@ -214,8 +215,13 @@ class OneFails(LocalEngine):
         return super().map(task, damaged, timeout_s, done)
 
     def without_model(self, jobs):
-        gone = ModelRef("gone.safetensors", "0" * 64, 1)
-        return [dataclasses.replace(job, start=gone) if job.client == self.client else job for job in jobs]
+        gone = Sent(ModelRef("gone.safetensors", "0" * 64, 1), "start")
+        return [
+            dataclasses.replace(job, payload=dataclasses.replace(job.payload, start=gone))
+            if job.client == self.client
+            else job
+            for job in jobs
+        ]
 
 
 @NAMES
@@ -228,7 +234,7 @@ def test_a_client_that_fails_is_dropped_and_the_round_goes_on(name, play, undist
     assert {dropped.client for dropped in record.dropped} == {failing}
     assert all(failing not in {u.client for u in updates} for updates in record.updates.values())
     assert sorted(record.weights) == answered and sum(record.weights.values()) == pytest.approx(1)
-    assert failing not in record.client_states and failing not in fed.personal_states
+    assert failing not in record.state.private and failing not in record.state.personalised
     assert all(value.isfinite().all() for value in tensors_of(fed, record.model).values())
     assert record.model.digest != first.record.model.digest
 
@@ -250,5 +256,6 @@ def test_the_record_of_a_round_is_complete(name, undisturbed):
             assert log.bytes_down_naive >= log.bytes_down >= 0, log.name
         # Everybody who trains has been sent the global model at least once.
         assert sum(log.bytes_down for log in record.stages) >= len(record.participants) * size
-        assert all(fed.context.open_store().holds(ref) for ref in record.client_states.values())
+        held = [*record.state.models.values(), *record.state.server.values(), *record.state.at_clients]
+        assert all(fed.context.open_store().holds(ref) for ref in held)
         assert read_round(record.as_dict(), number) == record

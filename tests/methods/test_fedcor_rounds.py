@@ -9,15 +9,17 @@ import pytest
 from flows.engine.engines import Outcome
 from flows.federation.federation import Federation
 from flows.methods import fedcor
+from flows.methods.fedcor_settings import refreshes
 from models.errors import UserError
 from tasks.core.records import ModelRef, Update
+from tasks.core.round_state import RoundState
 from tasks.core.store import Store
-from tasks.registry import TASKS
+from tasks.server.fedcor import fit_process, held_out_split, record_client_losses, select_clients
 from tests.support.rounds import make_federation
 
 SIZES = {"a": 10, "b": 30, "c": 20, "d": 40, "e": 25}
 SCHEDULE = {"warmup": 3, "interval": 2, "gp_steps": 30, "gp_steps_later": 5, "rank": 3}
-REAL = ("fedcor-record-losses", "fedcor-fit", "fedcor-select")
+REAL = (record_client_losses, fit_process, select_clients)
 
 
 def ref(*parts):
@@ -39,16 +41,16 @@ class Recorder:
         self.jobs += jobs
         sums = {"classification": (1.0, 1.0)}
         return [
-            Update(j.client, ref("of", j.client, j.start.digest, j.stage), SIZES[j.client], 1, sums, 0.1,
+            Update(j.client, ref("of", j.client, j.payload.start.ref.digest, j.stage), SIZES[j.client], 1, sums, 0.1,
                    ref("state", j.client, j.round, j.stage))
             for j in jobs
         ], []  # fmt: skip
 
     def run(self, task, title, context, *args):
         if task in REAL:
-            self.fits += [args[1:]] if task == "fedcor-fit" else []
-            return TASKS[task].load()(context, *args)
-        if task == "find-held-out":
+            self.fits += [args[1:]] if task is fit_process else []
+            return task(context, *args)
+        if task is held_out_split:
             return self.split
         if task == "evaluate-clients":
             clients, model, split = args
@@ -77,13 +79,14 @@ def rounds(tmp_path):
             open_store=lambda: Store(tmp_path / store),
         )  # fmt: skip
         own, options = fedcor.Settings(**(SCHEDULE | (method or {}))), {"clients_per_round": 2} | federation
-        models, feds, states = [start or ref("initial")], [], {}
+        state = RoundState.starting_from(start or ref("initial"))
+        state.server |= {"fedcor": server} if server else {}
+        models, feds = [state.global_model], []
         for number in range(first, first + count):
-            held = {"number": number, "states": states, "server_state": server}
-            fed = make_federation(context, own, SIZES, engine=engine, **held, **options)
-            models.append(fedcor.run_round(fed, models[-1]))
+            fed = make_federation(context, own, SIZES, engine=engine, number=number, state=state, **options)
+            state = fedcor.run_round(fed, fed.state)
+            models.append(state.global_model)
             feds.append(fed)
-            states, server = fed.record.client_states, fed.server_state
         return feds, models, engine
 
     return play
@@ -92,10 +95,11 @@ def rounds(tmp_path):
 def test_the_schedule_of_warm_up_selection_and_probing_rounds(rounds):
     feds, models, engine = rounds(9)
     names = [[log.name for log in fed.record.stages] for fed in feds]
-    plain = ["losses of the global model", "record client losses", "local training", "average"]
-    chosen = [*plain[:2], "select clients", *plain[2:]]
-    learns = [*plain[:2], "fit the Gaussian process", *chosen[2:]]
-    away = [*plain[:2], "probing training", "probing average", "losses after probing", *learns[2:]]
+    first = ["find held-out images", "losses of the global model", "record client losses"]
+    plain = [*first, "local training", "average"]
+    chosen = [*first, "select clients", *plain[3:]]
+    learns = [*first, "fit the Gaussian process", *chosen[3:]]
+    away = [*first, "probing training", "probing average", "losses after probing", *learns[3:]]
     assert names == [plain] * 3 + [learns, chosen, away, chosen, away, chosen]
     assert [options["steps"] for _, _, options in engine.fits] == [30, 5, 5]
     assert [(losses is None, number) for losses, number, _ in engine.fits] == [(True, 4), (False, 6), (False, 8)]
@@ -106,18 +110,18 @@ def test_the_schedule_of_warm_up_selection_and_probing_rounds(rounds):
             assert ids == Federation.sample(fed)  # sampled as for every other method
         here = [job for job in engine.jobs if job.round == fed.number and job.stage == 1]
         assert [job.client for job in here] == ids and len(here) == 2
-        assert {job.start for job in here} == {model}
+        assert {job.payload.start.ref for job in here} == {model}
     assert [model for model, _ in engine.evaluated if model in models] == models[:9]
 
 
 def test_probing_rounds_follow_the_paper_or_the_release():
-    after = [n for n in range(17, 50) if fedcor.refreshes(fedcor.Settings(), n)]
+    after = [n for n in range(17, 50) if refreshes(fedcor.Settings(), n)]
     assert after == [26, 36, 46]
     # Its loop, rounds from 0: train at the end of e = 15; refresh where e > 15 and e % 10 == 0; either is felt in the
     # next round, which is e + 2 counted from 1
     theirs = [e + 2 for e in range(48) if e > 15 and e % 10 == 0]
     release = fedcor.Settings(warmup=16, refresh="multiples")
-    assert [n for n in range(release.warmup + 2, 50) if fedcor.refreshes(release, n)] == theirs == [22, 32, 42]
+    assert [n for n in range(release.warmup + 2, 50) if refreshes(release, n)] == theirs == [22, 32, 42]
 
 
 def test_the_schedule_of_the_release(rounds):
@@ -132,12 +136,13 @@ def test_a_probing_round_leaves_nothing_but_its_record(rounds):
     feds, models, engine = rounds(6)
     fed, start = feds[5], models[5]
     away = [job for job in engine.jobs if job.stage == 2]
-    assert {job.round for job in away} == {6} and {job.start for job in away} == {start} and len(away) == 2
+    assert {job.round for job in away} == {6} and len(away) == 2
+    assert {job.payload.start.ref for job in away} == {start}
     # The round's model is made of the chosen clients' own training from the same start, and of nothing else.
     trained = [ref("of", client, start.digest, 1) for client in fed.record.participants]
     assert models[6] == ref("mean", [r.digest for r in trained], [0.5, 0.5])
     assert list(fed.record.updates) == [1] and set(fed.record.weights) == set(fed.record.participants)
-    assert all(state.uri.endswith("/1") for state in fed.record.client_states.values())
+    assert all(state.uri.endswith("/1") for state in fed.state.private.values())
     assert any("probing round of" in note for note in fed.record.notes)
     down = {log.name: log.bytes_down for log in fed.record.stages}
     up = {log.name: log.bytes_up for log in fed.record.stages}
@@ -148,10 +153,11 @@ def test_a_probing_round_leaves_nothing_but_its_record(rounds):
 
 def test_later_rounds_depend_on_the_server_state_alone(rounds, tmp_path):
     feds, models, _ = rounds(7)
-    held = Store(tmp_path / "store").get_state(feds[4].server_state)
+    held = Store(tmp_path / "store").get_state(feds[4].state.server["fedcor"])
     server = Store(tmp_path / "other").put_state("server.safetensors", held)  # as a finished round keeps it
     more, again, _ = rounds(2, first=6, start=models[5], server=server, store="other")
-    assert again[1:] == models[6:] and more[-1].server_state.digest == feds[-1].server_state.digest
+    digests = [fed.state.server["fedcor"].digest for fed in (more[-1], feds[-1])]
+    assert again[1:] == models[6:] and digests[0] == digests[1]
     assert sorted(held) == ["changes", "discount", "factor", "losses", "losses_round", "mean", "rounds", "scale"]
     assert held["rounds"].tolist() == [1, 2, 3] and held["losses"].shape == (5,)
     assert held["discount"].tolist().count(1.0) < 5  # those chosen in rounds 4 and 5

@@ -3,7 +3,10 @@
 import pytest
 
 from flows.methods import fedhybrid
+from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
+from tasks.client.work import LocalWork
+from tasks.server.fedhybrid import average_with_duals
 from tests.support.recorder import SIZES, START, P, Recorder, bytes_of, federation, ref, trained
 from tests.support.rounds import NARROW, run_rounds
 
@@ -12,7 +15,7 @@ class Hybrid(Recorder):
     """The recorder with FedHybrid's server step."""
 
     def run(self, task, title, context, *args):
-        if task == "fedhybrid-average":
+        if task is average_with_duals:
             self.averages.append(args)
             return ref("hybrid", len(self.averages)), ref("duals", len(self.averages))
         return super().run(task, title, context, *args)
@@ -20,32 +23,34 @@ class Hybrid(Recorder):
 
 def played(settings, **more):
     fed = federation(engine := Hybrid(), settings, model="resnet18", **more)
-    return fed, engine, fedhybrid.run_round(fed, START)
+    return fed, engine, fedhybrid.run_round(fed, fed.state)
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "size"])
 def test_the_step_counts_all_clients_and_the_mean_dual_is_handed_on(weighting):
     settings = fedhybrid.Settings(mu=0.3, weighting=weighting)
-    fed, engine, model = played(settings, clients_per_round=2)
+    fed, engine, state = played(settings, clients_per_round=2)
     ids = fed.record.participants
     scale = {c: 4 * SIZES[c] / 100 if weighting == "size" else 1.0 for c in ids}
     assert len(ids) == 2
-    assert [(j.client, j.references, j.regulariser) for j in engine.jobs] == [
-        (c, (), RegulariserSpec("dual", {"mu": 0.3, "scale": scale[c]})) for c in ids
+    specs = {c: RegulariserSpec("dual", {"mu": 0.3, "scale": scale[c]}) for c in ids}
+    assert [(j.client, j.payload, j.work) for j in engine.jobs] == [
+        (c, Payload.of(START, references=()), LocalWork(regularisers=(specs[c],))) for c in ids
     ]
     assert engine.averages == [(trained(ids), [SIZES[c] for c in ids], START, None, 0.3, 4)]
-    assert (model, fed.server_state) == (ref("hybrid", 1), ref("duals", 1))
+    assert (state.global_model, state.server) == (ref("hybrid", 1), {"fedhybrid": ref("duals", 1)})
     assert fed.record.weights == dict.fromkeys(ids, 0.5)
     assert bytes_of(fed, "bytes_down") == bytes_of(fed, "bytes_up") == {"local training": 2 * P}
-    fedhybrid.run_round(fed, model)
-    assert engine.averages[1][2:4] == (ref("hybrid", 1), ref("duals", 1)) and fed.server_state == ref("duals", 2)
+    after = fedhybrid.run_round(fed, state)
+    assert engine.averages[1][2:4] == (ref("hybrid", 1), ref("duals", 1))
+    assert after.server == {"fedhybrid": ref("duals", 2)}
 
 
 def test_a_client_without_an_update_is_left_out_of_the_server_step():
     fed = federation(engine := Hybrid(silent="c"), fedhybrid.Settings(), model="resnet18")
-    fedhybrid.run_round(fed, START)
+    state = fedhybrid.run_round(fed, fed.state)
     assert engine.averages[0][:2] == (trained("abd"), [10, 30, 40]) and engine.averages[0][-1] == 4
-    assert fed.record.weights == pytest.approx(dict.fromkeys("abd", 1 / 3)) and "c" not in fed.record.client_states
+    assert fed.record.weights == pytest.approx(dict.fromkeys("abd", 1 / 3)) and sorted(state.private) == list("abd")
 
 
 def test_the_servers_mean_dual_is_the_mean_of_the_clients_duals(make_run, tiny_data):
@@ -54,8 +59,8 @@ def test_the_servers_mean_dual_is_the_mean_of_the_clients_duals(make_run, tiny_d
     options = {"own": {"mu": 0.1}, "clients_per_round": 2}
     last = run_rounds(2, "fedhybrid", context, start, tiny_data.sizes, **options)[-1]
     store = context.open_store()
-    kept = [store.get_state(ref) for ref in last.record.client_states.values()]
+    kept = [store.get_state(ref) for ref in last.record.state.private.values()]
     assert 2 <= len(kept) <= 4
-    for name, value in store.get_state(last.server_state).items():
+    for name, value in store.get_state(last.record.state.server["fedhybrid"]).items():
         own = sum(state[f"dual/{name}"].double() for state in kept) / 4
         assert (own - value).abs().max() < 1e-6, name

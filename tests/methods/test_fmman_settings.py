@@ -12,7 +12,8 @@ import pytest
 from flows.methods import fmman as method
 from models.settings import FmmanSettings
 from tasks.client.objectives.label_mask import fedlgt, fmman, label_mask_training
-from tasks.client.train import TrainJob, train_client
+from tasks.client.train import train_client
+from tests.support.jobs import train_job
 from tests.support.rounds import make_context, partitioned, run_round
 
 UNSURE = 2  # labels that the first reference gives exactly 0.5
@@ -135,8 +136,7 @@ def trained(tiny_data, tmp_path_factory):
             store = tmp_path_factory.mktemp("trained")
             settings = {"settings": own.model_dump(), "network": network | {"fmman": label_aware}}
             context, start = make_context(tiny_data, store, objective=objective, train={"batch_size": 6}, **settings)
-            references = tuple((ref, 1) for ref in unlike(context.open_store(), start))
-            job = TrainJob(tiny_data.ids[0], 1, 3, start, references, assigned_cluster=0)
+            job = train_job(tiny_data.ids[0], 1, 3, start, unlike(context.open_store(), start), own=0)
             done[key] = train_client(context, job).model.digest
         return done[key]
 

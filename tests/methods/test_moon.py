@@ -11,8 +11,11 @@ from torch import nn
 from flows.methods import moon as method
 from models.errors import UserError
 from tasks.client.objectives import Loss, Reference
+from tasks.client.payload import Payload
 from tasks.client.regularisers import Regulariser, RegulariserContext, RegulariserSpec, moon
-from tasks.client.train import TrainJob, train_client
+from tasks.client.train import train_client
+from tasks.client.work import LocalWork
+from tests.support.jobs import train_job
 from tests.support.recorder import START, P, Recorder, bytes_of, federation, trained
 from tests.support.rounds import NARROW
 
@@ -118,28 +121,29 @@ def test_an_objective_without_embeddings_is_refused_by_name():
 
 def test_in_the_local_loop_the_contrastive_loss_begins_with_the_second_training(make_run, tiny_data):
     context, start = make_run(objective="bce", network=NARROW)
-    store, client, references = context.open_store(), tiny_data.ids[0], ((start, 1),)
-    spec = RegulariserSpec("moon", {"mu": 1.0, "temperature": 0.5})
-    first = train_client(context, TrainJob(client, 1, 1, start, references, regulariser=spec))
-    plain = train_client(context, TrainJob(client, 1, 1, start))
+    store, client, references = context.open_store(), tiny_data.ids[0], [start]
+    specs = (RegulariserSpec("moon", {"mu": 1.0, "temperature": 0.5}),)
+    first = train_client(context, train_job(client, 1, 1, start, references, regularisers=specs))
+    plain = train_client(context, train_job(client, 1, 1, start))
     assert first.model.digest == plain.model.digest and plain.state is None and "model_contrast" not in first.sums
     kept, sent = store.get_state(first.state), store.get_state(first.model)
     assert {key.removeprefix("moon/") for key in kept} == sent.keys()
     assert all(torch.equal(kept[f"moon/{key}"], value) for key, value in sent.items())
-    second = train_client(context, TrainJob(client, 2, 1, start, references, state=first.state, regulariser=spec))
-    without = train_client(context, TrainJob(client, 2, 1, start))
+    again = train_job(client, 2, 1, start, references, private=first.state, regularisers=specs)
+    second = train_client(context, again)
+    without = train_client(context, train_job(client, 2, 1, start))
     assert second.model.digest != without.model.digest
     assert second.sums["model_contrast"][1] == 11 and 0 < second.mean("model_contrast") < math.log(1 + math.exp(4))
     assert store.get_state(second.state).keys() == kept.keys()
 
 
-@pytest.mark.parametrize(("mu", "references"), [(2.0, ((START, 1),)), (0.0, ())])
+@pytest.mark.parametrize(("mu", "references"), [(2.0, (START,)), (0.0, ())])
 def test_clients_need_the_global_model_as_a_reference_if_the_contrast_has_weight(mu, references):
     fed = federation(engine := Recorder(), method.Settings(mu=mu), model="resnet18")
-    method.run_round(fed, START)
-    regulariser = RegulariserSpec("moon", {"mu": mu, "temperature": 0.5})
-    assert [(j.client, j.start, j.references, j.regulariser) for j in engine.jobs] == [
-        (c, START, references, regulariser) for c in "abcd"
+    method.run_round(fed, fed.state)
+    work = LocalWork(regularisers=(RegulariserSpec("moon", {"mu": mu, "temperature": 0.5}),))
+    assert [(j.client, j.payload, j.work) for j in engine.jobs] == [
+        (c, Payload.of(START, references=references), work) for c in "abcd"
     ]
     assert engine.averages == [(trained("abcd"), [0.1, 0.3, 0.2, 0.4])]
     assert bytes_of(fed, "bytes_down") == bytes_of(fed, "bytes_down_naive") == {"local training": 4 * P}

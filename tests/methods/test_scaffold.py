@@ -110,7 +110,7 @@ def test_the_servers_c_is_the_mean_of_the_clients_control_variates(sgd_run, tiny
     context, start = sgd_run
     store, rounds = context.open_store(), run_rounds(2, "scaffold", context, start, tiny_data.sizes)
     for fed in rounds:
-        c, own = store.get_state(fed.server_state), fed.record.client_states
+        c, own = store.get_state(fed.record.state.server["scaffold"]), fed.record.state.private
         assert sorted(c) == parameter_names(context)
         assert sorted(own) == list(tiny_data.ids)
         held = [store.get_state(own[client]) for client in tiny_data.ids]
@@ -124,7 +124,7 @@ def test_the_servers_c_is_the_mean_of_the_clients_control_variates(sgd_run, tiny
 def test_c_travels_down_from_the_second_round_on_and_nothing_more_travels_up(sgd_run, tiny_data):
     context, start = sgd_run
     first, second = run_rounds(2, "scaffold", context, start, tiny_data.sizes)
-    sent = context.open_store().get_state(first.server_state)
+    sent = context.open_store().get_state(first.record.state.server["scaffold"])
     assert first.record.stages[0].bytes_down == 4 * start.bytes
     assert second.record.stages[0].bytes_down == 4 * (start.bytes + sum(4 * v.numel() for v in sent.values()))
     assert second.record.stages[0].bytes_up == 4 * start.bytes
@@ -133,9 +133,9 @@ def test_c_travels_down_from_the_second_round_on_and_nothing_more_travels_up(sgd
 def test_absent_clients_keep_their_control_variate(sgd_run, tiny_data):
     context, start = sgd_run
     fed = run_round("scaffold", context, start, tiny_data.sizes, clients_per_round=2)
-    store, states = context.open_store(), fed.record.client_states
+    store, states = context.open_store(), fed.record.state.private
     assert len(states) == 2
-    for name, value in store.get_state(fed.server_state).items():
+    for name, value in store.get_state(fed.record.state.server["scaffold"]).items():
         mean = sum(store.get_state(ref)[f"control/{name}"] for ref in states.values()) / 4
         assert torch.allclose(value, mean, atol=1e-6), name
 

@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from models.label_aware.xuesgcn import SceneGraphNetwork
-from tasks.client.train import TrainJob, train_client
+from tasks.client.local_data import local_data
+from tasks.client.local_training import LocalTraining, Place
+from tasks.client.train import train_client
 from tasks.data.clients import load_clients
 from tasks.server.aggregation import pooled_variance, sample_count_weights
 from tasks.server.validate_updates import tensor_errors
-from tasks.server.xuesgcn import average_with_scenes, mix_co_occurrence, nearest_scenes, total_counts
+from tasks.server.xuesgcn import SCENES, average_with_scenes, mix_co_occurrence, nearest_scenes, total_counts
+from tests.support.jobs import train_job
 
 NETWORK = {
     "name": "xuesgcn",
@@ -82,13 +85,20 @@ def test_the_global_counts_add_what_each_client_counted():
 def trained(make_run, bn_policy="total_variance"):
     context, start = make_run(objective="asl", network=NETWORK, bn_policy=bn_policy)
     clients = load_clients(Path(context.clients)).ids[:2]
-    updates = [train_client(context, TrainJob(client, 1, 1, start)) for client in clients]
+    updates = [train_client(context, train_job(client, 1, 1, start)) for client in clients]
     return context, start, updates
 
 
 def step(context, start, updates, sizes=(10, 30), before=(None, None), shared=False):
-    clients, refs, after = [u.client for u in updates], [u.model for u in updates], [u.state for u in updates]
-    return average_with_scenes(context, clients, refs, list(sizes), start, list(before), after, shared)
+    clients, refs = [u.client for u in updates], [u.model for u in updates]
+    return average_with_scenes(context, clients, refs, list(sizes), start, list(before), shared)
+
+
+def initial_state(context, job):
+    place = Place(job.client, job.round, job.stage)
+    data = local_data(context, job.client)
+    training = LocalTraining(context, context.open_store(), place, job.payload, job.work, data)
+    return training.model.state_dict()
 
 
 def test_training_counts_each_image_once_per_epoch_and_the_server_returns_personal_counts(make_run):
@@ -123,7 +133,7 @@ def test_the_next_round_starts_from_personal_scenes_and_adds_only_new_counts(mak
     store = context.open_store()
     model, own = step(context, start, updates)
     before = [own[u.client] for u in updates]
-    jobs = [TrainJob(client, 2, 1, model, state=ref) for client, ref in own.items()]
+    jobs = [train_job(client, 2, 1, model, personal=ref) for client, ref in own.items()]
     second = [train_client(context, job) for job in jobs]
     begun = [store.get_state(ref) for ref in before]
     after = [store.get_state(u.model) for u in second]
@@ -146,11 +156,18 @@ def test_shared_scenes_give_clients_no_personal_tensors(make_run):
 def test_local_statistics_stay_with_the_client_in_both_versions(make_run, shared):
     context, start, updates = trained(make_run, bn_policy="local")
     store = context.open_store()
-    _, own = step(context, start, updates, shared=shared)
+    model, own = step(context, start, updates, shared=shared)
+    assert list(own) == ([] if shared else [update.client for update in updates])
     for update in updates:
-        tensors, kept = store.get_state(own[update.client]), store.get_state(update.state)
-        assert torch.equal(tensors["model/backbone.bn1.running_mean"], kept["model/backbone.bn1.running_mean"])
-        assert ("model/co_occurrence" in tensors) == (not shared)
+        kept, mean = store.get_state(update.state), "backbone.bn1.running_mean"
+        made = store.get_state(own[update.client]) if own else {}
+        assert f"model/{mean}" not in made and ("model/co_occurrence" in made) == (not shared)
+        # The next training starts from the client's statistics, and from its own scenes or the shared ones.
+        job = train_job(update.client, 2, 1, model, private=update.state, personal=own.get(update.client))
+        begun = initial_state(context, job)
+        assert torch.equal(begun[mean], kept[f"model/{mean}"])
+        scenes = {name: made.get(f"model/{name}", store.get_state(model)[name]) for name in SCENES}
+        assert [name for name, value in scenes.items() if not torch.equal(begun[name], value)] == []
 
 
 def test_a_stored_result_is_reused_for_equal_inputs_only(make_run):

@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,10 @@ from flows.federation.jobs import make_jobs
 from flows.methods import METHODS, load_method
 from models.registry import NETWORKS
 from tasks.client.objectives import OBJECTIVES
-from tasks.core.records import ModelRef
+from tasks.client.objectives.label_mask.fmman import Settings as Objective
+from tasks.client.payload import Payload
+from tasks.client.work import LocalWork
+from tasks.core.records import ModelRef, RoundState
 from tests.support.rounds import make_federation, run_round
 
 TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
@@ -53,15 +57,20 @@ def test_the_example_works_with_every_objective(make_run, tiny_data, median, obj
         assert torch.allclose(combined[name], (trained[0][name] + trained[1][name]) / 2), name  # the median of two
 
     given = make_federation(context, median.Settings(), clients)
-    same = given.train(list(clients), start, stage=1, name="with references", references=[start])
+    same = given.train(list(clients), Payload.of(start, references=[start]), stage=1, name="with references")
     assert [u.model for u in same] == [u.model for u in updates]  # found: they are the same jobs
 
 
-def test_the_default_reference_is_each_clients_own_start():
+@pytest.mark.parametrize("settings", [{}, {"use_uncertainty": False, "lambda_contrast": 0}])  # all; its cluster's own
+def test_the_default_reference_is_each_clients_own_start(settings):
     starts = {name: ModelRef(name, f"digest of {name}", 10) for name in "ab"}
-    jobs = make_jobs(["b", "a"], 1, 3, starts, None, {"a": 1, "b": 0}, "own_cluster", "start", {}, None, None)
-    assert [(job.client, job.start, job.references, job.assigned_cluster) for job in jobs] == [
-        (name, starts[name], ((starts[name], 1),), None) for name in "ab"
-    ]
-    plain = make_jobs(["a"], 1, 1, starts["a"], None, None, "none", "start", {}, None, None)
-    assert plain[0].references == ()  # an objective without references is sent none
+    guided = SimpleNamespace(context=SimpleNamespace(objective="fmman", objective_settings=Objective(**settings)))
+    payloads = {name: Payload.of(start) for name, start in starts.items()}
+    jobs = make_jobs(guided, RoundState(), ["b", "a"], 1, 3, payloads, LocalWork())
+    sent = [(job.client, job.payload) for job in jobs]
+    assert [
+        (client, p.start.ref, [(r.ref, r.copies) for r in p.references], p.own_reference) for client, p in sent
+    ] == [(name, starts[name], [(starts[name], 1)], None) for name in "ab"]
+    plain = SimpleNamespace(context=SimpleNamespace(objective="bce", objective_settings=None))
+    (job,) = make_jobs(plain, RoundState(), ["a"], 1, 1, Payload.of(starts["a"]), LocalWork())
+    assert job.payload.references == ()  # an objective without references is sent none

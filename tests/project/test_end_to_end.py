@@ -57,12 +57,14 @@ def test_a_run_leaves_what_it_says(reference):
     assert summary["rounds"] == 3 and summary["mlflow_run_id"]
     assert sorted(path.name for path in (folder / "rounds").iterdir()) == ["0001", "0002", "0003"]
     record = json.loads((folder / "rounds/0003/round.json").read_text())
-    assert record["model"]["digest"] == summary["digest"]
+    assert record["state"]["models"]["global"]["digest"] == summary["digest"]
     assert record["metrics"]["macro_ap"] == pytest.approx(summary["metrics"]["macro_ap"])
+    clusters = [name for name in record["state"]["models"] if name.startswith("cluster/")]
+    assert clusters and set(record["state"]["cluster_of"].values()) == set(range(len(clusters)))
     assert [stage["name"] for stage in record["stages"]] == [
         "stage 1 local training",
         "stage 2 cluster models",
-        *[f"stage 2 average cluster {cluster}" for cluster in range(len(record["prototypes"]))],
+        *[f"stage 2 average cluster {cluster}" for cluster in range(len(clusters))],
         "stage 3 refine with prototypes",
         "stage 4 loss-weighted average",
     ]

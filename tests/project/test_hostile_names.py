@@ -95,16 +95,16 @@ def test_each_client_has_its_own_state_counts_and_metrics(done):
     assert done.first["run_id"] == done.second["run_id"] and done.second["rounds"] == 2
     store = Store(done.second["root"])
     record = load_round(store, 2)
-    assert set(record.client_states) == set(SITES) == set(record.participants) == set(record.per_client)
+    assert set(record.state.private) == set(SITES) == set(record.participants) == set(record.per_client)
     folders = store.names("clients")
     assert len(folders) == len(SITES) == len({name.casefold() for name in folders})
     updates = {update.client: update for update in record.updates[1]}
     for site in SITES:
-        ref = record.client_states[site]
+        ref = record.state.private[site]
         assert ref.uri.startswith(f"{client_folder(site)}/") and len(store.names(client_folder(site))) == 1
         kept = {name.removeprefix("moon/"): value for name, value in store.get_state(ref).items()}
         assert state_digest(kept) == updates[site].model.digest  # what this client, and no other, has trained
-    assert len({ref.digest for ref in record.client_states.values()}) == len(SITES)
+    assert len({ref.digest for ref in record.state.private.values()}) == len(SITES)
     data = json.loads((Path(done.second["root"]) / "run.json").read_text())
     dataset = load_dataset(Path(data["dataset"]))
     assert Counter(dataset.sites.tolist()) == dict.fromkeys(SITES, PER_SITE)

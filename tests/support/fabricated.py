@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.core.records import Dropped, ModelRef, RoundRecord, StageLog, Update
+from tasks.core.records import Dropped, ModelRef, RoundRecord, RoundState, StageLog, Update
+from tasks.core.round_state import GLOBAL, cluster_model
 
 CLASSES = ["crane", "drone", "insulator", "pylon", "rust", "vegetation", "vehicle", "wire"]
 CLIENTS = [f"client-{number:02d}" for number in range(10)]
@@ -34,14 +35,17 @@ def fabricated_record(number: int, classes: list[str] = CLASSES, clients: list[s
         ]
         for stage in (1, 3)
     }
-    macro = float(ap.mean())
+    macro, folder = float(ap.mean()), f"rounds/{number:04d}"
     return RoundRecord(
         round=number,
-        model=ModelRef(f"rounds/{number:04d}/model.safetensors", "1" * 64, 400_000),
-        cluster_models=[
-            ModelRef(f"rounds/{number:04d}/prototype-{k}.safetensors", "2" * 64, 400_000) for k in range(2)
-        ],
-        cluster_of={client: (index + (number == 2)) % 3 for index, client in enumerate(completed)},
+        state=RoundState(
+            models={GLOBAL: ModelRef(f"{folder}/model.safetensors", "1" * 64, 400_000)}
+            | {
+                cluster_model(k): ModelRef(f"{folder}/model-cluster-{k}.safetensors", "2" * 64, 400_000)
+                for k in range(2)
+            },
+            cluster_of={client: (index + (number == 2)) % 3 for index, client in enumerate(completed)},
+        ),
         participants=clients,
         updates=updates,
         dropped=[Dropped(client, 1, "no answer in 3600 s") for client in lost],
@@ -117,6 +121,6 @@ def fabricated_run(root: Path, rounds: int) -> list[RoundRecord]:
         folder = root / "rounds" / f"{record.round:04d}"
         folder.mkdir(parents=True)
         (folder / "round.json").write_text(json.dumps(record.as_dict()))
-        for name in ("model", "prototype-0", "prototype-1"):
+        for name in ("model", "model-cluster-0", "model-cluster-1"):
             (folder / f"{name}.safetensors").write_bytes(b"weights")
     return records

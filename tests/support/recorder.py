@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from flows.engine.engines import Outcome
 from tasks.client.objectives.label_mask.fmman import Settings as Objective
 from tasks.core.records import Dropped, ModelRef, Update
+from tasks.server.clustering import cluster_models
 from tests.support.rounds import make_federation
 
 P = 1000  # bytes of the model
@@ -49,20 +50,20 @@ class Recorder:
 
     def run(self, task, title, context, *args):
         if task == "check-updates":
-            updates, start, stage, sizes = args
-            assert start.bytes == P and set(sizes) >= {u.client for u in updates}
+            updates, start, stage, sizes, kept = args
+            assert start.bytes == P and set(sizes) >= {u.client for u in updates} and kept == {}
             good = [u for u in updates if u.client not in self.refused]
             return good, [Dropped(u.client, stage, "holds NaN") for u in updates if u.client in self.refused]
         if task == "combine":
             self.averages.append(args)
             return ref("mean", [r.digest for r in args[0]], args[1])
-        assert task == "cluster-models"
+        assert task is cluster_models
         self.clustered.append(args)
         return GROUPS[: len(args[0])]
 
 
-def federation(engine, method=None, clients=None, number=1, objective=None, model="fmman", **settings):
-    """Return a federation whose tasks are answered by ``engine`` and touch no store."""
+def federation(engine, method=None, clients=None, number=1, objective=None, model="fmman", state=START, **settings):
+    """Return a federation, by default from ``START``, whose tasks are answered by ``engine`` and touch no store."""
     context = SimpleNamespace(
         seed=5,
         objective="fmman" if model == "fmman" else "bce",
@@ -72,7 +73,7 @@ def federation(engine, method=None, clients=None, number=1, objective=None, mode
         model=SimpleNamespace(name=model),
     )
     clients = SIZES if clients is None else clients
-    return make_federation(context, method, clients, engine=engine, number=number, **settings)
+    return make_federation(context, method, clients, engine=engine, number=number, state=state, **settings)
 
 
 def bytes_of(fed, part):

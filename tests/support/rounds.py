@@ -8,6 +8,7 @@ from typing import Any
 from flows.engine.engines import Engine, LocalEngine
 from flows.federation.federation import Federation
 from flows.federation.progress import Quiet
+from flows.federation.round import Setup
 from flows.methods import load_method
 from models.settings import ModelSettings
 from tasks.client.objectives import load_objective
@@ -15,6 +16,7 @@ from tasks.core.context import RunContext
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.records import ModelRef
+from tasks.core.round_state import RoundState
 from tasks.core.store import Store
 from tasks.core.train_settings import TrainSettings
 
@@ -103,8 +105,8 @@ def make_federation(
     *,
     engine: Engine | None = None,
     number: int = 1,
-    states: Mapping[str, ModelRef] | None = None,
-    server_state: ModelRef | None = None,
+    state: RoundState | ModelRef | None = None,
+    facts: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Federation:
     """Build one round's federation.
@@ -112,30 +114,31 @@ def make_federation(
     Args:
         context: The run.
         method: The method's own settings.
-        clients: Client id -> number of training images.
+        clients: Client id -> number of labelled training images.
         engine: Where tasks run; default: one thread of this process.
         number: The round.
-        states: The clients' tensors from the rounds before.
-        server_state: The server's tensors from the round before.
+        state: What it starts from; a model: the state with this global model.
+        facts: Other fields of the setup (``unlabelled``, ``server_images``).
         settings: Settings of the federation.
     """
-    return Federation(
+    if isinstance(state, ModelRef):
+        state = RoundState.starting_from(state)
+    setup = Setup(
         context=context,
         settings=FederationSettings(**({"engine": "local", "workers": 1} | settings)),
         method=method,
         clients=clients,
         engine=engine or LocalEngine(1),
-        number=number,
-        states=states or {},
         progress=Quiet(),
-        server_state=server_state,
+        **(facts or {}),
     )
+    return Federation(setup, number, state or RoundState())
 
 
 def run_round(
     method: str,
     context: RunContext,
-    start: ModelRef,
+    start: ModelRef | RoundState,
     clients: Mapping[str, int],
     *,
     own: Mapping[str, Any] | None = None,
@@ -143,12 +146,12 @@ def run_round(
     engine: Engine | None = None,
     **settings: Any,
 ) -> Federation:
-    """Run one round of a method; ``record.model`` is the global model that it ends with.
+    """Run one round of a method; ``record.state`` is what it ends with.
 
     Args:
         method: Name of the method.
         context: The run.
-        start: The global model of the first round; later ones start from that of ``before``.
+        start: The global model, or the state, of the first round; later ones start from that of ``before``.
         clients: Client id -> number of training images.
         own: The method's own settings.
         before: The round before.
@@ -156,18 +159,10 @@ def run_round(
         settings: Settings of the federation.
     """
     module = load_method(method)
-    held: dict[str, Any] = {}
-    if before is not None:
-        held = {
-            "number": before.number + 1,
-            "states": before.record.client_states,
-            "server_state": before.server_state,
-        }
-        start = before.record.model
-    fed = make_federation(context, module.Settings(**(own or {})), clients, engine=engine, **held, **settings)
-    fed.record.model = module.run_round(fed, start)
-    fed.record.server_state = fed.server_state
-    fed.record.personal_states = dict(fed.personal_states)
+    number, state = (1, start) if before is None else (before.number + 1, before.record.state)
+    settings = {"number": number, "state": state} | settings
+    fed = make_federation(context, module.Settings(**(own or {})), clients, engine=engine, **settings)
+    fed.record.state = module.run_round(fed, fed.state)
     return fed
 
 

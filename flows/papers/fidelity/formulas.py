@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tasks.core.records import RoundRecord, Update
+from tasks.core.round_state import RoundState
 from tasks.core.store import Store
 
 
@@ -60,7 +61,8 @@ def printed_average(root: Path, records: Sequence[RoundRecord]) -> PrintedAverag
         if context.tables is not None:
             scratch.put_state(context.tables.uri, store.get_state(context.tables))
         model = scratch.put_state("model.safetensors", scaled)
-        printed = evaluate_model(replace(context, store=folder), model)["metrics"]
+        state = RoundState.starting_from(model)
+        printed = evaluate_model(replace(context, store=folder), state)["metrics"]
     return PrintedAverage(sums, len(last_updates(records[-1])), dict(records[-1].metrics), printed)
 
 

@@ -86,7 +86,7 @@ def measure(tables: Sequence[TableReport]) -> Measured:
             averages[name] = printed_average(root, records)
             contrasts[name], cosines[name] = contrast_by_stage(records), feature_cosines(records)
             clusters[name] = read_run(root).method.chosen.clusters
-            short = [record.round for record in records if len(record.cluster_models) < clusters[name]]
+            short = [record.round for record in records if len(record.state.cluster_models) < clusters[name]]
             assert not short, f"rounds {short} of {root} have fewer prototypes than K, so K ln K is not their bound"
     return Measured(averages, contrasts, clusters, cosines)
 

@@ -122,7 +122,7 @@ def run_result(run: PlannedRun, run_id: str, records: Sequence[RoundRecord]) -> 
         UserError: If one of the two rounds was not evaluated.
     """
     last = None if run.equal_epoch_rounds is None else _point(run_id, records, run.equal_epoch_rounds)
-    return RunResult(run.seed, run_id, records[-1].model.digest, _point(run_id, records, run.rounds), last)
+    return RunResult(run.seed, run_id, records[-1].state.digest, _point(run_id, records, run.rounds), last)
 
 
 def _point(run_id: str, records: Sequence[RoundRecord], number: int) -> Point:
@@ -133,7 +133,7 @@ def _point(run_id: str, records: Sequence[RoundRecord], number: int) -> Point:
         )
     costs = [totals(entry) for entry in records[:number]]
     down, up, seconds = (sum(entry[cost] for entry in costs) for cost in COSTS)
-    return Point(number, record.model.digest, dict(record.metrics), dict(record.per_class), down, up, seconds)
+    return Point(number, record.state.digest, dict(record.metrics), dict(record.per_class), down, up, seconds)
 
 
 def row_metrics(report: TableReport) -> dict[str, float]:

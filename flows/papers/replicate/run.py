@@ -23,7 +23,7 @@ from flows.run.open import derive_run_id
 from flows.run.prepare_data import find_data, prepare_data
 from flows.settings.schema import Settings, as_values
 from models.errors import UserError
-from tasks.client.train import TrainingStopped
+from tasks.client.stopping import TrainingStopped
 from tasks.core.finished_rounds import finished_rounds
 from tasks.core.records import RoundRecord
 from tasks.core.store import Store, digest_of

@@ -4,18 +4,26 @@ A new objective is one module and one line in ``OBJECTIVES``. The local loop (``
 that ``make`` returns with every batch and gets a ``Loss`` back; it knows nothing else about an objective.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.client.batches import augment, batches
+from tasks.client.payload import Needed
+from tasks.client.sampling import balancing_weights
+from tasks.core.network import to_float
 from tasks.core.problem_kind import KINDS, Kind
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from torch import Tensor, nn
+
+    from tasks.client.local_data import LocalData
+    from tasks.core.train_settings import TrainSettings
 
 OBJECTIVES = {
     "bce": "tasks.client.objectives.bce",
@@ -26,7 +34,7 @@ OBJECTIVES = {
     "asl": "tasks.client.objectives.asl",
 }
 
-Needed = Literal["none", "own_cluster", "all"]  # reference models that a client is sent
+Batch = tuple["Tensor", ...]  # images first: regularisers see them
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,8 @@ class LocalContext:
         assigned_cluster: Index of the client's cluster among the references; ``None`` without clusters.
         settings: The objective's own settings section.
         generator: Source of its random numbers.
-        targets: The client's training labels, uint8 [M_i, C].
+        targets: The client's training labels, uint8 [M_i, C], on the run's device.
+        data: The client's images, labelled and unlabelled.
     """
 
     model: "nn.Module"
@@ -61,6 +70,44 @@ class LocalContext:
     settings: Any
     generator: "torch.Generator"
     targets: "Tensor"
+    data: "LocalData | None" = None
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass of a client over its images, as the objective's ``batches`` gets it.
+
+    Attributes:
+        local: The training: its data, its generator and its labels on the device.
+        settings: Settings of the local loop.
+        order: Source of the order of images, shared by all epochs of the training.
+        device: Where batches go.
+        number: The epoch, from 0.
+        round: The round, from 1.
+    """
+
+    local: LocalContext
+    settings: "TrainSettings"
+    order: "np.random.Generator"
+    device: str
+    number: int
+    round: int
+
+
+def labelled_batches(epoch: Epoch) -> "Iterator[tuple[Tensor, Tensor]]":
+    """Yield the labelled images in random order, augmented: float [B, 3, S, S] in 0..1 and targets uint8 [B, C].
+
+    The default of an objective's ``batches``.
+    """
+    import torch
+
+    local = epoch.local
+    assert local.data is not None
+    images = local.data.images
+    weights = balancing_weights(local.data.targets) if epoch.settings.sampling == "balanced" else None
+    for rows in batches(len(images), epoch.settings.batch_size, epoch.order, weights):
+        x = augment(to_float(images[rows], epoch.device), epoch.settings, local.generator)
+        yield x, local.targets[torch.from_numpy(rows).to(epoch.device)]
 
 
 @dataclass(frozen=True)
@@ -79,7 +126,7 @@ class Loss:
     embedding: "Tensor | None" = None
 
 
-Step = Callable[["Tensor", "Tensor"], Loss]
+Step = Callable[..., Loss]
 
 
 class Objective(Protocol):
@@ -89,6 +136,8 @@ class Objective(Protocol):
         DESCRIPTION: One line for `fedscene methods`.
         Settings: Its section of the settings.
         KINDS: The kinds of problem that it is for; default: all.
+
+    ``references_needed`` defaults to none, ``batches`` to the labelled images in random order.
     """
 
     DESCRIPTION: str
@@ -96,7 +145,14 @@ class Objective(Protocol):
     KINDS: tuple[Kind, ...]
 
     def make(self, local: LocalContext) -> Step:
-        """Return the step for one client: ``step(images [B, 3, H, W] in 0..1, targets [B, C]) -> Loss``."""
+        """Return the step for one client: ``step(*batch) -> Loss``.
+
+        With the default batches: ``step(images [B, 3, H, W] in 0..1, targets [B, C]) -> Loss``.
+        """
+        ...
+
+    def batches(self, epoch: Epoch) -> "Iterator[Batch]":
+        """Yield the batches of one epoch; the first tensor of each are the images that regularisers see."""
         ...
 
     def references_needed(self, settings: Any) -> Needed:
@@ -122,13 +178,17 @@ def accept_all(settings: Any, classes: Sequence[str]) -> None:
 def load_objective(name: str) -> Objective:
     """Return the module of an objective.
 
+    Args:
+        name: Key of ``OBJECTIVES``, or the dotted path of a module that a method brings along.
+
     Raises:
         UserError: If there is no objective of that name.
     """
-    if name not in OBJECTIVES:
+    if name not in OBJECTIVES and "." not in name:
         raise UserError("no such objective", where="objective.name", expected=sorted(OBJECTIVES), found=name)
-    module = import_module(OBJECTIVES[name])
+    module = import_module(OBJECTIVES.get(name, name))
     vars(module).setdefault("references_needed", no_references)
     vars(module).setdefault("check", accept_all)
     vars(module).setdefault("KINDS", KINDS)
+    vars(module).setdefault("batches", labelled_batches)
     return cast("Objective", module)

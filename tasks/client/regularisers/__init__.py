@@ -1,7 +1,7 @@
 """What a method adds to any loss. A regulariser is a module with the parts of ``RegulariserModule``.
 
 A new one is one module and one line in ``REGULARISERS``. A method asks for it with
-``fed.train(..., regulariser=RegulariserSpec(name, values))``; the local loop passes every batch's ``Loss`` to
+``LocalWork(regularisers=(RegulariserSpec(name, values),))``; the local loop passes every batch's ``Loss`` to
 ``change`` and keeps what ``finish`` returns for the client's next training.
 """
 
@@ -30,7 +30,7 @@ class RegulariserSpec:
     """A regulariser and its numbers, as a round asks for it.
 
     Attributes:
-        name: One of ``REGULARISERS``.
+        name: One of ``REGULARISERS``, or the dotted path of a regulariser's module.
         values: Its settings.
     """
 
@@ -96,8 +96,8 @@ def no_reference(values: Mapping[str, float]) -> bool:
 
 
 def load_regulariser(name: str) -> RegulariserModule:
-    """Return the module of a regulariser."""
-    assert name in REGULARISERS, f"no regulariser {name}"  # methods name it, not users
-    module = import_module(REGULARISERS[name])
+    """Return the module of a regulariser: a key of ``REGULARISERS``, or the dotted path of a module."""
+    assert name in REGULARISERS or "." in name, f"no regulariser {name}"  # methods name it, not users
+    module = import_module(REGULARISERS.get(name, name))
     vars(module).setdefault("needs_reference", no_reference)
     return cast("RegulariserModule", module)

@@ -1,5 +1,6 @@
 """A round without training: sampling, the methods' steps, bytes, quorum."""
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -8,9 +9,13 @@ import pytest
 
 from flows.federation.jobs import required_updates
 from flows.methods import fedavg, fmman, load_method
+from flows.methods.facts import RunFacts
 from models.errors import UserError
+from models.settings import ModelSettings
 from tasks.client.objectives.label_mask.fmman import Settings as Objective
+from tasks.client.payload import Payload
 from tasks.core.records import Dropped
+from tasks.core.train_settings import TrainSettings
 from tasks.server.aggregation import loss_weights, sample_count_weights
 from tests.support.recorder import GROUPS, LOSSES, SIZES, START, P, Recorder, federation, ref
 
@@ -32,13 +37,24 @@ def test_sampling_follows_the_round_and_not_the_order_of_clients():
     assert first == turned
 
 
+def references(job):
+    """The reference models that a job has, each with how many it stands for."""
+    return tuple((sent.ref, sent.copies) for sent in job.payload.references)
+
+
+def sent_to(job):
+    """A job's client, stage and all that the client trains with."""
+    sent = job.payload
+    assert sent.method is None and sent.personal is None
+    kept = sent.private and sent.private.ref
+    return job.client, job.stage, sent.start.ref, references(job), sent.own_reference, kept
+
+
 def test_a_cycle_of_fmman_stage_by_stage():
     fed = federation(engine := Recorder(), fmman.Settings())
-    fmman.run_round(fed, START)
+    state = fmman.run_round(fed, fed.state)
     first, third = engine.jobs[:4], engine.jobs[4:]
-    assert [(j.client, j.stage, j.start, j.references, j.assigned_cluster, j.state) for j in first] == [
-        (client, 1, START, ((START, 3),), None, None) for client in "abcd"
-    ]
+    assert [sent_to(job) for job in first] == [(client, 1, START, ((START, 3),), None, None) for client in "abcd"]
     ((refs, anchor, prefix, k, _),) = engine.clustered
     assert (refs, anchor, prefix, k) == ([ref("trained", c, 1) for c in "abcd"], START, "transformer.layers.0.", 3)
     # eq 14: a and d (10 and 40 images) are one group, b and c one each
@@ -46,7 +62,7 @@ def test_a_cycle_of_fmman_stage_by_stage():
     eq14 = [([trained["a"], trained["d"]], [0.2, 0.8]), ([trained["b"]], [1.0]), ([trained["c"]], [1.0])]
     assert engine.averages[:3] == eq14
     prototypes = [ref("mean", [r.digest for r in refs], weights) for refs, weights in eq14]
-    assert [(j.client, j.stage, j.start, j.references, j.assigned_cluster, j.state) for j in third] == [
+    assert [sent_to(job) for job in third] == [
         (c, 3, prototypes[g], tuple((p, 1) for p in prototypes), g, ref("state", c, 1))
         for c, g in zip("abcd", GROUPS, strict=True)
     ]
@@ -54,8 +70,9 @@ def test_a_cycle_of_fmman_stage_by_stage():
     refs, weights = engine.averages[3]
     assert refs == [ref("trained", c, 3) for c in "abcd"]
     assert weights == pytest.approx([5 / 85, 30 / 85, 40 / 85, 10 / 85])
-    assert fed.record.cluster_of == {"a": 0, "b": 1, "c": 2, "d": 0} and fed.record.cluster_models == prototypes
-    assert fed.record.client_states == {c: ref("state", c, 3) for c in "abcd"}
+    assert state.cluster_of == {"a": 0, "b": 1, "c": 2, "d": 0} and state.cluster_models == prototypes
+    assert state.private == {c: ref("state", c, 3) for c in "abcd"}
+    assert state.global_model == ref("mean", [r.digest for r in refs], weights)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +89,7 @@ def test_a_cycle_of_fmman_stage_by_stage():
 )
 def test_bytes_follow_the_formulas(method, objective, down, naive):
     fed = federation(Recorder(), fmman.Settings(**method), objective=Objective(**objective))
-    fmman.run_round(fed, START)
+    fmman.run_round(fed, fed.state)
     logs = [log for log in fed.record.stages if log.bytes_up]
     assert [log.bytes_down for log in logs] == [n * P for n in down]
     assert [log.bytes_down_naive for log in logs] == [n * P for n in naive]
@@ -82,7 +99,7 @@ def test_bytes_follow_the_formulas(method, objective, down, naive):
 
 def test_clients_without_an_update_cost_only_the_download():
     fed = federation(Recorder(silent="d", refused="c"), fedavg.Settings())
-    updates = fed.train(list("abcd"), START, stage=1, name="training")
+    updates = fed.train(list("abcd"), Payload.of(START), stage=1, name="training")
     assert [u.client for u in updates] == ["a", "b"]
     assert (fed.record.stages[0].bytes_down, fed.record.stages[0].bytes_up) == (4 * P, 2 * P)
     assert fed.record.dropped == [Dropped("d", 1, "out of order"), Dropped("c", 1, "holds NaN")]
@@ -92,38 +109,36 @@ def test_clients_without_an_update_cost_only_the_download():
 def test_the_naive_count_includes_every_copy_of_a_prototype():
     fed = federation(Recorder(), fmman.Settings())
     twin, other = ref("twin"), ref("other")
-    fed.train(
-        list("abcd"), twin, stage=3, name="refine", references=[twin, twin, other], cluster_of=dict.fromkeys("abcd", 2)
-    )
+    fed.train(list("abcd"), Payload.of(twin, references=[twin, twin, other], own=2), stage=3, name="refine")
     assert fed.record.stages[0].bytes_down == 4 * 2 * P
     assert fed.record.stages[0].bytes_down_naive == 4 * 3 * P
 
 
 def test_without_clustering_there_is_one_training_and_eq15():
     fed = federation(engine := Recorder(), fmman.Settings(clustering="none"))
-    fmman.run_round(fed, START)
-    assert {j.references for j in engine.jobs} == {((START, 1),)} and len(engine.jobs) == 4
+    fmman.run_round(fed, fed.state)
+    assert {references(job) for job in engine.jobs} == {((START, 1),)} and len(engine.jobs) == 4
     assert [weights for _, weights in engine.averages] == [loss_weights(LOSSES.values(), SIZES.values())[0]]
-    assert fed.record.cluster_of == {} and fed.record.cluster_models == []
+    assert fed.state.cluster_of == {} and fed.state.cluster_models == []
 
 
 def test_random_clusters_need_no_layer_and_depend_on_the_round():
     seen = []
     for number in (1, 1, 2, 3, 4):
         fed = federation(engine := Recorder(), fmman.Settings(clustering="random", clusters=2), number=number)
-        fmman.run_round(fed, START)
-        assert engine.clustered == [] and sorted(fed.record.cluster_of.values()).count(0) == 2
-        seen.append(fed.record.cluster_of)
+        fmman.run_round(fed, fed.state)
+        assert engine.clustered == [] and sorted(fed.state.cluster_of.values()).count(0) == 2
+        seen.append(fed.state.cluster_of)
     assert seen[0] == seen[1] and any(groups != seen[0] for groups in seen[2:])
 
 
 def test_repeated_stages_use_new_seeds_and_average_in_between():
     fed = federation(engine := Recorder(), fmman.Settings(stage1_rounds=2, stage3_rounds=2, clusters=3))
-    fmman.run_round(fed, START)
+    fmman.run_round(fed, fed.state)
     assert [j.stage for j in engine.jobs[::4]] == [1, 11, 3, 13]
     between = ref("mean", [r.digest for r in engine.averages[0][0]], engine.averages[0][1])
     assert engine.averages[0][1] == sample_count_weights(list(SIZES.values()))
-    assert {j.start for j in engine.jobs[4:8]} == {between} and engine.clustered[0][1] == between
+    assert {job.payload.start.ref for job in engine.jobs[4:8]} == {between} and engine.clustered[0][1] == between
     assert [len(refs) for refs, _ in engine.averages] == [4, 2, 1, 1, 2, 1, 1, 4]
 
 
@@ -140,7 +155,7 @@ def test_a_cluster_without_updates_keeps_its_prototype():
 @pytest.mark.parametrize("losses", [dict.fromkeys("abcd", math.nan), dict.fromkeys("abcd", 0.0)])
 def test_unusable_losses_leave_a_note(losses):
     fed = federation(engine := Recorder(losses=losses), fmman.Settings(clustering="none"))
-    fmman.run_round(fed, START)
+    fmman.run_round(fed, fed.state)
     assert engine.averages[0][1] == [0.1, 0.3, 0.2, 0.4]
     assert len(fed.record.notes) == 1 and "by sample count" in fed.record.notes[0]
 
@@ -149,10 +164,10 @@ def test_unusable_losses_leave_a_note(losses):
 def test_too_few_reporting_clients_end_the_round(quorum, silent, enough):
     fed = federation(Recorder(silent=silent), fedavg.Settings(), quorum=quorum)
     if enough:
-        fedavg.run_round(fed, START)
+        fedavg.run_round(fed, fed.state)
         return
     with pytest.raises(UserError, match="too few clients reported in round 1, local training") as caught:
-        fedavg.run_round(fed, START)
+        fedavg.run_round(fed, fed.state)
     assert all(f"{client}: out of order" in str(caught.value) for client in silent)
 
 
@@ -163,8 +178,9 @@ def test_a_quorum_is_not_rounded_up_by_a_rounding_error():
 
 
 def test_a_network_without_a_layer_to_cluster_on_is_refused():
-    fed = federation(Recorder(), fmman.Settings(), model="resnet18")
-    with pytest.raises(UserError, match="names no layer to cluster"):
-        fmman.run_round(fed, START)
+    facts = RunFacts(fmman.Settings(), ModelSettings(name="resnet18"), TrainSettings(), None, None)
+    with pytest.raises(ValueError, match="names no layer to cluster"):
+        load_method("fmman").check(facts)
+    load_method("fmman").check(dataclasses.replace(facts, method=fmman.Settings(cluster_on="backbone.layer4")))
     with pytest.raises(UserError, match="no such method"):
         load_method("nothing")

@@ -12,6 +12,7 @@ from flows.methods import load_method
 from models.errors import UserError
 from tasks.client import train_chunk
 from tasks.client.batches import TrainingError
+from tasks.core.round_state import RoundState
 from tests.support.rounds import NARROW, make_federation
 
 pytestmark = pytest.mark.slow
@@ -21,15 +22,16 @@ pytestmark = pytest.mark.slow
 def play(make_run, tiny_data):
     """``play("fedavg", name, workers=2, ...)`` runs one round in its own store: (record, model's digest, store)."""
 
-    def run(method, name="run", workers=1, order=1, changes=None, number=1, states=None, **federation):
+    def run(method, name="run", workers=1, order=1, changes=None, number=1, private=None, **federation):
         plain = {} if method == "fmman" else {"objective": "bce", "network": NARROW}
         context, start = make_run(name, **plain, **(changes or {}))
         clients = dict.fromkeys(tiny_data.ids[::order], 11)
-        module, held = load_method(method), {"number": number, "states": states}
-        options = {"engine": LocalEngine(workers), "workers": workers, **held, **federation}
+        module, state = load_method(method), RoundState.starting_from(start)
+        state.private = dict(private or {})
+        options = {"engine": LocalEngine(workers), "workers": workers, "number": number, "state": state, **federation}
         fed = make_federation(context, module.Settings(), clients, **options)
-        ref = module.run_round(fed, start)
-        return fed.record, ref.digest, context.open_store()
+        fed.record.state = module.run_round(fed, fed.state)
+        return fed.record, fed.record.model.digest, context.open_store()
 
     return run
 
@@ -61,15 +63,16 @@ def test_workers_chunks_and_order_do_not_change_the_model(play):
     record, digest, _ = play("fmman", "one")
     other, again, _ = play("fmman", "two", workers=2, order=-1, clients_per_task=3)
     assert digest == again
-    assert record.cluster_of == other.cluster_of and record.weights == other.weights
-    assert [ref.digest for ref in record.cluster_models] == [ref.digest for ref in other.cluster_models]
-    assert sorted(record.cluster_of) == ["client-000", "client-001", "client-002", "client-003"]
+    one, two = record.state, other.state
+    assert one.cluster_of == two.cluster_of and record.weights == other.weights
+    assert [ref.digest for ref in one.cluster_models] == [ref.digest for ref in two.cluster_models]
+    assert sorted(one.cluster_of) == ["client-000", "client-001", "client-002", "client-003"]
     assert math.fsum(record.weights.values()) == pytest.approx(1.0)
 
 
 def test_a_repeated_round_reuses_all_stored_results(play, monkeypatch):
     record, digest, _ = play("fedavg")
-    monkeypatch.setattr("tasks.client.train.optimise", lambda *_: pytest.fail("it trains again"))
+    monkeypatch.setattr("tasks.client.local_training.LocalTraining.run", lambda *_: pytest.fail("it trains again"))
     again, second, _ = play("fedavg")
     assert second == digest and again.updates == record.updates
 
@@ -149,10 +152,10 @@ def test_no_finite_loss_anywhere_ends_the_round(play):
 
 def test_bn_local_states_go_from_round_to_round(play, tiny_data):
     first, _, store = play("fedavg", changes={"bn_policy": "local"})
-    assert sorted(first.client_states) == list(tiny_data.ids)
-    second, _, _ = play("fedavg", changes={"bn_policy": "local"}, number=2, states=first.client_states)
+    assert sorted(first.state.private) == list(tiny_data.ids)
+    second, _, _ = play("fedavg", changes={"bn_policy": "local"}, number=2, private=first.state.private)
     for client in tiny_data.ids:
-        state = store.get_state(second.client_states[client])
+        state = store.get_state(second.state.private[client])
         steps = sum(u.steps for r in (first, second) for u in r.updates[1] if u.client == client)
         assert {int(v) for n, v in state.items() if n.endswith("num_batches_tracked")} == {steps}
 

@@ -21,7 +21,7 @@ from flows.papers.fidelity.page import (
 from flows.papers.replicate.results import Point, RowResult, RunResult, TableReport
 from flows.settings.schema import Settings, as_values
 from models.errors import UserError
-from tasks.core.records import ModelRef, RoundRecord, Update
+from tasks.core.records import ModelRef, RoundRecord, RoundState, Update
 
 
 def test_the_interval_is_students_paired_interval():
@@ -94,8 +94,8 @@ def update(client, contrast):
 
 def test_the_contrastive_term_is_collected_by_stage_over_repeats_and_rounds():
     records = [
-        RoundRecord(1, ModelRef("", "", 0), updates={1: [update("a", 3.3)], 11: [update("a", 3.2)], 3: []}),
-        RoundRecord(2, ModelRef("", "", 0), updates={1: [update("a", None)], 3: [update("a", 3.5), update("b", 3.4)]}),
+        RoundRecord(1, RoundState(), updates={1: [update("a", 3.3)], 11: [update("a", 3.2)], 3: []}),
+        RoundRecord(2, RoundState(), updates={1: [update("a", None)], 3: [update("a", 3.5), update("b", 3.4)]}),
     ]
     assert contrast_by_stage(records) == {1: (3.2, 3.3), 3: (3.4, 3.5)}
 
@@ -104,10 +104,8 @@ def test_feature_cosines_are_those_of_the_first_and_the_last_training():
     def update_with(cosine):
         return Update("a", ModelRef("", "", 0), 10, 1, {"feature_cosine": (cosine * 4, 4.0)}, 1.0)
 
-    first = RoundRecord(
-        1, ModelRef("", "", 0), updates={1: [update_with(0.9), update_with(0.7)], 3: [update_with(0.6)]}
-    )
-    last = RoundRecord(2, ModelRef("", "", 0), updates={1: [update_with(0.5)], 3: [update_with(0.2), update_with(0.4)]})
+    first = RoundRecord(1, RoundState(), updates={1: [update_with(0.9), update_with(0.7)], 3: [update_with(0.6)]})
+    last = RoundRecord(2, RoundState(), updates={1: [update_with(0.5)], 3: [update_with(0.2), update_with(0.4)]})
     assert feature_cosines([first, last]) == pytest.approx((0.8, 0.3))
     assert "0.800 | 0.300" in cosine_text({"r1": feature_cosines([first, last])})
 

@@ -20,13 +20,13 @@ from tasks.data.ingest.settings import IngestSettings
 ROOT = Path(__file__).parents[3]
 FEDAVG, FEDPROX = ("fedavg", "bce", "resnet18"), ("fedprox", "bce", "resnet18")
 MEDIAN = '''"""Coordinate-wise median."""
-from tasks.core.records import ModelRef
+from tasks.core.round_state import RoundState
 
 DESCRIPTION = "Median"
 
 
-def run_round(fed, start) -> ModelRef:
-    return start
+def run_round(fed, state: RoundState) -> RoundState:
+    return state
 '''
 
 
@@ -64,8 +64,9 @@ def test_a_new_method_leaves_every_run_valid(copy):
 
 def test_comments_docstrings_and_descriptions_leave_every_run_valid(copy):
     before = digests(copy, "before")
-    path = path_of("tasks.client.train", copy)
-    path.write_text(path.read_text().replace('"""The local loop', '"""Another first line', 1) + "\n# a comment\n")
+    edit(copy, "tasks.client.train", '"""A client', '"""Another first line: a client')
+    with path_of("tasks.client.local_training", copy).open("a") as file:
+        file.write("\n# a comment\n")
     edit(copy, "models.settings", 'description="', 'description="Other words. ')
     edit(copy, "flows.methods.fedavg", "DESCRIPTION = ", "DESCRIPTION = 'New: ' + ")
     assert digests(copy, "after") == before
@@ -80,7 +81,9 @@ def test_code_of_one_method_changes_its_runs_alone(copy):
     assert after[1] != before[1]
 
 
-@pytest.mark.parametrize("module", ["tasks.client.train", "tasks.server.aggregation", "tasks.core.randomness"])
+@pytest.mark.parametrize(
+    "module", ["tasks.client.train", "tasks.client.local_training", "tasks.server.aggregation", "tasks.core.randomness"]
+)
 def test_code_of_the_kernel_changes_every_run(copy, module):
     before = digests(copy, "before")
     with path_of(module, copy).open("a") as file:

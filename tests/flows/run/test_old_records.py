@@ -11,7 +11,8 @@ from flows.settings.schema import Settings, as_values
 from models.errors import UserError
 from tasks.core.finished_rounds import load_round
 from tasks.core.json_files import read_json
-from tasks.core.records import VERSION, RoundRecord, Update
+from tasks.core.record_reading import ROUND_VERSION, VERSION
+from tasks.core.records import ModelRef, RoundRecord, RoundState, Update
 from tasks.core.round_summary import load_records
 from tasks.core.store import Store
 from tasks.data.dataset import load_dataset
@@ -30,6 +31,9 @@ OLD = """{"round": 2, "model": {"uri": "rounds/0002/model.safetensors", "digest"
 "bytes": 40}}, "notes": ["by size"]}"""
 
 
+FORMER = {"model", "prototypes", "groups", "client_states", "server_state", "overlays"}  # keys that became ``state``
+
+
 def write(root, value, number=2):
     folder = root / "rounds" / f"{number:04d}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,9 +44,45 @@ def test_a_round_of_5cfad71_is_read_as_it_was(tmp_path):
     write(tmp_path, OLD)
     record, old = load_round(Store(tmp_path), 2), json.loads(OLD)
     assert load_records(tmp_path) == [record]
+    assert record.state == RoundState(
+        models={"global": ModelRef("rounds/0002/model.safetensors", "ab12", 400)},
+        private={"client-0": ModelRef("clients/client-0/x.safetensors", "ef12", 40)},
+        cluster_of={"client-0": 0},
+    )
+    assert record.model == record.state.models["global"]
     again = json.loads(json.dumps(record.as_dict()))
-    assert {key: again[key] for key in old} == old
-    assert again["version"] == VERSION and record.updates[1][0].mean("classification") == 0.5
+    assert {key: again[key] for key in old.keys() - FORMER} == {key: old[key] for key in old.keys() - FORMER}
+    assert again["version"] == ROUND_VERSION and record.updates[1][0].mean("classification") == 0.5
+    assert again["state"] == {
+        "models": {"global": old["model"]},
+        "private": old["client_states"],
+        "personal": {},
+        "server": {},
+        "own": {},
+        "cluster_of": old["groups"],
+    }
+    assert not FORMER & again.keys()
+    write(tmp_path, again)
+    assert load_round(Store(tmp_path), 2) == record
+
+
+def test_every_former_field_of_a_round_has_its_place_in_the_state(tmp_path):
+    refs = {name: ModelRef(f"rounds/0002/{name}.safetensors", name, 8) for name in ("p0", "p1", "server", "overlay")}
+    plain = {name: vars(ref) for name, ref in refs.items()}
+    old = json.loads(OLD) | {
+        "version": 1,
+        "prototypes": [plain["p0"], plain["p1"]],
+        "server_state": plain["server"],
+        "overlays": {"client-1": plain["overlay"]},
+    }
+    write(tmp_path, old)
+    state = load_round(Store(tmp_path), 2).state
+    assert state.models.keys() == {"global", "cluster/0", "cluster/1"}
+    assert state.cluster_models == [refs["p0"], refs["p1"]] and state.cluster_of == {"client-0": 0}
+    assert state.server == {"method": refs["server"]}
+    assert state.personal == {"client-1": refs["overlay"]} and state.personalised == ["client-1"]
+    assert state.private == {"client-0": ModelRef("clients/client-0/x.safetensors", "ef12", 40)}
+    assert state.own_model("client-1") == (state.global_model, (refs["overlay"],))
 
 
 def test_a_field_that_is_missing_has_its_default_and_one_that_is_not_known_is_left_out(tmp_path):
@@ -68,19 +108,19 @@ def test_what_a_round_cannot_be_without_is_damage(tmp_path):
 
 
 def test_a_record_of_a_later_version_is_refused_by_that_name(tmp_path, tiny_data):
-    later = json.loads(OLD) | {"version": VERSION + 1}
+    later = json.loads(OLD) | {"version": ROUND_VERSION + 1}
     write(tmp_path, later)
     (tmp_path / "run.json").write_text(json.dumps({"version": VERSION + 1, "classes": []}))
     (tmp_path / "settings.json").write_text(json.dumps(as_values(Settings())))
     (tmp_path / "dataset.json").write_text(json.dumps({"version": VERSION + 1}))
-    for read in (
-        lambda: load_round(Store(tmp_path), 2),
-        lambda: load_records(tmp_path),
-        lambda: read_run(tmp_path),
-        lambda: read_json(tmp_path / "dataset.json", "hint"),
-        lambda: load_dataset(tmp_path),
+    for read, version in (
+        (lambda: load_round(Store(tmp_path), 2), ROUND_VERSION + 1),
+        (lambda: load_records(tmp_path), ROUND_VERSION + 1),
+        (lambda: read_run(tmp_path), VERSION + 1),
+        (lambda: read_json(tmp_path / "dataset.json", "hint"), VERSION + 1),
+        (lambda: load_dataset(tmp_path), VERSION + 1),
     ):
-        with pytest.raises(UserError, match=r"later release[\s\S]*version 2"):
+        with pytest.raises(UserError, match=rf"later release[\s\S]*version {version}"):
             read()
     write(tmp_path, OLD)
     with pytest.raises(UserError, match="later release"):
@@ -111,13 +151,24 @@ def test_a_run_written_before_settings_and_records_were_renamed_is_read_and_repo
     settings, records = read_run(run), load_records(run)
     assert (settings.ingest.source, settings.federation.engine) == ("synthetic", "local")
     assert [record.round for record in records] == [1, 2]
-    assert len(records[1].cluster_models) == 2
-    assert set(records[1].cluster_of) == {"site-1", "site-2", "site-3", "site-4"}
+    assert len(records[1].state.cluster_models) == 2
+    assert set(records[1].state.cluster_of) == {"site-1", "site-2", "site-3", "site-4"}
     assert records[1].metrics["macro_ap"] == pytest.approx(0.40055829)
     build_report(run, tmp_path / "report", settings.report)
     assert "0.401" in (tmp_path / "report" / "report.md").read_text()
 
 
-def test_a_record_that_was_read_is_written_as_an_older_release_reads_it():
+def test_a_record_that_was_read_is_written_in_the_present_layout_with_all_that_it_held():
     old = json.loads((FIXTURE / "rounds" / "0002" / "round.json").read_text())
-    assert json.loads(json.dumps(RoundRecord.of(old).as_dict())) == old
+    new = json.loads(json.dumps(RoundRecord.of(old).as_dict()))
+    state = {
+        "models": {"global": old["model"], "cluster/0": old["prototypes"][0], "cluster/1": old["prototypes"][1]},
+        "private": {},
+        "personal": {},
+        "server": {},
+        "own": {},
+        "cluster_of": old["groups"],
+    }
+    rest = {key: value for key, value in old.items() if key not in FORMER}
+    assert new == rest | {"state": state, "version": ROUND_VERSION}
+    assert RoundRecord.of(new) == RoundRecord.of(old)

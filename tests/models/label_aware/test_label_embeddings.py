@@ -276,8 +276,10 @@ def known_to_open_clip(tiny_clip, monkeypatch, tmp_path):
 def test_from_a_clip_checkpoint_to_a_trained_and_evaluated_model(
     tiny_clip, known_to_open_clip, make_run, tiny_data, tmp_path, name, saved
 ):
-    from tasks.client.train import TrainJob, train_client
+    from tasks.client.train import train_client
+    from tasks.core.round_state import RoundState
     from tasks.evaluation.evaluate import evaluate_model
+    from tests.support.jobs import train_job
 
     folder, clip = tiny_clip
     labels = {"source": "clip", "clip_checkpoint": f"local-dir:{folder}", "prompt": "{label}"}
@@ -290,7 +292,7 @@ def test_from_a_clip_checkpoint_to_a_trained_and_evaluated_model(
     table = context.open_store().get_state(context.tables)["label_table"]
     by_folder = LabelSettings(source="clip", clip_checkpoint=f"local-dir:{folder}", prompt="{label}")
     assert torch.equal(table, embed_labels(by_folder, tiny_data.classes, 64))
-    update = train_client(context, TrainJob(tiny_data.ids[0], 1, 1, start, ((start, 1),)))
+    update = train_client(context, train_job(tiny_data.ids[0], 1, 1, start, [start]))
     assert update.model.digest != start.digest
-    metrics = evaluate_model(context, update.model)["metrics"]
+    metrics = evaluate_model(context, RoundState.starting_from(update.model))["metrics"]
     assert 0 < metrics["macro_ap"] <= 1 and metrics["loss"] > 0

@@ -9,6 +9,7 @@ import torch
 from models.errors import UserError
 from tasks.core.finished_rounds import finished_rounds, folder_of, load_round, prune, save_round
 from tasks.core.records import Dropped, ModelRef, RoundRecord, StageLog, Update
+from tasks.core.round_state import RoundState
 from tasks.core.store import Store
 
 
@@ -19,13 +20,21 @@ def put(store, name, value):
 def record_of(store, number=1):
     """A round whose models lie among the updates, as the federation leaves them."""
     models = [put(store, f"updates/{number}-{k}.safetensors", 10 * number + k) for k in range(3)]
-    state = put(store, f"clients/b/{number}.safetensors", number)
-    update = Update("b", models[1], 5, 2, {"classification": (1.5, 3.0)}, 0.1, state)
+    kept, made = (
+        put(store, f"clients/b/{name}{number}.safetensors", number + k) for k, name in enumerate(("", "own-"))
+    )
+    update = Update("b", models[1], 5, 2, {"classification": (1.5, 3.0)}, 0.1, kept)
+    state = RoundState(
+        models={"global": models[0], "client/b": put(store, f"updates/{number}-b.safetensors", 10 * number + 5)},
+        private={"b": kept},
+        personal={"b": made},
+        server={"fedcor": put(store, f"updates/{number}-server.safetensors", 10 * number + 7)},
+        own={"b": "client/b"},
+    )
+    state.set_clusters({"a": 0, "b": 1}, models[1:])
     return RoundRecord(
         round=number,
-        model=models[0],
-        cluster_models=models[1:],
-        cluster_of={"a": 0, "b": 1},
+        state=state,
         participants=["a", "b"],
         updates={1: [update], 3: [update]},
         dropped=[Dropped("a", 3, "no answer")],
@@ -34,9 +43,12 @@ def record_of(store, number=1):
         metrics={"macro_ap": 0.5},
         per_class={"x": {"ap": 0.5}},
         per_site={"s": {"macro_ap": 0.5}},
-        client_states={"b": state},
         notes=["by size"],
     )
+
+
+def refs_of(record):
+    return [*record.state.models.values(), *record.state.server.values(), *record.state.at_clients]
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -54,18 +66,27 @@ def test_a_round_is_saved_with_its_models_and_comes_back(root):
     saved = save_round(root, record)
     assert store.names("rounds") == ["0001"]
     assert store.names("rounds/0001") == [
+        "model-cluster-0.safetensors",
+        "model-cluster-1.safetensors",
         "model.safetensors",
-        "prototype-0.safetensors",
-        "prototype-1.safetensors",
         "round.json",
+        "server-fedcor.safetensors",
     ]
-    assert saved.model == dataclasses.replace(record.model, uri="rounds/0001/model.safetensors")
-    assert all(store.holds(ref) for ref in (saved.model, *saved.cluster_models))
+    moved = {
+        "global": "rounds/0001/model.safetensors",
+        "client/b": "clients/b/model-0001.safetensors",
+        "cluster/0": "rounds/0001/model-cluster-0.safetensors",
+        "cluster/1": "rounds/0001/model-cluster-1.safetensors",
+    }
+    models = {name: dataclasses.replace(record.state.models[name], uri=uri) for name, uri in moved.items()}
+    server = dataclasses.replace(record.state.server["fedcor"], uri="rounds/0001/server-fedcor.safetensors")
+    assert saved.state == dataclasses.replace(record.state, models=models, server={"fedcor": server})
+    assert saved.model == models["global"]
+    assert all(store.holds(ref) for ref in refs_of(saved))
     assert load_round(store, 1) == saved
     sent = [update for updates in saved.updates.values() for update in updates]
     assert sent and all(update.model.uri == "" and update.model.digest for update in sent)  # removed with the round
-    same = {"model": record.model, "cluster_models": record.cluster_models, "updates": record.updates}
-    assert dataclasses.replace(saved, **same) == record
+    assert dataclasses.replace(saved, state=record.state, updates=record.updates) == record
 
 
 def test_a_saved_round_is_never_written_again(root):
@@ -87,7 +108,7 @@ def test_what_a_crash_left_is_replaced(root):
 def test_a_round_with_damaged_weights_is_not_saved(root):
     store = Store(root)
     record = record_of(store)
-    store.write_bytes(record.cluster_models[1].uri, b"damaged")
+    store.write_bytes(record.state.cluster_models[1].uri, b"damaged")
     with pytest.raises(UserError):
         save_round(root, record)
     assert not store.exists("rounds/0001") and finished_rounds(store, 3) == []
@@ -102,17 +123,19 @@ def test_finished_rounds_end_at_the_first_gap_and_at_the_most_wanted(root):
     assert [r.round for r in finished_rounds(store, 1)] == [1]
 
 
+@pytest.mark.parametrize("part", ["global", "cluster/1", "server"])
 @pytest.mark.parametrize("damage", ["missing", "changed"])
-def test_a_finished_round_with_a_damaged_model_is_named(root, damage):
+def test_a_finished_round_with_a_damaged_model_is_named(root, damage, part):
     store = Store(root)
     saved = [save_round(root, record_of(store, number)) for number in (1, 2)]
+    ref = saved[1].state.server["fedcor"] if part == "server" else saved[1].state.models[part]
     if damage == "missing":
-        store.delete(saved[1].model.uri)
+        store.delete(ref.uri)
     else:
-        put(store, saved[1].model.uri, 99)
+        put(store, ref.uri, 99)
     with pytest.raises(UserError, match="finished round is damaged") as caught:
         finished_rounds(store, 2)
-    assert "rounds/0002" in str(caught.value) and saved[1].model.digest in str(caught.value)
+    assert "rounds/0002" in str(caught.value) and ref.digest in str(caught.value)
     assert [r.round for r in finished_rounds(store, 1)] == [1]
 
 
@@ -129,6 +152,18 @@ def test_a_finished_round_with_a_damaged_record_is_named(root, content):
     assert "rounds/0001" in str(caught.value)
 
 
+@pytest.mark.parametrize("part", ["private", "personal", "model"])
+def test_tensors_of_clients_are_required_of_the_last_round_alone(root, part):
+    store = Store(root)
+    state = [save_round(root, record_of(store, number)) for number in (1, 2)][1].state
+    ref = state.models["client/b"] if part == "model" else getattr(state, part)["b"]
+    store.delete(ref.uri)
+    with pytest.raises(UserError, match="tensors of clients are gone") as caught:
+        finished_rounds(store, 2)
+    assert "rounds/0002" in str(caught.value) and ref.uri in str(caught.value)
+    assert [r.round for r in finished_rounds(store, 1)] == [1]
+
+
 def test_pruning_keeps_the_rounds_and_the_newest_client_states(root):
     store = Store(root)
     for number in (1, 2):
@@ -137,10 +172,11 @@ def test_pruning_keeps_the_rounds_and_the_newest_client_states(root):
     put(store, "initial.safetensors", 0)
     prune(store, saved)
     assert not store.exists("updates")
-    assert store.names("clients/b") == ["2.safetensors"] and store.names("clients/c") == []
+    assert store.names("clients/b") == ["2.safetensors", "model-0002.safetensors", "own-2.safetensors"]
+    assert store.names("clients/c") == []
     assert store.exists("initial.safetensors")
     assert [r.round for r in finished_rounds(store, 2)] == [1, 2]
-    assert all(store.holds(ref) for ref in (saved.model, *saved.cluster_models, *saved.client_states.values()))
+    assert all(store.holds(ref) for ref in refs_of(saved))
     prune(store, saved)
 
 
@@ -149,7 +185,7 @@ def test_a_record_survives_json_with_stage_numbers_as_numbers(tmp_path):
     record = record_of(store)
     store.write_json("r.json", record.as_dict())
     back = RoundRecord.of(store.read_json("r.json"))
-    assert back == record and set(back.updates) == {1, 3}
+    assert back == record and set(back.updates) == {1, 3} and back.state.cluster_of == {"a": 0, "b": 1}
     assert back.updates[1][0].mean("classification") == 0.5
     assert back.updates[1][0].mean("nothing") != back.updates[1][0].mean("nothing"), "NaN"
     assert isinstance(back.updates[1][0].state, ModelRef)

@@ -10,6 +10,7 @@ import torch
 from models.errors import UserError
 from tasks.core.finished_rounds import finished_rounds, load_round
 from tasks.core.records import ModelRef, RoundRecord, Update, read_round
+from tasks.core.round_state import RoundState
 from tasks.core.round_summary import load_records
 from tasks.core.store import Store
 from tasks.report.sample_predictions import FILE, load_predictions
@@ -35,8 +36,18 @@ def changed(way, new):
     return json.dumps(value)
 
 
+def without(name):
+    return json.dumps({key: value for key, value in value_of().items() if key != name})
+
+
 DAMAGED = {
-    "infinite count": (changed(("model", "bytes"), math.inf), "model.bytes is inf"),
+    "infinite count": (
+        changed(("state", "models", "global", "bytes"), math.inf),
+        "state.models.global.bytes is inf",
+    ),
+    "cluster of text": (changed(("state", "cluster_of"), {"a": "first"}), "state.cluster_of.a is 'first'"),
+    "no state": (without("state"), "state is .*field required"),
+    "later release": (changed(("version",), 3), "later release"),
     "empty pair": (
         changed(("updates", "1", 0, "sums", "graph"), []),
         r"updates.1\[0\].sums.graph\[0\] is \[\]: field required",
@@ -76,8 +87,22 @@ def test_a_sound_record_is_read_whatever_figures_are_not_defined(tmp_path):
     assert math.isnan(read.metrics["macro_ap"]) and read.metrics["loss"] == 3
     sound = fabricated_record(1)
     assert read_round(json.loads(json.dumps(sound.as_dict())), 1) == sound
-    on_disk = {"cluster_models": "prototypes", "cluster_of": "groups", "personal_states": "overlays"}
-    assert {on_disk.get(f.name, f.name) for f in dataclasses.fields(RoundRecord)} <= value.keys()
+    assert {f.name for f in dataclasses.fields(RoundRecord)} | {"version"} == value.keys() and value["version"] == 2
+    assert {f.name for f in dataclasses.fields(RoundState)} == value["state"].keys()
+
+
+def test_all_parts_of_a_state_survive_json():
+    refs = [ModelRef(f"{k}.safetensors", f"digest{k}", k) for k in range(5)]
+    state = RoundState(
+        models={"global": refs[0], "client/a": refs[1]},
+        private={"a": refs[2]},
+        personal={"b": refs[3]},
+        server={"scaffold": refs[4]},
+        own={"a": "client/a"},
+    )
+    state.set_clusters({"a": 1, "b": 0}, refs[:2])
+    record = dataclasses.replace(fabricated_record(1), state=state)
+    assert read_round(json.loads(json.dumps(record.as_dict())), 1) == record
 
 
 def test_an_update_with_endless_names_is_refused_in_a_short_line(tmp_path):

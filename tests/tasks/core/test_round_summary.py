@@ -4,6 +4,7 @@ import math
 
 from tasks.core.names import metric_part, metric_parts
 from tasks.core.records import ModelRef, RoundRecord, Update
+from tasks.core.round_state import RoundState
 from tasks.core.round_summary import (
     best_round,
     client_losses,
@@ -40,7 +41,7 @@ def test_distributions_over_clients_reach_mlflow():
 
 
 def test_client_quality_is_measured_on_the_local_test_set_if_there_is_one():
-    record = RoundRecord(1, ModelRef("m", "d", 1))
+    record = RoundRecord(1, RoundState.starting_from(ModelRef("m", "d", 1)))
     record.per_client = {
         "a": {"macro_ap": 0.5, "personal_macro_ap": 0.9},
         "b": {"personal_macro_ap": 0.7},
@@ -55,7 +56,7 @@ def test_client_losses_are_means_of_the_last_stage():
 
     record = RoundRecord(
         1,
-        ModelRef("m", "d", 1),
+        RoundState.starting_from(ModelRef("m", "d", 1)),
         updates={
             1: [update("a", {"classification": (9.0, 1.0)})],
             3: [update("a", {"classification": (1.0, 2.0)}), update("b", {"classification": (6.0, 4.0)})],

@@ -79,7 +79,7 @@ def test_pixels_are_hashed_once_per_process_with_many_threads(data, monkeypatch)
 
 
 def test_replacing_the_data_of_a_running_run_ends_it(data, make_run):
-    from tasks.client.train import client_data
+    from tasks.client.local_data import client_data
     from tasks.data.clients import load_clients
     from tasks.data.partition import PartitionSettings, partition
 

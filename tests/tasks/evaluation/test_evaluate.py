@@ -13,6 +13,7 @@ from flows.settings.files import load_settings
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.network import build_network, predict_logits
 from tasks.core.problem import MultiLabel
+from tasks.core.round_state import RoundState
 from tasks.evaluation.evaluate import evaluate_model
 from tasks.evaluation.metric_sets import metric_set, site_rows
 from tasks.evaluation.metrics import (
@@ -229,7 +230,8 @@ def test_a_model_is_evaluated_on_the_pooled_test_and_validation_images(make_run,
     from tasks.data.dataset import load_dataset
 
     context, start = make_run(objective="bce", network={"name": "resnet18", "backbone": {"width": 0.125}})
-    out = evaluate_model(context, start)
+    state = RoundState.starting_from(start)
+    out = evaluate_model(context, state)
     dataset = load_dataset(tiny_data.dataset)
     model = build_network(context, context.open_store(), start).eval()
     for split, prefix in (("test", ""), ("val", "val_")):
@@ -248,12 +250,12 @@ def test_a_model_is_evaluated_on_the_pooled_test_and_validation_images(make_run,
     assert len([name for name in out["metrics"] if "/" not in name]) == 2 * len(expected)
     assert list(out["per_class"]) == list(context.classes)
     assert sum(row["images"] for row in out["per_site"].values()) == len(dataset.indices("test"))
-    assert out == evaluate_model(context, start), "the same bits again"
+    assert out == evaluate_model(context, state), "the same bits again"
     assert out["per_client"] == {}, "the clients have no local test sets"
     assert out["metrics"]["images"] == 13
     assert out["metrics"]["val_images"] == 7
     other = dataclasses.replace(context, seed=context.seed + 1)
-    assert evaluate_model(other, start) == out, "evaluation does not depend on the seed"
+    assert evaluate_model(other, state) == out, "evaluation does not depend on the seed"
 
 
 def test_accuracy_is_computed_for_single_label_sets_only():

@@ -12,6 +12,7 @@ from models.errors import UserError
 from tasks.client.feature_skew import client_images
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.network import build_network
+from tasks.core.round_state import RoundState
 from tasks.data.clients import load_clients
 from tasks.data.dataset import load_dataset
 from tasks.data.partition import PartitionSettings, partition
@@ -58,7 +59,7 @@ def select(row, expected):
 @pytest.mark.parametrize("features", [None, {"kind": "transform", "strength": 1.0}])
 def test_the_global_model_is_evaluated_on_the_local_test_sets(make_case, features):
     context, start, dataset, clients = make_case(local=LOCAL, **({"features": features} if features else {}))
-    out = evaluate_model(context, start)
+    out = evaluate_model(context, RoundState.starting_from(start))
     model = build_network(context, context.open_store(), start)
     assert list(out["per_client"]) == clients.ids
     for client, row in out["per_client"].items():
@@ -107,27 +108,35 @@ def test_a_weighted_mean_by_hand():
 
 
 def personal(context, start, clients, seed=0):
-    """Return personal states of the first two clients, a classifier and a bias, and the resulting models."""
+    """Return a state with tensors for the first two clients, a classifier and a bias, and the resulting models.
+
+    The first client keeps tensors too: statistics, and a classifier that what the server made replaces.
+    """
     store, base = context.open_store(), context.open_store().get_state(start)
     generator = torch.Generator().manual_seed(seed)
-    personal_states, models = {}, {}
+    state, models = RoundState.starting_from(start), {}
     for client, names in zip(clients.ids[:2], (("readout.weight", "readout.bias"), ("readout.bias",)), strict=True):
         own = {name: torch.randn(base[name].shape, generator=generator) for name in names}
-        state = {f"model/{name}": value for name, value in own.items()} | {"moon/previous": torch.ones(3)}
-        personal_states[client] = store.put_state(f"clients/{client}.safetensors", state)
+        made = {f"model/{name}": value for name, value in own.items()} | {"moon/previous": torch.ones(3)}
+        state.personal[client] = store.put_state(f"clients/{client}.safetensors", made)
+        mean, kept = "backbone.bn1.running_mean", {}
+        if client == clients.ids[0]:
+            kept = {mean: base[mean] + 0.1, "readout.bias": base["readout.bias"] + 5}
+            tensors = {f"model/{name}": value for name, value in kept.items()} | {"control/x": torch.ones(2)}
+            state.private[client] = store.put_state(f"clients/{client}-kept.safetensors", tensors)
         models[client] = build_network(context, store, start)
-        models[client].load_state_dict(base | own)
-    return personal_states, models
+        models[client].load_state_dict(base | kept | own)
+    return state, models
 
 
 @pytest.mark.slow
 def test_personal_models_are_evaluated_on_the_pooled_images_and_averaged_by_size(make_case):
     context, start, dataset, clients = make_case(local=LOCAL)
-    personal_states, models = personal(context, start, clients)
-    a, b = personal_states
-    out = evaluate_model(context, start, personal_states, {a: 30, b: 10, clients.ids[2]: 99})
+    state, models = personal(context, start, clients)
+    a, b = state.personal
+    out = evaluate_model(context, state, {a: 30, b: 10, clients.ids[2]: 99})
     rows = dataset.indices("test")
-    found = {c: expected_metrics(models[c], dataset.images[rows], dataset.targets[rows]) for c in personal_states}
+    found = {c: expected_metrics(models[c], dataset.images[rows], dataset.targets[rows]) for c in (a, b)}
     expected = {name: 0.75 * found[a][name] + 0.25 * found[b][name] for name in found[a]}
     assert select(out["metrics"], expected) == pytest.approx(expected, rel=1e-4)
     assert out["metrics"]["images"] == len(rows), "exact"
@@ -148,7 +157,8 @@ def test_personal_models_are_evaluated_on_the_pooled_images_and_averaged_by_size
     assert "personal_loss" not in out["per_client"][third]
     assert out["metrics"]["client/personal_macro_ap/count"] == 2
     assert out["metrics"]["client/macro_ap/count"] == 4
-    alone = {c: evaluate_model(context, start, {c: personal_states[c]}) for c in (a, b)}
+    only = {c: dataclasses.replace(state, personal={c: state.personal[c]}) for c in (a, b)}
+    alone = {c: evaluate_model(context, only[c]) for c in (a, b)}
     for table in ("per_class", "per_site"):
         for name, cells in out[table].items():
             for key, value in cells.items():
@@ -158,12 +168,12 @@ def test_personal_models_are_evaluated_on_the_pooled_images_and_averaged_by_size
 
 def test_default_weights_are_numbers_of_training_images(make_case):
     context, start, _, clients = make_case(scheme="natural", clients=None)
-    personal_states, _ = personal(context, start, clients)
-    sizes = {client: len(clients.indices[client]) for client in personal_states}
+    state, _ = personal(context, start, clients)
+    sizes = {client: len(clients.indices[client]) for client in state.personal}
     assert len(set(sizes.values())) == 2
-    out = evaluate_model(context, start, personal_states)
-    assert out == evaluate_model(context, start, personal_states, sizes)
-    assert out["per_client"].keys() == personal_states.keys(), "no local test sets, but personal models"
+    out = evaluate_model(context, state)
+    assert out == evaluate_model(context, state, sizes)
+    assert out["per_client"].keys() == state.personal.keys(), "no local test sets, but personal models"
     assert all(name.startswith("personal_") for row in out["per_client"].values() for name in row)
 
 
@@ -172,7 +182,8 @@ def test_personal_states_equal_to_the_global_model_change_nothing(make_case):
     context, start, _, clients = make_case(local=LOCAL)
     store = context.open_store()
     same = store.put_state("same.safetensors", {f"model/{k}": v for k, v in store.get_state(start).items()})
-    out, plain = evaluate_model(context, start, dict.fromkeys(clients.ids, same)), evaluate_model(context, start)
+    own = RoundState(models={"global": start}, personal=dict.fromkeys(clients.ids, same))
+    out, plain = evaluate_model(context, own), evaluate_model(context, RoundState.starting_from(start))
     shared = {name: value for name, value in plain["metrics"].items() if not name.startswith("interval/")}
     assert select(out["metrics"], shared) == pytest.approx(shared)
     assert not [name for name in out["metrics"] if name.startswith("interval/")], "a mean of bounds is no bound"
@@ -187,19 +198,38 @@ def test_personal_states_of_another_network_are_refused(make_case):
     for number, tensors in enumerate(({"model/head.weight": torch.ones(2)}, {"model/readout.bias": torch.ones(99)})):
         ref = store.put_state(f"odd{number}.safetensors", tensors)
         with pytest.raises(UserError, match="do not fit"):
-            evaluate_model(context, start, {clients.ids[0]: ref})
+            evaluate_model(context, RoundState(models={"global": start}, personal={clients.ids[0]: ref}))
+
+
+def test_a_clients_own_model_is_evaluated_in_place_of_the_global_one(make_case):
+    """Without a global model too, if every client has one: its own, a cluster's, or one that a part replaces."""
+    context, start, dataset, clients = make_case()
+    store, base = context.open_store(), context.open_store().get_state(start)
+    biased = [base | {"readout.bias": base["readout.bias"] + shift} for shift in (0.5, -0.5)]
+    one, two = (store.put_state(f"own{k}.safetensors", state) for k, state in enumerate(biased))
+    first, *others = clients.ids
+    own = {first: "client/0"} | dict.fromkeys(others, "cluster/0")
+    state = RoundState(models={"client/0": one, "cluster/0": two}, own=own)
+    out, rows = evaluate_model(context, state), dataset.indices("test")
+    for client, ref in {first: one, others[-1]: two}.items():
+        found = expected_metrics(build_network(context, store, ref), dataset.images[rows], dataset.targets[rows])
+        assert out["per_client"][client]["personal_loss"] == pytest.approx(found["loss"], rel=1e-4)
+    missing = RoundState(models={"client/0": one}, own={first: "client/0"})
+    with pytest.raises(UserError, match="no global model"):
+        evaluate_model(context, missing)  # the others have none
 
 
 @pytest.mark.slow
 def test_the_evaluation_settings_apply_to_every_table(make_case):
     context, start, dataset, _ = make_case(local=LOCAL)
     strict = dataclasses.replace(context, evaluation=EvaluationSettings(threshold=0.999, zero_support="zero"))
-    out = evaluate_model(strict, start)
+    state = RoundState.starting_from(start)
+    out = evaluate_model(strict, state)
     assert out["metrics"]["micro_recall"] == out["metrics"]["cf1"] == 0
     assert {row["recall"] for row in out["per_class"].values()} == {0.0}
     assert {row["micro_f1"] for row in out["per_client"].values()} == {0.0}
     for row in (*out["per_site"].values(), *out["per_client"].values()):
         assert row["classes_used"] == len(dataset.classes)
     assert any(
-        row["classes_used"] < len(dataset.classes) for row in evaluate_model(context, start)["per_site"].values()
+        row["classes_used"] < len(dataset.classes) for row in evaluate_model(context, state)["per_site"].values()
     )

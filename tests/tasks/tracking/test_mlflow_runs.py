@@ -63,10 +63,11 @@ def test_the_best_rounds_weights_stay_until_a_better_one_comes(runs):
         record.metrics["macro_ap"] = value
         assert mlflow_runs.log_round(SETTINGS, runs, run_id, record, root / "rounds" / f"{record.round:04d}")
         if record.round == 4:
-            assert [n for n in _files(runs, run_id) if "model" in n] == [
+            assert [n for n in _files(runs, run_id) if n.endswith("/model.safetensors")] == [
                 f"{k:04d}/model.safetensors" for k in (1, 3, 4)
             ]
-    assert [n for n in _files(runs, run_id) if "model" in n] == [f"{k:04d}/model.safetensors" for k in (4, 5)]
+    kept = [n for n in _files(runs, run_id) if n.endswith("/model.safetensors")]
+    assert kept == [f"{k:04d}/model.safetensors" for k in (4, 5)]
 
 
 @pytest.mark.integration
@@ -80,7 +81,8 @@ def test_resume_finds_its_run_and_completes_a_partly_logged_round(runs):
     assert mlflow_runs.log_round(SETTINGS, runs, first, records[0], folder)
     assert len(_client(runs).get_metric_history(first, "macro_ap")) == 1
     assert _files(runs, first) == [
-        f"0001/{n}" for n in ("model.safetensors", "prototype-0.safetensors", "prototype-1.safetensors", "round.json")
+        f"0001/{n}"
+        for n in ("model-cluster-0.safetensors", "model-cluster-1.safetensors", "model.safetensors", "round.json")
     ]
     data = _client(runs).get_run(first).data
     assert data.params == {"train.lr": "0.01", "new": "1"}

@@ -16,7 +16,8 @@ from tasks.client.regularisers import (
     fedprox,
     load_regulariser,
 )
-from tasks.client.train import TrainJob, train_client
+from tasks.client.train import train_client
+from tests.support.jobs import train_job
 from tests.support.rounds import NARROW
 
 VALUES = {"prox": {"mu": 0.5}, "dual": {"mu": 0.5, "scale": 2.0}}
@@ -119,7 +120,7 @@ def test_in_the_local_loop_a_large_mu_keeps_the_model_near_its_start(make_run, t
 
     def distance(mu):
         spec = RegulariserSpec(name, VALUES[name] | {"mu": mu, "scale": 1.0})
-        update = train_client(context, TrainJob(tiny_data.ids[0], 1, 1, start, regulariser=spec))
+        update = train_client(context, train_job(tiny_data.ids[0], 1, 1, start, regularisers=(spec,)))
         state = store.get_state(update.model)
         return sum((state[k] - begin[k]).square().sum() for k in begin if "running" not in k and "num" not in k)
 
@@ -130,7 +131,7 @@ def test_duals_stay_at_their_client(make_run, tiny_data):
     context, start = make_run(objective="bce", network=NARROW, bn_policy="local")
     store, client = context.open_store(), tiny_data.ids[0]
     spec = RegulariserSpec("dual", {"mu": 0.1, "scale": 1.0})
-    first = train_client(context, TrainJob(client, 1, 1, start, regulariser=spec))
+    first = train_client(context, train_job(client, 1, 1, start, regularisers=(spec,)))
     sent, kept, begin = store.get_state(first.model), store.get_state(first.state), store.get_state(start)
     assert sent.keys() == begin.keys()
     names = {key.removeprefix("dual/") for key in kept if key.startswith("dual/")}
@@ -138,7 +139,7 @@ def test_duals_stay_at_their_client(make_run, tiny_data):
     assert {key for key in kept if not key.startswith("dual/")} == {f"model/{key}" for key in begin.keys() - names}
     for key in names:  # the first dual is mu (x_0 - x_1)
         assert torch.allclose(kept[f"dual/{key}"], 0.1 * (begin[key] - sent[key]), atol=1e-7), key
-    second = train_client(context, TrainJob(client, 2, 1, start, state=first.state, regulariser=spec))
+    second = train_client(context, train_job(client, 2, 1, start, private=first.state, regularisers=(spec,)))
     sent, again = store.get_state(second.model), store.get_state(second.state)
     for key in names:
         want = kept[f"dual/{key}"] + 0.1 * (begin[key] - sent[key])

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.client.feature_skew import SkewedImages, client_images
+from tasks.core.round_state import RoundState
 from tasks.data.clients import load_clients, partitioned
 from tasks.data.dataset import load_dataset
 from tasks.data.partition import PartitionSettings, allocations, partition
@@ -184,7 +185,7 @@ def test_with_all_images_the_pooled_test_set_is_the_union_of_the_local_ones(tiny
         local = np.concatenate([clients.rows(client, split) for client in clients.ids])
         assert np.sort(local).tolist() == dataset.indices(split).tolist()
     assert len(dataset.indices("test")) == pytest.approx(0.25 * len(source.targets), abs=3)
-    metrics = evaluate_model(context, start)["metrics"]
+    metrics = evaluate_model(context, RoundState.starting_from(start))["metrics"]
     assert metrics["images"] == len(dataset.indices("test"))
     assert dataset.digest == source.digest
 
@@ -235,7 +236,7 @@ def test_the_pooled_test_set_is_copied_for_each_client(tiny_data, make_run, tmp_
     for name, held in clients.items():
         context, start = make_run(clients=str(tmp_path / name))
         context = dataclasses.replace(context, data_digest=held.digest)
-        found[name] = evaluate_model(context, start)
+        found[name] = evaluate_model(context, RoundState.starting_from(start))
     dataset, _ = load_run_data(context)
     rows = dataset.indices("test")
     assert found["copies"]["metrics"]["images"] == 3 * len(rows) == 3 * found["clean"]["metrics"]["images"]

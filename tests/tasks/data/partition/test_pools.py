@@ -7,7 +7,7 @@ import pytest
 
 from models.errors import UserError
 from tasks.client.feature_skew import SkewedImages, transformed
-from tasks.client.train import client_data
+from tasks.client.local_data import client_data
 from tasks.data.clients import load_clients
 from tasks.data.dataset import load_dataset
 from tasks.data.partition import PartitionSettings, partition

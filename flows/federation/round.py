@@ -1,0 +1,137 @@
+"""What every round has: its participants, its record, its tasks, and generators for its draws."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flows.engine.engines import Engine
+from flows.federation.progress import Progress
+from tasks.core.context import RunContext
+from tasks.core.federation_settings import FederationSettings
+from tasks.core.randomness import numpy_generator
+from tasks.core.records import ModelRef, RoundRecord, StageLog
+from tasks.core.round_state import RoundState
+
+if TYPE_CHECKING:
+    import numpy as np
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all rounds of a run have in common.
+
+    Attributes:
+        context: The run, as passed to tasks.
+        settings: The federation's settings.
+        method: The method's own settings.
+        clients: All clients of the partition, id -> number of labelled training images.
+        engine: Runs the tasks.
+        progress: Notified of every stage.
+        unlabelled: Client id -> number of training images without labels.
+        server_images: Number of the server's labelled images.
+    """
+
+    context: RunContext
+    settings: FederationSettings
+    method: Any
+    clients: Mapping[str, int]
+    engine: Engine
+    progress: Progress
+    unlabelled: Mapping[str, int] = field(default_factory=dict)
+    server_images: int = 0
+
+
+class Round:
+    """One round of a run.
+
+    Args:
+        setup: What all rounds have in common.
+        number: The round, from 1.
+        state: What the round starts from; the federation works on a copy.
+
+    Attributes:
+        state: The copy, which the method gets, changes and returns.
+        record: What is kept of the round.
+    """
+
+    def __init__(self, setup: Setup, number: int, state: RoundState) -> None:
+        self.setup, self.number, self.state = setup, number, state.copy()
+        self.context, self.settings, self.method = setup.context, setup.settings, setup.method
+        self.clients, self.engine, self.progress = setup.clients, setup.engine, setup.progress
+        self.record = RoundRecord(round=number, state=self.state)
+
+    def sample(self) -> list[str]:
+        """Return the round's participants in id order: all, or ``clients_per_round`` sampled without replacement."""
+        count = self.settings.clients_per_round
+        return self.choose(sorted(self.clients) if count is None else self.draw("sample clients", count))
+
+    def draw(self, purpose: str, count: int) -> list[str]:
+        """Return ``count`` clients, drawn without replacement, in id order; all of them if there are no more.
+
+        Args:
+            purpose: Part of the seed.
+            count: How many.
+        """
+        ids = sorted(self.clients)
+        if count >= len(ids):
+            return ids
+        return sorted(self.generator(purpose).choice(ids, size=count, replace=False).tolist())
+
+    def generator(self, purpose: str) -> "np.random.Generator":
+        """Return the round's generator for a purpose, which is part of the seed."""
+        return numpy_generator(self.context.seed, purpose, self.number)
+
+    def choose(self, ids: Sequence[str]) -> list[str]:
+        """Make these clients the round's participants, in id order: a method's own choice."""
+        self.record.participants = sorted(ids)
+        return self.record.participants
+
+    def server_task(self, function: Callable[..., T], *args: Any, name: str, clients: int = 0) -> T:
+        """Run ``function(context, *args)`` as a task and log it as a stage of the round.
+
+        Args:
+            function: A module-level function.
+            args: Its arguments after the context.
+            name: Name of the stage and its task.
+            clients: How many clients the stage is about.
+        """
+        with self.logged(name, clients):
+            result: T = self.engine.run(function, f"round {self.number}: {name}", self.context, *args)
+        return result
+
+    def client_losses(self, model: ModelRef, *, name: str, split: str = "val") -> dict[str, tuple[float, int]]:
+        """Return the loss of a model at every client, whether it takes part or not.
+
+        Args:
+            model: The model.
+            name: Name of the stage.
+            split: The local images to evaluate it on: ``val`` or ``train``.
+
+        Returns:
+            Client id -> (mean loss of the kind of problem, number of images); the loss is NaN without images.
+        """
+        ids = sorted(self.clients)
+        with self.logged(name, len(ids)) as log:
+            title = f"round {self.number}: {name}"
+            losses: dict[str, tuple[float, int]] = self.engine.run(
+                "evaluate-clients", title, self.context, ids, model, split
+            )
+            log.bytes_down = log.bytes_down_naive = len(ids) * model.bytes
+        return losses
+
+    def note(self, text: str) -> None:
+        """Record what deviated from the plan, in plain words."""
+        self.record.notes.append(text)
+
+    @contextlib.contextmanager
+    def logged(self, name: str, clients: int) -> Iterator[StageLog]:
+        """Report a stage's begin; record its seconds at its end."""
+        began, log = time.monotonic(), StageLog(name, clients=clients)
+        self.progress.stage(self.number, name, clients)
+        yield log
+        log.seconds = time.monotonic() - began
+        self.record.stages.append(log)

@@ -1,0 +1,69 @@
+"""An aggregation as records: what goes in, and what comes out. Loads no tensor library."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from tasks.core.aggregator_spec import AggregatorSpec
+from tasks.core.records import ModelRef, Update
+from tasks.core.store import digest_of
+
+
+@dataclass(frozen=True)
+class AggregationJob:
+    """What is aggregated, and how.
+
+    Attributes:
+        spec: The aggregator.
+        updates: The updates; they are taken in client-id order.
+        start: The model that they started from.
+        weights: Prior weights in the order of ``updates``, summing to 1; ``None``: sample counts.
+        rows: Model name -> weight of each update in it; ``None``: the aggregator decides.
+        state: The aggregator's tensors of the previous round.
+        facts: Plain numbers that a method's own aggregator needs.
+    """
+
+    spec: AggregatorSpec
+    updates: tuple[Update, ...]
+    start: ModelRef | None = None
+    weights: tuple[float, ...] | None = None
+    rows: Mapping[str, tuple[float, ...]] | None = None
+    state: ModelRef | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def in_client_order(self) -> "AggregationJob":
+        """Return the same job with the updates in client-id order, and their weights with them."""
+        order = sorted(range(len(self.updates)), key=lambda i: self.updates[i].client)
+
+        def sort(values: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(values[i] for i in order)
+
+        rows = {name: sort(row) for name, row in self.rows.items()} if self.rows is not None else None
+        weights = sort(self.weights) if self.weights is not None else None
+        return replace(self, updates=sort(self.updates), weights=weights, rows=rows)
+
+    def output_name(self, fingerprint: str) -> str:
+        """Return the digest of all inputs; where tensors are stored and how long training took does not matter."""
+        updates = [[u.client, u.model.digest, u.samples, u.steps, u.sums] for u in self.updates]
+        refs = [ref.digest if ref else None for ref in (self.start, self.state)]
+        rows = list(self.rows.items()) if self.rows is not None else None
+        return digest_of(fingerprint, asdict(self.spec), updates, refs, self.weights, rows, self.facts)[:32]
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """The result of an aggregation.
+
+    Attributes:
+        models: Name -> the new model.
+        state: The aggregator's tensors for the next round, if it keeps some.
+        weights: Model name -> client -> its weight, of the clients with one above 0.
+        notes: What deviated from the plan.
+        evaluated: Name of the model that is evaluated and exported.
+    """
+
+    models: dict[str, ModelRef]
+    state: ModelRef | None
+    weights: dict[str, dict[str, float]]
+    notes: list[str] = field(default_factory=list)
+    evaluated: str = "global"
