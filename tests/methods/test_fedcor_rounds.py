@@ -11,10 +11,13 @@ from flows.federation.federation import Federation
 from flows.methods import fedcor
 from flows.methods.fedcor_settings import refreshes
 from models.errors import UserError
+from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.records import ModelRef, Update
 from tasks.core.round_state import RoundState
 from tasks.core.store import Store
+from tasks.server.aggregation_job import Aggregated
 from tasks.server.fedcor import fit_process, held_out_split, record_client_losses, select_clients
+from tests.support.recorder import recorded
 from tests.support.rounds import make_federation
 
 SIZES = {"a": 10, "b": 30, "c": 20, "d": 40, "e": 25}
@@ -58,9 +61,11 @@ class Recorder:
             return {client: self.loss(model, client) for client in clients}
         if task == "check-updates":
             return args[0], []
-        assert task == "combine"
-        self.averages.append(args)
-        return ref("mean", [r.digest for r in args[0]], args[1])
+        assert task == "aggregate"
+        self.averages += recorded(args)
+        models, weights = self.averages[-1]
+        shares = dict(zip([u.client for u in args[0].updates], weights, strict=True))
+        return Aggregated({"global": ref("mean", [r.digest for r in models], weights)}, None, {"global": shares})
 
     def loss(self, model, client):
         if client in self.empty:
@@ -75,6 +80,7 @@ def rounds(tmp_path):
     def play(count, method=None, first=1, start=None, server=None, store="store", engine=None, **federation):
         engine = engine or Recorder()
         context = SimpleNamespace(
+            aggregator=AggregatorSpec(), server_transforms=(),
             seed=5, fingerprint="test", objective="bce", objective_settings=None, device="cpu", client_timeout_s=60.0,
             open_store=lambda: Store(tmp_path / store),
         )  # fmt: skip

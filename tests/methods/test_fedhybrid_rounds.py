@@ -6,7 +6,8 @@ from flows.methods import fedhybrid
 from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
 from tasks.client.work import LocalWork
-from tasks.server.fedhybrid import average_with_duals
+from tasks.core.aggregator_spec import AggregatorSpec
+from tasks.server.aggregation_job import Aggregated
 from tests.support.recorder import SIZES, START, P, Recorder, bytes_of, federation, ref, trained
 from tests.support.rounds import NARROW, run_rounds
 
@@ -14,11 +15,11 @@ from tests.support.rounds import NARROW, run_rounds
 class Hybrid(Recorder):
     """The recorder with FedHybrid's server step."""
 
-    def run(self, task, title, context, *args):
-        if task is average_with_duals:
-            self.averages.append(args)
-            return ref("hybrid", len(self.averages)), ref("duals", len(self.averages))
-        return super().run(task, title, context, *args)
+    def aggregated(self, job):
+        self.aggregations.append(job)
+        count = len(self.aggregations)
+        weights = dict.fromkeys([u.client for u in job.updates], 1 / len(job.updates))
+        return Aggregated({"global": ref("hybrid", count)}, ref("duals", count), {"global": weights})
 
 
 def played(settings, **more):
@@ -37,19 +38,25 @@ def test_the_step_counts_all_clients_and_the_mean_dual_is_handed_on(weighting):
     assert [(j.client, j.payload, j.work) for j in engine.jobs] == [
         (c, Payload.of(START, references=()), LocalWork(regularisers=(specs[c],))) for c in ids
     ]
-    assert engine.averages == [(trained(ids), [SIZES[c] for c in ids], START, None, 0.3, 4)]
+    (job,) = engine.aggregations
+    assert [(u.client, u.model, u.samples) for u in job.updates] == list(
+        zip(ids, trained(ids), [SIZES[c] for c in ids], strict=True)
+    )
+    assert job.spec == AggregatorSpec("tasks.server.fedhybrid", {"mu": 0.3})
+    assert (job.start, job.state, job.facts) == (START, None, {"clients": 4})
     assert (state.global_model, state.server) == (ref("hybrid", 1), {"fedhybrid": ref("duals", 1)})
     assert fed.record.weights == dict.fromkeys(ids, 0.5)
     assert bytes_of(fed, "bytes_down") == bytes_of(fed, "bytes_up") == {"local training": 2 * P}
     after = fedhybrid.run_round(fed, state)
-    assert engine.averages[1][2:4] == (ref("hybrid", 1), ref("duals", 1))
+    assert (engine.aggregations[1].start, engine.aggregations[1].state) == (ref("hybrid", 1), ref("duals", 1))
     assert after.server == {"fedhybrid": ref("duals", 2)}
 
 
 def test_a_client_without_an_update_is_left_out_of_the_server_step():
     fed = federation(engine := Hybrid(silent="c"), fedhybrid.Settings(), model="resnet18")
     state = fedhybrid.run_round(fed, fed.state)
-    assert engine.averages[0][:2] == (trained("abd"), [10, 30, 40]) and engine.averages[0][-1] == 4
+    (job,) = engine.aggregations
+    assert [u.model for u in job.updates] == trained("abd") and job.facts == {"clients": 4}
     assert fed.record.weights == pytest.approx(dict.fromkeys("abd", 1 / 3)) and sorted(state.private) == list("abd")
 
 

@@ -5,7 +5,11 @@ from types import SimpleNamespace
 
 from flows.engine.engines import Outcome
 from tasks.client.objectives.label_mask.fmman import Settings as Objective
+from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.records import Dropped, ModelRef, Update
+from tasks.core.train_settings import TrainSettings
+from tasks.server.aggregation import sample_count_weights
+from tasks.server.aggregation_job import Aggregated
 from tasks.server.clustering import cluster_models
 from tests.support.rounds import make_federation
 
@@ -32,7 +36,7 @@ class Recorder:
 
     def __init__(self, silent=(), refused=(), losses=LOSSES):
         self.silent, self.refused, self.losses = set(silent), set(refused), losses
-        self.jobs, self.averages, self.clustered = [], [], []
+        self.jobs, self.averages, self.clustered, self.aggregations = [], [], [], []
 
     def map(self, task, calls, timeout_s=None, done=None):
         assert task == "train-clients" and timeout_s > 0
@@ -42,6 +46,15 @@ class Recorder:
         self.jobs += jobs
         updates = [self.update(job) for job in jobs if job.client not in self.silent]
         return updates, [Dropped(j.client, j.stage, "out of order") for j in jobs if j.client in self.silent]
+
+    def aggregated(self, job):
+        """Answer an aggregation: one model that its updates and weights name."""
+        self.averages += recorded([job])
+        self.aggregations.append(job)
+        models, weights = self.averages[-1]
+        clients = [u.client for u in job.updates]
+        shares = dict(zip(clients, weights, strict=True))
+        return Aggregated({"global": ref("mean", [r.digest for r in models], weights)}, None, {"global": shares})
 
     def update(self, job):
         sums = {"classification": (self.losses[job.client] * 7, 7.0)}
@@ -54,12 +67,21 @@ class Recorder:
             assert start.bytes == P and set(sizes) >= {u.client for u in updates} and kept == {}
             good = [u for u in updates if u.client not in self.refused]
             return good, [Dropped(u.client, stage, "holds NaN") for u in updates if u.client in self.refused]
-        if task == "combine":
-            self.averages.append(args)
-            return ref("mean", [r.digest for r in args[0]], args[1])
+        if task == "aggregate":
+            return self.aggregated(*args)
         assert task is cluster_models
         self.clustered.append(args)
         return GROUPS[: len(args[0])]
+
+
+def recorded(jobs):
+    """Return the weights of averages: [(models, weights)]."""
+    return [([u.model for u in job.updates], list(weights_of(job))) for job in jobs]
+
+
+def weights_of(job):
+    """Return a job's prior weights: its own, or sample counts."""
+    return job.weights or sample_count_weights([u.samples for u in job.updates])
 
 
 def federation(engine, method=None, clients=None, number=1, objective=None, model="fmman", state=START, **settings):
@@ -71,6 +93,9 @@ def federation(engine, method=None, clients=None, number=1, objective=None, mode
         device="cpu",
         client_timeout_s=60.0,
         model=SimpleNamespace(name=model),
+        train=TrainSettings(),
+        aggregator=AggregatorSpec(),
+        server_transforms=(),
     )
     clients = SIZES if clients is None else clients
     return make_federation(context, method, clients, engine=engine, number=number, state=state, **settings)

@@ -23,7 +23,7 @@ from flows.run.prepare_data import find_data, prepare_data
 from flows.settings.schema import Settings
 from models.errors import UserError
 from models.files import write_text
-from tasks.client.train import TrainingStopped
+from tasks.client.stopping import TrainingStopped
 from tasks.core.finished_rounds import finished_rounds
 from tasks.core.json_files import to_json_values
 from tasks.core.names import metric_parts

@@ -94,8 +94,8 @@ def test_the_mean_of_updates_has_the_tensors_of_the_start_model(play, tiny_data)
 def refs_of(store):
     from tasks.core.records import ModelRef
 
-    names = [n for n in store.names("updates") if n.startswith("combined") and n.endswith(".json")]
-    return [ModelRef.of(store.read_json(f"updates/{name}")) for name in names]
+    names = [n for n in store.names("updates") if n.startswith("aggregated") and n.endswith(".json")]
+    return [ModelRef.of(store.read_json(f"updates/{name}")["models"]["global"]) for name in names]
 
 
 def test_a_client_that_fails_once_is_retried(play, quick, monkeypatch, tiny_data):
@@ -167,7 +167,7 @@ def test_user_errors_are_not_retried(quick, error, waits):
 
     engine, context = LocalEngine(workers=2), SimpleNamespace(open_store=fails)
     with pytest.raises(type(error), match=str(error)):
-        engine.run("combine", "title", context, [], [])
+        engine.run("initialise-model", "title", context)
     assert quick == waits
     one, two = engine.map("initialise-model", [("one", (context,)), ("two", (context,))])
     assert one.error is two.error is error and one.value is None

@@ -7,6 +7,7 @@ from flows.federation.stop import evaluations, is_better, metric_reason, reached
 from models.errors import UserError
 from tasks.core.federation_settings import FederationSettings, StopSettings
 from tasks.core.records import ModelRef, RoundRecord
+from tasks.core.round_state import RoundState
 from tasks.core.run_end import RunEnd, read_end, write_end
 from tasks.core.store import Store
 
@@ -22,7 +23,7 @@ def rounds(*values, metric=METRIC):
 
 
 def record(number, metrics):
-    return RoundRecord(round=number, model=ModelRef("", "", 0), metrics=metrics)
+    return RoundRecord(round=number, state=RoundState.starting_from(ModelRef("", "", 0)), metrics=metrics)
 
 
 def reason(records, every=1, seconds=0.0, metric=METRIC, **stop):
