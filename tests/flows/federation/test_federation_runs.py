@@ -167,7 +167,7 @@ def test_user_errors_are_not_retried(quick, error, waits):
 
     engine, context = LocalEngine(workers=2), SimpleNamespace(open_store=fails)
     with pytest.raises(type(error), match=str(error)):
-        engine.run("initialise-model", "title", context)
+        engine.run("transform-updates", "title", context, [], None, 1, 1)
     assert quick == waits
     one, two = engine.map("initialise-model", [("one", (context,)), ("two", (context,))])
     assert one.error is two.error is error and one.value is None
