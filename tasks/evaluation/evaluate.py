@@ -150,7 +150,7 @@ def evaluate_model(
     others = [client for client in clients.ids if client not in personal]
     per_client, out = {}, {}
     if others or not personal:
-        model = build_network(context, context.open_store(), state.evaluated_model)
+        model = build_network(context, context.open_store(), state.evaluated_model or state.global_model)
         evaluator = Evaluator(context, model, dataset, clients)
         per_client = {client: evaluator.local(client) for client in others}
         out = {} if personal else evaluator.pooled()

@@ -58,7 +58,7 @@ def test_the_claims_page_no_longer_shows_the_collapse_figure_measured_with_noise
 def test_a_run_keeps_the_version_of_the_code_that_started_it(tmp_path, monkeypatch):
     monkeypatch.setattr("flows.run.open.unusable", lambda _: {})
     store, settings = Store(tmp_path), Settings()
-    context = SimpleNamespace(fingerprint="f", classes=("a",), dataset="d", clients="c")
+    context = SimpleNamespace(fingerprint="f", classes=("a",), kind="multi_label", dataset="d", clients="c")
     run = SimpleNamespace(id="r", context=context, data_digest="x")
     write_run_metadata(store, settings, run)
     assert store.read_json("run.json")["code"] == code_version()

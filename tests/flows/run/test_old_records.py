@@ -60,6 +60,7 @@ def test_a_round_of_5cfad71_is_read_as_it_was(tmp_path):
         "server": {},
         "own": {},
         "cluster_of": old["groups"],
+        "evaluated": "global",
     }
     assert not FORMER & again.keys()
     write(tmp_path, again)
@@ -99,6 +100,15 @@ def test_a_field_that_is_missing_has_its_default_and_one_that_is_not_known_is_le
         entries[0]["of_a_later_release"] = 1
     write(tmp_path, value)
     assert load_round(Store(tmp_path), 2) == RoundRecord.of(json.loads(OLD))
+
+
+@pytest.mark.parametrize("field", sorted(FORMER))
+@pytest.mark.parametrize("wrong", [3.5, True, "text"])
+def test_a_former_field_of_another_kind_is_damage(tmp_path, field, wrong):
+    write(tmp_path, json.loads(OLD) | {field: wrong})
+    for read in (lambda: load_round(Store(tmp_path), 2), lambda: load_records(tmp_path)):
+        with pytest.raises(UserError, match=r"damaged[\s\S]*rounds/0002"):
+            read()
 
 
 def test_what_a_round_cannot_be_without_is_damage(tmp_path):
@@ -168,7 +178,8 @@ def test_a_record_that_was_read_is_written_in_the_present_layout_with_all_that_i
         "server": {},
         "own": {},
         "cluster_of": old["groups"],
+        "evaluated": "global",
     }
     rest = {key: value for key, value in old.items() if key not in FORMER}
-    assert new == rest | {"state": state, "version": ROUND_VERSION}
+    assert new == rest | {"state": state, "version": ROUND_VERSION, "confusion": []}
     assert RoundRecord.of(new) == RoundRecord.of(old)
