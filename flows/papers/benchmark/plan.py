@@ -37,11 +37,6 @@ class RowPlan:
     runs: list[PlannedRun]
     passes: int
 
-    @property
-    def runnable(self) -> bool:
-        """Return whether it can be run now."""
-        return self.row.not_yet is None and self.missing is None and all(run.error is None for run in self.runs)
-
 
 @dataclass(frozen=True)
 class BenchmarkPlan:
