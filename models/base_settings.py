@@ -1,9 +1,9 @@
 """The base of every settings section: unknown keys are errors, values cannot be changed after validation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
 
 class Section(BaseModel):
@@ -28,16 +28,38 @@ class Section(BaseModel):
         return values
 
 
-def choice_section(title: str, names: Iterable[str], load: Any, default: str, about: str) -> type[Section]:
-    """Create a section with a ``name`` and one block per name.
+class Choice(Section):
+    """A section with a ``name`` and one block per name; see ``choice_section``."""
+
+    name: str
+
+    @property
+    def chosen(self) -> Any:
+        """The block of the chosen name."""
+        return getattr(self, self.name)
+
+
+def choice_section(
+    what: str, names: Iterable[str], load: Callable[[str], Any], default: str, about: str
+) -> type[Choice]:
+    """Create a section in which one of several modules is chosen; another name is refused.
 
     Args:
-        title: The section's class name.
+        what: What is chosen, for messages: ``method``.
         names: What can be chosen.
         load: ``load(name)`` returns a module; its ``Settings`` are the block.
-        default: The name that is chosen by default.
+        default: The name that is chosen by default; it need not have a block.
         about: The description of ``name``.
     """
+
+    def known(cls: type[Choice], name: str) -> str:
+        del cls
+        if name not in choices:
+            raise ValueError(f"no such {what}; known: {', '.join(choices)}")
+        return name
+
     blocks = {name: (load(name).Settings, Field(default_factory=load(name).Settings)) for name in names}
+    choices = list(blocks) if default in blocks else [default, *blocks]
     fields: dict[str, Any] = {"name": (str, Field(default, description=about))} | blocks
-    return create_model(title, __base__=Section, **fields)
+    validators: dict[str, Any] = {"name_is_known": field_validator("name")(classmethod(known))}
+    return create_model(what.title(), __base__=Choice, __validators__=validators, **fields)

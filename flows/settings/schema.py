@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from flows.methods import METHODS, load_method
 from flows.settings.consistency import check_consistency
@@ -28,10 +28,10 @@ from tasks.server.aggregators.settings import AggregationSettings
 from tasks.tracking.settings import TrackingSettings
 
 _Method = choice_section(
-    "MethodSettings", METHODS, load_method, "fmman", "The federated algorithm; `fedscene methods` lists them."
+    "method", METHODS, load_method, "fmman", "The federated algorithm; `fedscene methods` lists them."
 )
 _Objective = choice_section(
-    "ObjectiveSettings",
+    "objective",
     OBJECTIVES,
     load_objective,
     "default",
@@ -46,28 +46,9 @@ _TEXT_EXPECTED = {"string_type": "must be text", "path_type": "must be a path", 
 class MethodSettings(_Method):  # type: ignore[valid-type,misc]
     """Which federated algorithm runs, and the settings of each."""
 
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in METHODS:
-            raise ValueError(f"no such method; known: {', '.join(METHODS)}")
-        return name
-
-    @property
-    def chosen(self) -> Any:
-        """Settings of the chosen method."""
-        return getattr(self, self.name)
-
 
 class ObjectiveSettings(_Objective):  # type: ignore[valid-type,misc]
     """Which loss clients minimise."""
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in (*OBJECTIVES, "default"):
-            raise ValueError(f"no such objective; known: default, {', '.join(OBJECTIVES)}")
-        return name
 
 
 class Settings(Section):

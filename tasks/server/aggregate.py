@@ -53,7 +53,9 @@ def aggregate(context: "RunContext", job: AggregationJob) -> Aggregated:
         def opened(ref: ModelRef) -> StateFile:
             return StateFile(stack.enter_context(store.local(ref.uri)))
 
-        files = [opened(update.model) for update in job.updates]
+        files: list[StateFile] = []
+        for update in job.updates:
+            files.append(opened(update.model) if not files else opened(update.model).like(files[0]))
         _require_equal_tensors(files)
         weights = list(job.weights or sample_count_weights([update.samples for update in job.updates]))
         check_weights(weights)

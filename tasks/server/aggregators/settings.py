@@ -1,8 +1,6 @@
 """The section ``aggregation``: which aggregator combines updates, and what is done to updates before."""
 
-from typing import Any
-
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from models.base_settings import choice_section
 from tasks.core.aggregator_spec import AggregatorSpec
@@ -11,7 +9,7 @@ from tasks.core.update_transforms.settings import TransformSettings
 from tasks.server.aggregators import AGGREGATORS, load_aggregator
 
 _Aggregation = choice_section(
-    "AggregationSettings",
+    "aggregator",
     AGGREGATORS,
     load_aggregator,
     "mean",
@@ -36,18 +34,6 @@ class AggregationSettings(_Aggregation):  # type: ignore[valid-type,misc]
     server_transforms: tuple[TransformSettings, ...] = Field(
         (), description="Applied in this order to every valid update before aggregation: the same."
     )
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in AGGREGATORS:
-            raise ValueError(f"no such aggregator; known: {', '.join(AGGREGATORS)}")
-        return name
-
-    @property
-    def chosen(self) -> Any:
-        """Settings of the chosen aggregator."""
-        return getattr(self, self.name)
 
     @property
     def spec(self) -> AggregatorSpec:

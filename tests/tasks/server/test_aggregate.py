@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from models.base_settings import Section
 from models.errors import UserError
+from tasks.core.state_stream import ALIGNED, StateFile
 from tasks.server import aggregate as module
 from tasks.server.aggregate import AggregationJob, aggregate
 from tasks.server.aggregation import combine, sample_count_weights, weighted_mean
@@ -253,3 +255,29 @@ def test_an_unknown_aggregator_is_refused():
     with pytest.raises(UserError, match="no such aggregator"):
         load_aggregator("average")
     assert load_aggregator("mean").DESCRIPTION
+
+
+@pytest.mark.parametrize("name", ["mean", "median", "geometric_median", "krum", "fedadam"])
+def test_never_more_than_a_range_of_each_update_is_read(context, monkeypatch, name):
+    monkeypatch.setattr("tasks.server.aggregators.received.BLOCK", 5 * ALIGNED)
+    read, longest = StateFile.read, []
+
+    def spy(file, tensor, start=0, stop=None):
+        longest.append((stop or file.entries[tensor].numel) - start)
+        return read(file, tensor, start, stop)
+
+    monkeypatch.setattr(StateFile, "read", spy)
+    shape = (70, 257)
+    updates = tuple(put_update(context, client, random_state(ord(client), shape)) for client in "abcde")
+    aggregate(context, AggregationJob(AggregatorSpec(name), updates, put_start(context, random_state(9, shape))))
+    assert max(longest) == ALIGNED < 70 * 257
+
+
+def test_equal_headers_are_held_once(context):
+    store, updates = context.open_store(), three(context)
+    files = [StateFile(Path(store.path(update.model.uri))) for update in updates]
+    assert files[1].entries is not files[0].entries
+    assert files[1].like(files[0]).entries is files[0].entries
+    odd = put_update(context, "d", random_state(4) | {"fc.bias": torch.ones(5)})
+    other = StateFile(Path(store.path(odd.model.uri)))
+    assert other.like(files[0]).entries["fc.bias"].shape == (5,)
