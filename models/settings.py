@@ -49,8 +49,8 @@ class LabelSettings(Section):
     clip_model: str = Field(default="ViT-B-16", description="open_clip's name of the CLIP model. Used by source clip.")
     clip_checkpoint: str | None = Field(
         default=None,
-        description="For source clip: a published tag of the model (openai), which is fetched into the hub's cache; a weight "
-        "file; or `local-dir:FOLDER`.",
+        description="For source clip: a published tag of the model (openai), which is fetched into the hub's cache; a "
+        "weight file; or `local-dir:FOLDER`.",
     )
 
     @field_validator("prompt")
