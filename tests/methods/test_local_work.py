@@ -1,0 +1,94 @@
+"""What a method may ask of a client beside a regulariser: which parameters train, what stays, how long."""
+
+import pytest
+import torch
+
+from models.errors import UserError
+from tasks.client.local_data import SERVER
+from tasks.client.payload import Payload
+from tasks.client.regularisers import RegulariserSpec
+from tasks.client.work import LocalWork
+from tests.support.rounds import make_context, make_federation
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run(tiny_data, tmp_path):
+    """``run(work, state=None, number=1)``: two clients train once; the federation and their updates."""
+    context, start = make_context(tiny_data, tmp_path / "run", train={"lr": 0.01})
+
+    def train(work, state=None, number=1):
+        clients = dict(list(tiny_data.sizes.items())[:2])
+        fed = make_federation(context, None, clients, number=number, state=state or start)
+        updates = fed.train(fed.sample(), Payload.of(fed.state.global_model), work, stage=1, name="training")
+        return fed, updates
+
+    return train
+
+
+def states(fed, updates):
+    return [fed.context.open_store().get_state(update.model) for update in updates]
+
+
+def test_only_the_named_parameters_train(run):
+    fed, updates = run(LocalWork(trainable=("readout.",)))
+    start = fed.context.open_store().get_state(fed.state.global_model)
+    for state in states(fed, updates):
+        assert state.keys() == start.keys()
+        changed = {name for name in state if not torch.equal(state[name], start[name])}
+        parameters = {name for name in changed if not name.rpartition(".")[2].startswith(("running", "num_batches"))}
+        assert parameters and all(name.startswith("readout.") for name in parameters)
+
+
+def test_a_prefix_that_no_parameter_has_is_refused(run):
+    with pytest.raises(UserError, match=r"no parameter of the network begins with head\."):
+        run(LocalWork(trainable=("head.",)))
+
+
+def test_what_a_client_keeps_is_not_sent_and_its_next_training_starts_with_it(run):
+    work = LocalWork(keeps=("readout.",), steps=1)
+    fed, updates = run(work)
+    store, start = fed.context.open_store(), fed.state.global_model
+    assert all(not any(name.startswith("readout.") for name in state) for state in states(fed, updates))
+    kept = [store.get_state(fed.state.private[u.client]) for u in updates]
+    assert all(own.keys() == {"model/readout.weight", "model/readout.bias"} for own in kept)
+    mean = fed.aggregate(updates, start, name="average")
+    for name, value in store.get_state(mean).items():  # the head as it was sent, the rest averaged
+        assert torch.equal(value, store.get_state(start)[name]) == name.startswith("readout."), name
+    client = updates[0].client
+    fed.state.own[client] = "global"
+    assert fed.state.own_model(client) == (start, (fed.state.private[client],))
+    again, later = run(LocalWork(keeps=("readout.",), trainable=("backbone.",), steps=1), fed.state, number=2)
+    frozen = store.get_state(again.state.private[later[0].client])
+    assert all(torch.equal(value, kept[0][name]) for name, value in frozen.items())
+
+
+@pytest.mark.parametrize(("work", "steps"), [({"steps": 3}, 3), ({"epochs": 3}, 6), ({}, 2)])
+def test_epochs_or_steps(run, work, steps):
+    assert {update.steps for update in run(LocalWork(**work))[1]} == {steps}
+
+
+def test_several_regularisers_change_the_loss_one_after_the_other(run):
+    one = RegulariserSpec("prox", {"mu": 1.0})
+    both = LocalWork(regularisers=(one, RegulariserSpec("dual", {"mu": 0.5, "scale": 1.0})))
+    fed, updates = run(both)
+    assert all({"proximal", "dual", "classification"} <= u.sums.keys() for u in updates)
+    kept = fed.context.open_store().get_state(fed.state.private[updates[0].client])
+    assert kept and all(name.startswith("dual/") for name in kept)
+
+
+def test_a_stage_that_is_not_committed_leaves_only_its_cost(run, tiny_data, tmp_path):
+    context, start = make_context(tiny_data, tmp_path / "other")
+    fed = make_federation(context, None, tiny_data.sizes, state=start)
+    work = LocalWork(regularisers=(RegulariserSpec("dual", {"mu": 0.5, "scale": 1.0}),))
+    updates = fed.train(fed.sample(), Payload.of(start), work, stage=2, name="probe", commit=False)
+    assert len(updates) == len(tiny_data.ids) and fed.record.updates == {} and fed.state.private == {}
+    assert fed.record.stages[0].bytes_up == sum(u.model.bytes for u in updates)
+
+
+def test_the_server_without_labelled_images_cannot_train(tiny_data, tmp_path):
+    context, start = make_context(tiny_data, tmp_path / "run")
+    fed = make_federation(context, None, tiny_data.sizes, state=start)
+    with pytest.raises(UserError, match="the server has no labelled images"):
+        fed.train([SERVER], Payload.of(start), stage=1, name="training at the server")
