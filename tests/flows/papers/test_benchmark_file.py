@@ -190,6 +190,8 @@ def test_verdicts_of_levels(tmp_path):
     assert report(tmp_path, fedavg=[run(0, [1, 2, 50.5])]).verdict("C1-fedavg") == "outside by 3.50"
     single = report(tmp_path, fedprox=[run(0, [1, 2, 52.5])])  # the fault 10 widens nothing
     assert single.band("C1-fedprox") == (47.5, 52.5) and single.verdict("C1-fedprox") == "inside"
+    inside.scale = "small"
+    assert inside.verdict("C1-fedavg") == "ran"  # a check of minutes is not judged
     failed = report(tmp_path)
     failed.rows["C1-fedavg"].failed = "no\nimages"
     assert failed.verdict("C1-fedavg") == "failed: no images"
