@@ -185,13 +185,21 @@ def adjust_saturation(images: "Tensor", factors: "Tensor") -> "Tensor":
 
 
 def adjust_hue(images: "Tensor", shifts: "Tensor") -> "Tensor":
-    """Turn the colours of each image by its share [B] of the colour circle; a grey image stays as it is."""
-    from torchvision.transforms.v2 import functional
-
+    """Turn the hue in HSV of each image by its share [B] of the colour circle; a grey image stays as it is."""
     if images.shape[1] == 1:
         return images
-    pairs = zip(images, shifts.tolist(), strict=True)
-    return torch.stack([functional.adjust_hue(image, shift) for image, shift in pairs])
+    red, green, blue = images.unbind(1)
+    value = images.amax(1)
+    chroma = value - images.amin(1)
+    divisor = chroma.where(chroma > 0, 1.0)
+    hue = 4 + (red - green) / divisor  # in sixths of the circle
+    hue = (2 + (blue - red) / divisor).where(value == green, hue)
+    hue = ((green - blue) / divisor).where(value == red, hue) + 6 * shifts[:, None, None]
+    channels = []
+    for offset in (5, 3, 1):  # red, green, blue: value minus chroma times a trapezoid of the hue
+        position = (offset + hue) % 6
+        channels.append(value - chroma * torch.minimum(position, 4 - position).clamp(0, 1))
+    return torch.stack(channels, dim=1)
 
 
 def _jitter(images: "Tensor", settings: "AugmentSettings", generator: "Generator") -> "Tensor":
