@@ -13,7 +13,9 @@ from typing import Any
 from flows.engine.engines import Engine, make_engine
 from flows.federation.federation import Federation
 from flows.federation.progress import Progress
+from flows.federation.roll_call import call_roll
 from flows.federation.round import Setup
+from flows.federation.stop import EndWatch
 from flows.methods import load_method
 from flows.run.open import Run
 from flows.run.results import export
@@ -24,6 +26,7 @@ from tasks.core.context import RunContext
 from tasks.core.finished_rounds import finished_rounds, folder_of, prune, rescore_round
 from tasks.core.records import RoundRecord
 from tasks.core.round_state import RoundState
+from tasks.core.run_end import RunEnd
 from tasks.core.store import Store
 from tasks.data.ingest.unusable_files import unusable
 
@@ -53,8 +56,16 @@ class FederationJob:
 
     @property
     def rounds(self) -> int:
-        """Number of the last round."""
+        """Number of the last round that is asked for."""
         return self.settings.federation.rounds
+
+    @cached_property
+    def watch(self) -> EndWatch:
+        """What ends the run before that."""
+        context = self.run.context
+        return EndWatch(
+            self.settings.federation.stop, context.problem.primary_metric, context.evaluation.every, self.store
+        )
 
     @property
     def store(self) -> Store:
@@ -76,6 +87,7 @@ class Summary:
         root: The run's folder.
         records: Every round.
         data: Unused parts of the source: ``tasks.data.ingest.unusable_files.unusable``, and the data set's folder.
+        stopped: Why the run ended before its last round, ``None`` if it did not.
     """
 
     run_id: str
@@ -87,6 +99,7 @@ class Summary:
     root: str
     records: list[RoundRecord] = field(repr=False)
     data: dict[str, Any] = field(default_factory=dict)
+    stopped: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, without the rounds' records."""
@@ -95,38 +108,51 @@ class Summary:
 
 def run_federation(job: FederationJob) -> Summary:
     """Train the rounds that are missing, then write the report. This is the body of the Prefect flow ``federate``."""
-    finished = take_finished_rounds(job)
-    with start_tracking(job, finished) as tracker:
-        records = train_rounds(job, finished, tracker)
+    finished, end = take_finished_rounds(job)
+    with start_tracking(job, finished, end) as tracker:
+        records, end = train_rounds(job, finished, tracker, end)
         report = write_report(job, records[-1])
-    tracker.finish(records, report)
+    tracker.finish(records, report, end.reason if end else None)
     if job.out is not None:
         export(job.run, job.settings, records, report, job.out)
-    return summarise(job, records, report, tracker)
+    return summarise(job, records, report, tracker, end)
 
 
-def take_finished_rounds(job: FederationJob) -> list[RoundRecord]:
-    """Return the rounds that earlier processes finished, up to the last one that is asked for."""
+def take_finished_rounds(job: FederationJob) -> tuple[list[RoundRecord], RunEnd | None]:
+    """Return the rounds that earlier processes finished, up to the last one that is asked for, and an end among them.
+
+    The end is that of ``federation.stop``; rounds after it are left out.
+    """
     records = finished_rounds(job.store, job.rounds)
-    if job.store.exists(folder_of(job.rounds + 1)):
+    end = job.watch.found(records)
+    records = records if end is None else records[: end.round]
+    last = end.round if end else job.rounds
+    if job.store.exists(folder_of(last + 1)):
         job.progress.note(
             f"more rounds are finished; results, report and MLflow are those of {len(records)}, as asked for"
         )
-    return records
+    return records, end
 
 
-def start_tracking(job: FederationJob, finished: list[RoundRecord]) -> Tracker:
+def start_tracking(job: FederationJob, finished: list[RoundRecord], end: RunEnd | None) -> Tracker:
     """Open the run in MLflow, or nothing with ``tracking.enabled: false``."""
-    complete = len(finished) == job.rounds and bool(finished[-1].metrics)
-    return open_tracker(job.settings, job.run, job.tags, job.engine, complete, job.progress)
+    last = end.round if end else job.rounds
+    complete = len(finished) == last and bool(finished[-1].metrics)
+    return open_tracker(job.settings, job.run, job.tags, job.engine, complete, job.progress, last)
 
 
-def train_rounds(job: FederationJob, finished: list[RoundRecord], tracker: Tracker) -> list[RoundRecord]:
-    """Return all rounds: the finished ones, and those that are trained, saved and tracked here."""
+def train_rounds(
+    job: FederationJob, finished: list[RoundRecord], tracker: Tracker, end: RunEnd | None = None
+) -> tuple[list[RoundRecord], RunEnd | None]:
+    """Return all rounds, the finished ones and those that are trained, saved and tracked here, and an early end."""
     method = load_method(job.settings.method.name)
-    records = [*finished[:-1], *(evaluate_last_round(job, record) for record in finished[-1:])]
+    last = end.round if end else job.rounds
+    records = [*finished[:-1], *(evaluate_last_round(job, record, last) for record in finished[-1:])]
     for record in records:
         job.progress.round_done(record, found=True)
+    if job.settings.federation.required and len(records) < last:
+        job.progress.stage(0, "roll call", len(job.settings.federation.required))
+        call_roll(job.engine, job.run.context, job.settings.federation.required)
     setup = Setup(
         job.run.context,
         job.settings.federation,
@@ -138,16 +164,23 @@ def train_rounds(job: FederationJob, finished: list[RoundRecord], tracker: Track
         job.run.server_images,
     )
     state = records[-1].state if records else initial_state(job)
-    for number in range(len(records) + 1, job.rounds + 1):
+    for number in range(len(records) + 1, last + 1):
         record = one_round(Federation(setup, number, state), method.run_round, job.run.root, job.rounds)
+        end = job.watch.after([*records, record])
+        if end is not None:
+            record = evaluate_last_round(job, record, number)
         prune(job.store, record)
         tracker.round_done(record)
         job.progress.round_done(record)
         records.append(record)
         state = record.state
+        if end is not None:
+            break
     if not job.store.exists(folder_of(records[-1].round + 1)):
         prune(job.store, records[-1])  # a process may have been killed before it did
-    return records
+    if end is not None and end.round < job.rounds:
+        job.progress.note(f"the run has ended after round {end.round} of {job.rounds}: {end.reason}")
+    return records, end
 
 
 def initial_state(job: FederationJob) -> RoundState:
@@ -183,13 +216,18 @@ def evaluate(engine: Engine, context: RunContext, record: RoundRecord, clients: 
     record.confusion = result.get("confusion", [])
 
 
-def evaluate_last_round(job: FederationJob, record: RoundRecord) -> RoundRecord:
-    """Evaluate the last finished round if it is the end that is asked for and was not evaluated when it was trained.
+def evaluate_last_round(job: FederationJob, record: RoundRecord, last: int) -> RoundRecord:
+    """Evaluate a finished round if it is the last one and was not evaluated when it was trained.
+
+    Args:
+        job: The federation.
+        record: The round.
+        last: Number of the last round.
 
     Raises:
         UserError: If the clients' personal models of that round are gone.
     """
-    if record.round != job.rounds or record.metrics:
+    if record.round != last or record.metrics:
         return record
     job.progress.stage(record.round, "evaluate", 0)
     store = job.run.context.open_store()
@@ -219,7 +257,9 @@ def write_report(job: FederationJob, last: RoundRecord) -> Path:
     return out
 
 
-def summarise(job: FederationJob, records: list[RoundRecord], report: Path, tracker: Tracker) -> Summary:
+def summarise(
+    job: FederationJob, records: list[RoundRecord], report: Path, tracker: Tracker, end: RunEnd | None = None
+) -> Summary:
     """Return what the caller shows of a finished federation."""
     last, dataset = records[-1], job.run.context.dataset
     return Summary(
@@ -232,4 +272,5 @@ def summarise(job: FederationJob, records: list[RoundRecord], report: Path, trac
         root=str(job.run.root),
         records=records,
         data={"dataset": dataset, **unusable(Path(dataset))},
+        stopped=end.reason if end else None,
     )

@@ -49,6 +49,9 @@ class Policy:
 
 TASKS: dict[str, Policy] = {
     "initialise-model": Policy("tasks.server.initial_model:initial_model", "Create or load the first global model."),
+    "answer-roll-call": Policy(
+        "tasks.client.roll_call:answer_roll_call", "A required client opens its data.", retries=1, delays=(1.0,)
+    ),
     "train-clients": Policy(
         "tasks.client.train_chunk:train_clients",
         "Local training of a chunk of clients, each on its own images.",

@@ -15,6 +15,8 @@ def show_summary(summary: Any, as_json: bool) -> None:
     out = console(False)
     out.print(round_table(summary.records, out.width))
     show_scores(summary.records, out)
+    if summary.stopped:
+        say(f"ended after round {summary.rounds}: {summary.stopped}")
     say(f"digest of the final global model: {summary.digest}")
     if summary.mlflow_run_id:
         say(f"MLflow run: {summary.mlflow_run_id}  (open it: make ui)")

@@ -56,7 +56,7 @@ class Federation(Round):
             The valid updates in client-id order.
 
         Raises:
-            UserError: If fewer clients than the quorum report.
+            UserError: If fewer clients than the quorum report, or a required one does not.
         """
         began = time.monotonic()
         self.progress.stage(self.number, name, len(clients))
@@ -81,8 +81,25 @@ class Federation(Round):
         if commit:
             self.record.updates.setdefault(stage, []).extend(updates)
             self.state.private |= {u.client: u.state for u in updates if u.state}
+        self._need_required(updates, [job.client for job in jobs], name, [*dropped, *rejected])
         self._need_quorum(updates, len(jobs), name, [*dropped, *rejected])
         return updates
+
+    def _need_required(
+        self, updates: Sequence[Update], asked: Sequence[str], name: str, dropped: Sequence[Dropped]
+    ) -> None:
+        reported = {update.client for update in updates}
+        lacking = [client for client in self.settings.required if client in asked and client not in reported]
+        if not lacking:
+            return
+        reasons = {entry.client: entry.reason for entry in dropped}
+        raise UserError(
+            f"a required client dropped out of round {self.number}, {name}",
+            where="federation.required",
+            expected=", ".join(self.settings.required),
+            found="; ".join(f"{client}: {reasons.get(client, 'no update')}" for client in lacking),
+            hint="finished clients are stored: fix the cause and run again",
+        )
 
     def _need_quorum(self, updates: Sequence[Update], asked: int, name: str, dropped: Sequence[Dropped]) -> None:
         required = required_updates(self.settings.quorum, asked)

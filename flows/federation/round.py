@@ -65,18 +65,25 @@ class Round:
         self.record = RoundRecord(round=number, state=self.state)
 
     def sample(self) -> list[str]:
-        """Return the round's participants in id order: all, or ``clients_per_round`` sampled without replacement."""
-        count = self.settings.clients_per_round
-        return self.choose(sorted(self.clients) if count is None else self.draw("sample clients", count))
+        """Return the round's participants in id order: all, or ``clients_per_round`` sampled without replacement.
 
-    def draw(self, purpose: str, count: int) -> list[str]:
+        Required clients are always among them.
+        """
+        count, required = self.settings.clients_per_round, self.settings.required
+        if count is None:
+            return self.choose(sorted(self.clients))
+        others = sorted(self.clients.keys() - set(required))
+        return self.choose([*required, *self.draw("sample clients", count - len(required), others)])
+
+    def draw(self, purpose: str, count: int, among: Sequence[str] | None = None) -> list[str]:
         """Return ``count`` clients, drawn without replacement, in id order; all of them if there are no more.
 
         Args:
             purpose: Part of the seed.
             count: How many.
+            among: Ids to draw from, in order; default: all clients.
         """
-        ids = sorted(self.clients)
+        ids = sorted(self.clients) if among is None else list(among)
         if count >= len(ids):
             return ids
         return sorted(self.generator(purpose).choice(ids, size=count, replace=False).tolist())

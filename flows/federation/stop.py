@@ -5,12 +5,14 @@ end by time depends on the machine; ``tasks.core.run_end`` keeps it.
 """
 
 import math
+import time
 from collections.abc import Sequence
 
 from models.errors import UserError
 from tasks.core.federation_settings import StopSettings
 from tasks.core.records import RoundRecord
-from tasks.core.run_end import RunEnd
+from tasks.core.run_end import RunEnd, read_end, write_end
+from tasks.core.store import Store
 
 HOUR = 3600.0
 
@@ -128,3 +130,49 @@ def reached_end(
         if reason is not None:
             return RunEnd(count, reason, settings)
     return None
+
+
+class EndWatch:
+    """Says after each round whether the run ends, and keeps why.
+
+    Args:
+        stop: ``federation.stop``.
+        main_metric: The main metric of the kind of problem, without ``val_``.
+        every: ``evaluation.every``.
+        store: The run's store.
+    """
+
+    def __init__(self, stop: StopSettings, main_metric: str, every: int, store: Store) -> None:
+        self.stop, self.every, self.store = stop, every, store
+        self.metric = stop.metric or f"val_{main_metric}"
+        self.started, self.before = time.monotonic(), 0.0
+
+    def found(self, records: Sequence[RoundRecord]) -> RunEnd | None:
+        """Return the end that earlier processes have reached; forget one that was reached with other settings.
+
+        Args:
+            records: The finished rounds.
+        """
+        self.before = math.fsum(stage.seconds for record in records for stage in record.stages)
+        kept = read_end(self.store)
+        end = reached_end(records, self.stop, self.metric, self.every, kept)
+        if end is not None:
+            self._keep(end, kept)
+        elif kept is not None and kept.stop != self.stop.model_dump(mode="json"):
+            write_end(self.store, None)
+        return end
+
+    def after(self, records: Sequence[RoundRecord]) -> RunEnd | None:
+        """Return the end if the run ends after the last of these rounds."""
+        seconds = self.before + time.monotonic() - self.started
+        reason = stop_reason(records, self.stop, self.metric, self.every, seconds)
+        if reason is None:
+            return None
+        end = RunEnd(records[-1].round, reason, self.stop.model_dump(mode="json"))
+        self._keep(end, None)
+        return end
+
+    def _keep(self, end: RunEnd, kept: RunEnd | None) -> None:
+        """Write the end, unless it is the one that is written."""
+        if end != kept:
+            write_end(self.store, end)

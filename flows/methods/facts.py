@@ -18,6 +18,7 @@ class RunFacts:
         train: Settings of local training.
         clients: Number of clients of the partition; ``None`` while it is unknown.
         clients_per_round: Participants of a round; ``None``: all clients.
+        required: Clients that must take part in every round.
     """
 
     method: Any
@@ -25,3 +26,4 @@ class RunFacts:
     train: "TrainSettings"
     clients: int | None
     clients_per_round: int | None
+    required: tuple[str, ...] = ()

@@ -60,11 +60,18 @@ def refreshes(settings: Settings, number: int) -> bool:
 
 
 def check(facts: RunFacts) -> None:
-    """Require fewer participants than clients.
+    """Require fewer participants than clients, none of which are fixed.
 
     Raises:
-        UserError: If all clients take part.
+        UserError: If all clients take part, or some must.
     """
+    if facts.required:
+        raise UserError(
+            "FedCor selects the clients of a round itself, so none can be required",
+            where="federation.required",
+            expected="no client, or another method.name",
+            found=", ".join(facts.required),
+        )
     if facts.clients is not None:
         check_clients(facts.clients_per_round, facts.clients)
 

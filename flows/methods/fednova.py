@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from flows.methods.facts import RunFacts
 from models.base_settings import Section
 from tasks.client.payload import Payload
 from tasks.core.aggregator_spec import AggregatorSpec
@@ -25,3 +26,16 @@ def run_round(fed: "Federation", state: RoundState) -> RoundState:
     updates = fed.train(fed.sample(), Payload.of(start), stage=1, name="local training")
     spec = AggregatorSpec("tasks.server.fednova", {"momentum": fed.context.train.momentum})
     return state.with_global(fed.aggregate(updates, start, name="normalised average", spec=spec))
+
+
+def check(facts: RunFacts) -> None:
+    """Refuse a warm-up within a training: FedNova counts steps, which must be of one length.
+
+    Raises:
+        ValueError: If ``train.warmup_steps`` is set.
+    """
+    if facts.train.warmup_steps:
+        raise ValueError(
+            "method fednova divides a client's change by its number of steps, which must have one learning rate: "
+            f"train.warmup_steps must be 0, found {facts.train.warmup_steps}; train.schedule may change it by round"
+        )

@@ -43,10 +43,10 @@ def run_round(fed: "Federation", state: RoundState) -> RoundState:
 
 
 def check(facts: RunFacts) -> None:
-    """Require SGD without momentum and clipping: else control variates are no mean gradients.
+    """Require SGD without momentum, clipping and one rate for all steps: else control variates are no mean gradients.
 
     Raises:
-        ValueError: If another optimiser, momentum or clipping is set.
+        ValueError: If another optimiser, momentum, clipping, warm-up steps or rates by part are set.
     """
     train = facts.train
     found = {"train.optimizer": train.optimizer, "train.momentum": train.momentum, "train.grad_clip": train.grad_clip}
@@ -55,4 +55,10 @@ def check(facts: RunFacts) -> None:
             "method scaffold needs plain SGD, as its control variates are mean gradients: train.optimizer sgd, "
             f"train.momentum 0, train.grad_clip null; found {', '.join(f'{k} {v}' for k, v in found.items())}. "
             "--preset scaffold sets them, with a larger train.lr"
+        )
+    if train.warmup_steps or train.group_lr.differ:
+        raise ValueError(
+            "method scaffold divides by one learning rate for all steps and parameters: train.warmup_steps must be 0 "
+            f"and both factors of train.group_lr alike; found {train.warmup_steps} steps, backbone "
+            f"{train.group_lr.backbone:g} and head {train.group_lr.head:g}. train.schedule may change the rate by round"
         )

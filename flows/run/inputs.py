@@ -1,7 +1,7 @@
 """What a run starts from: its data, device and label embeddings, and the digest of all that decides its result."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ class DataPaths:
 
 
 def result_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
-    """Return the settings that a result depends on: all but rounds, engine, workers, chunks, tracking and report."""
+    """Return the settings that a result depends on: all but rounds, stop, engine, workers, tracking and report."""
     objective = settings.objective_for(kind)
     values = as_values(settings)
     federation = values["federation"]
@@ -51,7 +51,9 @@ def result_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
         "aggregation": _aggregation(values["aggregation"]),
         "train": values["train"],
         "evaluation": values["evaluation"],
-        "federation": {key: federation[key] for key in ("clients_per_round", "quorum", "bn_policy", "precision")},
+        "federation": {
+            key: federation[key] for key in ("clients_per_round", "required", "quorum", "bn_policy", "precision")
+        },
     }
 
 
@@ -153,6 +155,8 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
     if load_method(settings.method.name).DATA == "labelled":
         clients.require_labels()
     kind = dataset_kind(data.dataset)
+    require_clients(settings.federation.required, clients.ids, data.clients)
+    require_validation(settings, dataset)
     _check_clients(settings, clients, data)
     _check_objective(settings, kind, dataset)
     require_weights(settings, int(dataset.images.shape[-1]))
@@ -173,6 +177,36 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
         weights=[_file_digest(path) for path in weight_files(settings.model)],
     )
     return RunInputs(dataset, clients, device, tables, digest, kind)
+
+
+def require_clients(required: Sequence[str], clients: Sequence[str], where: Path) -> None:
+    """Refuse required clients that the partition does not have.
+
+    Raises:
+        UserError: If one is not there.
+    """
+    if missing := [client for client in required if client not in clients]:
+        shown = ", ".join(clients[:20]) + (f" and {len(clients) - 20} more" if len(clients) > 20 else "")
+        raise UserError(
+            "no such client in the partition",
+            where=f"federation.required, {where}",
+            expected=shown,
+            found=", ".join(missing),
+        )
+
+
+def require_validation(settings: Settings, dataset: Dataset) -> None:
+    """Refuse to stop a run by a metric of validation images that there are not.
+
+    Raises:
+        UserError: If the data set has no validation images.
+    """
+    if settings.federation.stop.by_metric and len(dataset.indices("val")) == 0:
+        raise UserError(
+            "federation.stop looks at validation images, and the data set has none",
+            where=dataset.root,
+            hint="set ingest.split.val above 0, or federation.stop.patience and target to null",
+        )
 
 
 def _tables(settings: Settings, dataset: Dataset) -> "dict[str, Tensor]":

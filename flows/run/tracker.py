@@ -34,8 +34,8 @@ class Tracker(Protocol):
         """Log a finished round."""
         ...
 
-    def finish(self, records: Sequence[RoundRecord], report: Path) -> None:
-        """Log the report and the models of a finished run."""
+    def finish(self, records: Sequence[RoundRecord], report: Path, stopped: str | None = None) -> None:
+        """Log the report and the models of a finished run, and why it ended early if it did."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -51,7 +51,7 @@ class NullTracker:
     def round_done(self, record: RoundRecord) -> None:
         """Do nothing."""
 
-    def finish(self, records: Sequence[RoundRecord], report: Path) -> None:
+    def finish(self, records: Sequence[RoundRecord], report: Path, stopped: str | None = None) -> None:
         """Do nothing."""
 
     def __enter__(self) -> Self:
@@ -103,7 +103,7 @@ class MlflowTracker:
 
         self._incomplete = not self._send(as_a_task)
 
-    def finish(self, records: Sequence[RoundRecord], report: Path) -> None:
+    def finish(self, records: Sequence[RoundRecord], report: Path, stopped: str | None = None) -> None:
         """Log what is missing, the report, and the last and the best network as MLflow models; close the run.
 
         If MLflow is unreachable, a warning names what is missing and how to log it later.
@@ -119,7 +119,7 @@ class MlflowTracker:
         )
         models = {name: (number, model_factory(self.run.context, ref)) for name, number, ref in found if ref}
         logged = self._send(mlflow_runs.log_missing, self.run.root, last)
-        if not (logged and self._send(mlflow_runs.finish_run, "FINISHED", [report], models)):
+        if not (logged and self._send(mlflow_runs.finish_run, "FINISHED", [report], models, stopped)):
             log.warning(
                 "MLflow lacks %s of run %s, whose own folder is complete. Once MLflow can be used, run the same "
                 "command again: it logs what is missing, without training",
@@ -162,7 +162,13 @@ def require_tracking(settings: Settings) -> None:
 
 
 def open_tracker(
-    settings: Settings, run: Run, tags: dict[str, str], engine: Engine, complete: bool, progress: Progress
+    settings: Settings,
+    run: Run,
+    tags: dict[str, str],
+    engine: Engine,
+    complete: bool,
+    progress: Progress,
+    last: int,
 ) -> Tracker:
     """Open the run in MLflow: the one with our run id on resume, else a new one.
 
@@ -173,6 +179,7 @@ def open_tracker(
         engine: Where rounds are logged from.
         complete: Nothing is left to train or evaluate, so a run that MLflow has as finished stays as it is.
         progress: Notified when models and report are logged.
+        last: Number of the run's last round.
 
     Raises:
         UserError: If MLflow cannot be used; nothing has been trained yet.
@@ -182,9 +189,8 @@ def open_tracker(
     from tasks.tracking.mlflow_runs import open_run
 
     params = {key: value for key, value in flat(as_values(settings)).items() if not key.startswith("tracking.")}
-    rounds = settings.federation.rounds
     tags = _run_tags(settings, run) | tags
-    run_id = open_run(settings.tracking, runs_root(), run.id, params, tags, rounds, complete)
+    run_id = open_run(settings.tracking, runs_root(), run.id, params, tags, last, complete)
     return MlflowTracker(settings, run, engine, run_id, progress)
 
 

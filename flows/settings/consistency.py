@@ -145,8 +145,14 @@ def check_method(settings: "RunSettings", clients: int | None) -> None:
     Raises:
         ValueError: If the method refuses them.
     """
+    federation = settings.federation
     facts = RunFacts(
-        settings.method.chosen, settings.model, settings.train, clients, settings.federation.clients_per_round
+        settings.method.chosen,
+        settings.model,
+        settings.train,
+        clients,
+        federation.clients_per_round,
+        federation.required,
     )
     load_method(settings.method.name).check(facts)
 

@@ -69,8 +69,8 @@ def make_optimiser(model: "nn.Module", settings: "TrainSettings", round_: int) -
 
     rate = learning_rate(settings, round_)
     factors = settings.group_lr.model_dump()
-    if len(set(factors.values())) == 1:
-        rate *= next(iter(factors.values()))
+    if not settings.group_lr.differ:
+        rate *= settings.group_lr.head
         groups = [{"params": [value for value in model.parameters() if value.requires_grad]}]
     else:
         parts = parameter_groups(model)

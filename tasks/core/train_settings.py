@@ -57,6 +57,11 @@ class GroupRates(Section):
     backbone: float = Field(1.0, gt=0, description="Factor of the learning rate of the image encoder.")
     head: float = Field(1.0, gt=0, description="Factor of the learning rate of everything else.")
 
+    @property
+    def differ(self) -> bool:
+        """Return whether the parts have different rates."""
+        return self.backbone != self.head
+
 
 class AugmentSettings(Section):
     """Random changes of each training image, drawn anew for each client, round and epoch; all off by default."""
