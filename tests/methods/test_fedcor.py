@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.core.randomness import torch_generator
 from tasks.server import fedcor, fedcor_gp
@@ -193,3 +194,10 @@ def test_a_failing_fit_is_reported():
     changes = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     with pytest.raises(UserError, match="Gaussian process cannot be fitted"):
         fedcor_gp.fit(torch.ones(2, 3, dtype=torch.float64), changes, torch.arange(4), gamma=0.9, steps=50, lr=1e200)
+
+
+def test_required_clients_are_refused():
+    fedcor = ["method.name=fedcor", "partition.scheme=iid", "partition.clients=6", "federation.clients_per_round=2"]
+    with pytest.raises(UserError, match="none can be required"):
+        load_settings(None, ["tiny"], [*fedcor, "federation.required=[client-001]"])
+    load_settings(None, ["tiny"], fedcor)

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from flows.settings.files import load_settings
+from models.errors import UserError
 from tasks.server.aggregation import sample_count_weights
 from tasks.server.fednova import effective_steps, nova_average, nova_coefficients
 from tasks.server.state_rules import parameter_names
@@ -60,3 +62,9 @@ def test_parameters_follow_the_formula_and_buffers_are_averaged(make_run, moment
             mean = sum(pi * v.double() for pi, v in zip(p, own, strict=True))
             expected = mean if w.is_floating_point() else torch.stack(own).amax(0).double()
         assert after[name].dtype == w.dtype and torch.allclose(after[name].double(), expected, atol=1e-5), name
+
+
+def test_a_warm_up_within_a_training_is_refused():
+    with pytest.raises(UserError, match=r"train.warmup_steps must be 0, found 4"):
+        load_settings(None, ["tiny"], ["method.name=fednova", "train.warmup_steps=4"])
+    load_settings(None, ["tiny"], ["method.name=fednova", "train.group_lr.backbone=0.1"])

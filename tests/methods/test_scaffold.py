@@ -121,6 +121,26 @@ def test_the_servers_c_is_the_mean_of_the_clients_control_variates(sgd_run, tiny
             assert torch.allclose(value, mean, atol=1e-5), name
 
 
+@pytest.mark.slow
+def test_both_sides_use_the_rate_of_the_round(make_run, tiny_data):
+    """In round 2 the rate is a tenth; a side that used the first one would have a mean gradient ten times off."""
+    schedule = {"schedule": {"name": "step", "milestones": [2], "gamma": 0.1}}
+    context, start = make_run(objective="bce", network=NARROW, train=PLAIN_SGD | schedule)
+    store, (first, fed) = context.open_store(), run_rounds(2, "scaffold", context, start, tiny_data.sizes)
+    own = [store.get_state(fed.record.state.private[client]) for client in tiny_data.ids]
+    for name, value in store.get_state(fed.record.state.server["scaffold"]).items():
+        mean = torch.stack([state[f"control/{name}"] for state in own]).mean(0)
+        assert torch.allclose(value, mean, atol=1e-5), name
+    moved = [
+        sum(
+            float((store.get_state(after)[name] - store.get_state(before)[name]).norm())
+            for name in parameter_names(context)
+        )
+        for before, after in ((start, first.record.model), (first.record.model, fed.record.model))
+    ]
+    assert moved[1] < 0.3 * moved[0], "the second round takes smaller steps"
+
+
 def test_c_travels_down_from_the_second_round_on_and_nothing_more_travels_up(sgd_run, tiny_data):
     context, start = sgd_run
     first, second = run_rounds(2, "scaffold", context, start, tiny_data.sizes)
@@ -156,3 +176,10 @@ def test_anything_but_plain_sgd_is_refused_before_training(train):
     with pytest.raises(UserError, match="plain SGD"):
         load_settings(None, ["tiny"], ["method.name=scaffold", *changes])
     load_settings(None, ["tiny", "scaffold"])
+
+
+@pytest.mark.parametrize("setting", ["train.warmup_steps=3", "train.group_lr.backbone=0.1"])
+def test_rates_that_differ_within_a_training_are_refused(setting):
+    with pytest.raises(UserError, match="one learning rate for all steps and parameters"):
+        load_settings(None, ["tiny", "scaffold"], [setting])
+    load_settings(None, ["tiny", "scaffold"], ["train.schedule.name=step", "train.schedule.milestones=[2]"])
