@@ -37,6 +37,16 @@ def test_sampling_follows_the_round_and_not_the_order_of_clients():
     assert first == turned
 
 
+def test_required_clients_are_in_every_round_and_the_others_are_drawn():
+    clients, required = {f"c{i:02d}": 1 for i in range(12)}, ("c03", "c10")
+    given = {"clients": clients, "required": required, "clients_per_round": 4}
+    drawn = [federation(None, number=n, **given).sample() for n in range(1, 30)]
+    assert all(set(required) < set(ids) and len(ids) == 4 and ids == sorted(ids) for ids in drawn)
+    assert {client for ids in drawn for client in ids} == set(clients)
+    given["clients_per_round"] = 2
+    assert federation(None, **given).sample() == ["c03", "c10"]
+
+
 def references(job):
     """The reference models that a job has, each with how many it stands for."""
     return tuple((sent.ref, sent.copies) for sent in job.payload.references)
