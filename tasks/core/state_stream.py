@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +32,9 @@ DTYPES = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 ALIGNED = 4096  # entries: blocks begin at multiples of it, so that vectorised loops see the same tails
+
+
+UNKNOWN = "0" * 64  # the digest of a file that is not complete
 
 
 class Entry(NamedTuple):
@@ -120,45 +123,54 @@ def _read_into(path: Path, data: memoryview, offset: int) -> None:
         os.close(file)
 
 
+class Layout:
+    """Where the tensors of a new file are, for any number of files with the same tensors.
+
+    Args:
+        tensors: Name -> type and shape.
+
+    Attributes:
+        names: The tensors' names in order.
+        entries: Name -> its type, shape and place.
+        header: What a file begins with; it ends in the tensors' digest, 64 zeros until that is known.
+        bytes: Of all tensors.
+    """
+
+    def __init__(self, tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> None:
+        self.names, self.bytes = sorted(tensors), 0
+        # As safetensors itself: wide types first, which keeps every tensor aligned.
+        begin, values = {}, {}
+        for name in sorted(tensors, key=lambda name: (-tensors[name][0].itemsize, name)):
+            dtype, shape = tensors[name]
+            begin[name], end = self.bytes, self.bytes + math.prod(shape) * dtype.itemsize
+            values[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [self.bytes, end]}
+            self.bytes = end
+        text = json.dumps({"__metadata__": {"digest": UNKNOWN}, **values}, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        self.header = len(text).to_bytes(8, "little") + text
+        self.entries = {name: Entry(*tensors[name], offset=len(self.header) + begin[name]) for name in self.names}
+
+
 class StateWriter:
     """A safetensors file that is written in ranges of entries: tensors in name order, each from its first entry on.
 
     Args:
         path: The new file.
-        layout: Name -> type and shape.
+        layout: Its tensors.
     """
 
-    def __init__(self, path: Path, layout: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> None:
-        self.path, self.names = path, sorted(layout)
-        self._expected = iter(self.names)
+    def __init__(self, path: Path, layout: Layout) -> None:
+        self.path, self.layout = path, layout
+        self._expected = iter(layout.names)
         self._digest, self._name, self._done = hashlib.sha256(), "", 0
-        # As safetensors itself: wide types first, which keeps every tensor aligned.
-        order = sorted(layout, key=lambda name: (-layout[name][0].itemsize, name))
-        begin, at = {}, 0
-        for name in order:
-            begin[name] = at
-            at += math.prod(layout[name][1]) * layout[name][0].itemsize
-        self.bytes = at
-        self._header: dict[str, Any] = {"__metadata__": {"digest": "0" * 64}}
-        for name in order:
-            dtype, shape = layout[name]
-            span = [begin[name], begin[name] + math.prod(shape) * dtype.itemsize]
-            self._header[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": span}
-        text = self._encoded()
-        path.write_bytes(text)
-        os.truncate(path, len(text) + at)
-        self._entries = {name: Entry(*layout[name], offset=len(text) + begin[name]) for name in order}
-
-    def _encoded(self) -> bytes:
-        text = json.dumps(self._header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
-        return len(text).to_bytes(8, "little") + text
+        path.write_bytes(layout.header)
+        os.truncate(path, len(layout.header) + layout.bytes)
 
     def write(self, name: str, values: Tensor) -> None:
         """Append entries to a tensor; the one before must be complete."""
         if name != self._name:
             self._next(name)
-        entry = self._entries[name]
+        entry = self.layout.entries[name]
         data = values.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data
         assert values.dtype == entry.dtype and self._done + values.numel() <= entry.numel, name
         self._digest.update(data)
@@ -169,18 +181,20 @@ class StateWriter:
 
     def _next(self, name: str) -> None:
         """Begin a tensor."""
-        assert not self._name or self._done == self._entries[self._name].numel, f"{self._name} is not complete"
+        self._require_complete()
         assert next(self._expected, None) == name, "tensors are written in name order"
-        entry = self._entries[name]
+        entry = self.layout.entries[name]
         self._digest.update(f"{name}|{entry.dtype}|{entry.shape}|".encode())  # as tasks.core.store.state_digest
         self._name, self._done = name, 0
 
+    def _require_complete(self) -> None:
+        assert not self._name or self._done == self.layout.entries[self._name].numel, f"{self._name} is not complete"
+
     def finish(self) -> str:
         """Complete the file and return its tensors' digest, as ``tasks.core.store.state_digest``."""
-        assert self._name == (self.names or [""])[-1], "tensors are missing"
-        assert not self._name or self._done == self._entries[self._name].numel, f"{self._name} is not complete"
+        assert next(self._expected, None) is None, "tensors are missing"
+        self._require_complete()
         digest = self._digest.hexdigest()
-        self._header["__metadata__"] = {"digest": digest}
         with self.path.open("r+b") as file:
-            file.write(self._encoded())
+            file.write(self.layout.header.replace(UNKNOWN.encode(), digest.encode(), 1))
         return digest

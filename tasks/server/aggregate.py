@@ -8,15 +8,15 @@ much memory as ten. The output's name is the digest of all inputs, so a repeated
 import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from models.errors import UserError
-from tasks.core.records import ModelRef
+from tasks.core.records import ModelRef, Update
 from tasks.core.state_schema import TensorSpec, read_schema, spec_of
-from tasks.core.state_stream import StateFile, StateWriter, ranges
+from tasks.core.state_stream import Layout, StateFile, StateWriter, ranges
 from tasks.core.store import Store
 from tasks.server.aggregation import check_weights, sample_count_weights
 from tasks.server.aggregation_job import Aggregated, AggregationJob
@@ -44,7 +44,7 @@ def aggregate(context: "RunContext", job: AggregationJob) -> Aggregated:
         raise UserError("there is no update to aggregate", where="aggregation")
     store, job = context.open_store(), job.in_client_order()
     name = job.output_name(context.fingerprint)
-    if done := _find(store, name):
+    if done := _find(store, name, job.updates):
         return done
     module = load_aggregator(job.spec.name)
     aggregator = module.make(module.Settings.model_validate(dict(job.spec.values)))
@@ -66,11 +66,26 @@ def aggregate(context: "RunContext", job: AggregationJob) -> Aggregated:
         _require_rows(mixing, len(files))
         state = opened(job.state) if job.state else None
         result = _Phase2(store, name, aggregator, received, mixing, state, context.bn_policy).run()
-    store.write_json(f"updates/aggregated-{name}.json", asdict(result))
+    # As a tensor: a thousand models of a thousand clients have a million weights.
+    rows = store.put_state(
+        f"updates/aggregated-weights-{name}.safetensors", {"rows": torch.tensor(mixing.rows, dtype=torch.float64)}
+    )
+    plain = {"models": {key: asdict(ref) for key, ref in result.models.items()}, "evaluated": result.evaluated}
+    own = {"state": asdict(result.state) if result.state else None, "weights": asdict(rows), "notes": result.notes}
+    store.write_json(f"updates/aggregated-{name}.json", plain | own)
     return result
 
 
-def _find(store: Store, name: str) -> Aggregated | None:
+def _weights(outputs: Sequence[str], updates: Sequence[Update], rows: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Return model name -> client -> weight, of the clients with one above 0."""
+    clients = [update.client for update in updates]
+    return {
+        output: {client: float(weight) for client, weight in zip(clients, row, strict=True) if weight > 0}
+        for output, row in zip(outputs, rows, strict=True)
+    }
+
+
+def _find(store: Store, name: str, updates: Sequence[Update]) -> Aggregated | None:
     """Return the finished result of that name if its models exist and verify."""
     if not store.exists(f"updates/aggregated-{name}.json"):
         return None
@@ -78,7 +93,9 @@ def _find(store: Store, name: str) -> Aggregated | None:
         value = store.read_json(f"updates/aggregated-{name}.json")
         models = {key: ModelRef.of(ref) for key, ref in value["models"].items()}
         state = ModelRef.of(value["state"]) if value["state"] else None
-        done = Aggregated(models, state, value["weights"], value["notes"], value["evaluated"])
+        rows = store.get_state(ModelRef.of(value["weights"]))["rows"].tolist()
+        weights = _weights(list(models), updates, rows)
+        done = Aggregated(models, state, weights, value["notes"], value["evaluated"])
     except (UserError, KeyError, TypeError, ValueError, AttributeError):  # damaged: compute it again
         return None
     return done if all(store.holds(ref) for ref in (*models.values(), state) if ref) else None
@@ -139,11 +156,11 @@ class _Phase2:
         begun = self.received.start
         # What clients keep for themselves stays as it was sent.
         unsent = {name: entry for name, entry in (begun.entries if begun else {}).items() if name not in entries}
-        layout = {name: (entry.dtype, entry.shape) for name, entry in (entries | unsent).items()}
+        layout = Layout({name: (entry.dtype, entry.shape) for name, entry in (entries | unsent).items()})
         uris = [f"updates/aggregated-{k}-{self.name}.safetensors" for k in range(len(self.mixing.outputs))]
         with contextlib.ExitStack() as stack:
             self.writers = [StateWriter(stack.enter_context(self.store.new_file(uri)), layout) for uri in uris]
-            for tensor in sorted(layout):
+            for tensor in layout.names:
                 if tensor in entries:
                     self._tensor(tensor)
                     continue
@@ -151,12 +168,8 @@ class _Phase2:
                 for writer in self.writers:
                     writer.write(tensor, begun.read(tensor, 0, unsent[tensor].numel))
             digests = [writer.finish() for writer in self.writers]
-        refs = [ModelRef(uri, digest, self.writers[0].bytes) for uri, digest in zip(uris, digests, strict=True)]
-        clients = [update.client for update in self.received.updates]
-        weights = {
-            output: {client: float(w) for client, w in zip(clients, row, strict=True) if w > 0}
-            for output, row in zip(self.mixing.outputs, self.mixing.rows, strict=True)
-        }
+        refs = [ModelRef(uri, digest, layout.bytes) for uri, digest in zip(uris, digests, strict=True)]
+        weights = _weights(self.mixing.outputs, self.received.updates, self.mixing.rows)
         evaluated = self.aggregator.evaluated if self.aggregator.evaluated in self.mixing.outputs else "global"
         state = None
         if self.after:

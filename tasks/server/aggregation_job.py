@@ -1,7 +1,9 @@
 """An aggregation as records: what goes in, and what comes out. Loads no tensor library."""
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 from tasks.core.aggregator_spec import AggregatorSpec
@@ -34,6 +36,8 @@ class AggregationJob:
     def in_client_order(self) -> "AggregationJob":
         """Return the same job with the updates in client-id order, and their weights with them."""
         order = sorted(range(len(self.updates)), key=lambda i: self.updates[i].client)
+        if order == list(range(len(order))):
+            return self
 
         def sort(values: Sequence[Any]) -> tuple[Any, ...]:
             return tuple(values[i] for i in order)
@@ -46,7 +50,7 @@ class AggregationJob:
         """Return the digest of all inputs; where tensors are stored and how long training took does not matter."""
         updates = [[u.client, u.model.digest, u.samples, u.steps, u.sums] for u in self.updates]
         refs = [ref.digest if ref else None for ref in (self.start, self.state)]
-        rows = list(self.rows.items()) if self.rows is not None else None
+        rows = self.rows and [(name, sha256(array("d", row)).hexdigest()) for name, row in self.rows.items()]
         return digest_of(fingerprint, asdict(self.spec), updates, refs, self.weights, rows, self.facts)[:32]
 
 

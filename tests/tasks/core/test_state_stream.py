@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from models.errors import UserError
 from tasks.core.records import ModelRef
-from tasks.core.state_stream import ALIGNED, StateFile, StateWriter, ranges
+from tasks.core.state_stream import ALIGNED, Layout, StateFile, StateWriter, ranges
 from tasks.core.store import Store, state_digest
 
 STATE = {
@@ -20,7 +21,7 @@ STATE = {
 
 
 def written(path, state, step=4):
-    writer = StateWriter(path, {name: (value.dtype, tuple(value.shape)) for name, value in state.items()})
+    writer = StateWriter(path, Layout({name: (value.dtype, tuple(value.shape)) for name, value in state.items()}))
     for name in sorted(state):
         flat = state[name].reshape(-1)
         for start in range(0, max(1, len(flat)), step):
@@ -35,8 +36,10 @@ def test_what_is_written_in_ranges_is_a_safetensors_file_with_the_states_digest(
     assert read.keys() == STATE.keys() and all(torch.equal(read[name], value) for name, value in STATE.items())
     assert all(read[name].dtype == value.dtype for name, value in STATE.items())
     store = Store(tmp_path)
-    assert store.holds(ModelRef("x.safetensors", state_digest(STATE), writer.bytes))
-    assert store.put_state("y.safetensors", STATE).bytes == writer.bytes
+    assert store.holds(ModelRef("x.safetensors", state_digest(STATE), writer.layout.bytes))
+    assert store.put_state("y.safetensors", STATE).bytes == writer.layout.bytes
+    with safe_open(tmp_path / "x.safetensors", "pt") as opened:
+        assert opened.metadata() == {"digest": state_digest(STATE)}
 
 
 def test_ranges_of_a_file_of_safetensors_own(tmp_path):
@@ -79,7 +82,7 @@ def test_a_file_that_ends_too_early_is_refused(tmp_path):
 
 
 def test_tensors_are_written_in_name_order_and_completely(tmp_path):
-    layout = {"a": (torch.float32, (2,)), "b": (torch.float32, (2,))}
+    layout = Layout({"a": (torch.float32, (2,)), "b": (torch.float32, (2,))})
     with pytest.raises(AssertionError, match="name order"):
         StateWriter(tmp_path / "x", layout).write("b", torch.ones(2))
     writer = StateWriter(tmp_path / "y", layout)
