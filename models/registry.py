@@ -35,7 +35,7 @@ class Network:
         cluster_prefix: Prefix of the parameters that FMMAN's server clusters clients on; None if there are none.
         needs_labels: Whether ``build`` needs label embeddings [C, d].
         needs_state_embeddings: Whether it may need state embeddings [2, d].
-        private: Prefixes of tensors that are excluded from the average and that the method handles.
+        personal: Whether its class declares personal tensors (``STATE_KINDS``), which its method must handle.
         normalisation: Its usual input normalisation (``models.backbone_settings.InputFormat``).
         norm: Its usual normalisation layers, ``batch`` or ``none``; None if it has no choice.
         dropout: Its usual probability of dropout in its hidden layers; None if it has no such layers.
@@ -48,7 +48,7 @@ class Network:
     cluster_prefix: str | None = None
     needs_labels: bool = False
     needs_state_embeddings: bool = False
-    private: tuple[str, ...] = ()
+    personal: bool = False
     normalisation: str = "imagenet"
     norm: str | None = None
     dropout: float | None = None
@@ -209,7 +209,7 @@ NETWORKS: dict[str, Network] = {
         description="Scene-based graph convolutional network (MiLab-HITSZ/2023XueSGCN, IJCNN 2024)",
         objectives=("asl",),
         needs_labels=True,
-        private=("scene_head.", "co_occurrence", "scene_counts"),
+        personal=True,
         norm="batch",
     ),
 }

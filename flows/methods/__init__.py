@@ -4,13 +4,15 @@ Adding a method is one module here and one line in ``METHODS``; see CONTRIBUTING
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from flows.methods.facts import RunFacts
 from models.base_settings import Section
 from models.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flows.federation.federation import Federation
     from tasks.client.work import Data
     from tasks.core.round_state import RoundState
@@ -29,19 +31,22 @@ METHODS = {
 
 
 class Method(Protocol):
-    """The parts of a method's module. ``check`` and ``DATA`` are optional: by default all settings are accepted.
+    """The parts of a method's module. ``DEFAULTS`` has those that are optional.
 
     Attributes:
         DESCRIPTION: One line, with the source.
         Settings: The method's own settings.
         DATA: Training images that clients must have: ``labelled`` (the default), ``unlabelled`` or ``both``.
-        ACCEPTS_AGGREGATOR: Whether ``fed.aggregate`` may apply another rule than the mean; True by default.
+        ACCEPTS_AGGREGATOR: Whether ``fed.aggregate`` may apply another rule than the mean, or a function of the
+            method's settings that says so; True by default.
+        PERSONAL_TENSORS: Whether it is for networks whose class declares personal tensors; False by default.
     """
 
     DESCRIPTION: str
     Settings: type[Section]
     DATA: "Data"
-    ACCEPTS_AGGREGATOR: bool
+    ACCEPTS_AGGREGATOR: "bool | Callable[[Any], bool]"
+    PERSONAL_TENSORS: bool
 
     def run_round(self, fed: "Federation", state: "RoundState") -> "RoundState":
         """Do one round from ``state``, which is the method's to change; return the state that it ends with."""
@@ -60,6 +65,9 @@ def accept_all(facts: RunFacts) -> None:
     del facts
 
 
+DEFAULTS = {"check": accept_all, "DATA": "labelled", "ACCEPTS_AGGREGATOR": True, "PERSONAL_TENSORS": False}
+
+
 def load_method(name: str) -> Method:
     """Return the module of a method.
 
@@ -69,6 +77,6 @@ def load_method(name: str) -> Method:
     if name not in METHODS:
         raise UserError("no such method", where="method.name", expected=sorted(METHODS), found=name)
     module = import_module(METHODS[name])
-    for part, default in (("check", accept_all), ("DATA", "labelled"), ("ACCEPTS_AGGREGATOR", True)):
+    for part, default in DEFAULTS.items():
         vars(module).setdefault(part, default)
     return cast("Method", module)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DESCRIPTION = "XueSGCN: label co-occurrence counts mixed between similar scenes (MiLab-HITSZ/2023XueSGCN, IJCNN 2024)"
 
 ACCEPTS_AGGREGATOR = False
+PERSONAL_TENSORS = True
 
 
 class Settings(Section):
@@ -31,20 +32,17 @@ class Settings(Section):
 
 def run_round(fed: "Federation", state: RoundState) -> RoundState:
     """Train, average the parameters by sample count, and mix each client's label counts with similar scenes'."""
-    from tasks.server.xuesgcn import average_with_scenes
+    from tasks.server.xuesgcn import mix_scenes
 
     _require_scenes(fed)
     start, shared = state.global_model, fed.method.scene_shared
     updates = fed.train(fed.sample(), Payload.of(start), stage=1, name="local training")
 
-    ids, images = [u.client for u in updates], sum(u.samples for u in updates)
-    fed.record.weights = {u.client: u.samples / images for u in updates}
-    models, counts = [u.model for u in updates], [u.samples for u in updates]
+    mean = fed.average(updates, name="weighted average")
+    ids, models = [u.client for u in updates], [u.model for u in updates]
     before = [state.personal.get(client) for client in ids]
-    title = "average and mix counts"
-    model, scenes = fed.server_task(
-        average_with_scenes, ids, models, counts, start, before, shared, name=title, clients=len(ids)
-    )
+    title = "mix label counts"
+    model, scenes = fed.server_task(mix_scenes, ids, models, mean, start, before, shared, name=title, clients=len(ids))
     state.personal |= scenes
     return state.with_global(model)
 
@@ -56,7 +54,7 @@ def _require_scenes(fed: "Federation") -> None:
         UserError: If the network has none.
     """
     name = fed.context.model.name
-    if "co_occurrence" not in NETWORKS[name].private:
+    if not NETWORKS[name].personal:
         raise UserError(
             "method xuesgcn needs a network with scenes",
             where="model.name",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flows.methods import load_method
+from flows.methods import METHODS, load_method
 from flows.methods.facts import RunFacts
 from models.registry import NETWORKS
 from tasks.client.objectives import load_objective
@@ -71,10 +71,11 @@ def check_consistency(settings: "RunSettings") -> None:
     """
     model, method = settings.model.name, settings.method.name
     check_objective(settings, settings.ingest.problem_kind)
-    if bool(NETWORKS[model].private) != (method == "xuesgcn"):
+    if NETWORKS[model].personal != load_method(method).PERSONAL_TENSORS:
+        fitting = [name for name in METHODS if NETWORKS[model].personal == load_method(name).PERSONAL_TENSORS]
         raise ValueError(
-            "network and method xuesgcn need each other, as the server aggregates its scenes separately; "
-            f"found model.name {model} and method.name {method}; --preset xuesgcn sets both"
+            f"model.name {model} and method.name {method} do not fit: a network whose clients have tensors of their "
+            f"own needs a method that handles them, and the other way round; {model} fits {', '.join(fitting)}"
         )
     clients = settings.partition.clients
     if clients is not None and (settings.federation.clients_per_round or 0) > clients:
@@ -168,7 +169,7 @@ def check_aggregation(settings: "RunSettings", clients: int | None) -> None:
         ValueError: If method or aggregator refuse them.
     """
     name, method = settings.aggregation.name, settings.method.name
-    accepts = getattr(load_method(method), "ACCEPTS_AGGREGATOR", True)
+    accepts = load_method(method).ACCEPTS_AGGREGATOR
     if callable(accepts):
         accepts = accepts(settings.method.chosen)
     if name != "mean" and not accepts:

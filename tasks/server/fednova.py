@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from models.base_settings import Section
-from tasks.core.records import ModelRef
 from tasks.server.aggregation import moved, sample_count_weights
 from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, start_of
-from tasks.server.state_rules import apply_updates, cached_state, open_states, parameter_names
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tasks.core.context import RunContext
-    from tasks.core.store import Store
     from tasks.server.aggregators.received import Received
 
 DESCRIPTION = "FedNova: each client's change per step (Wang et al., NeurIPS 2020)"
@@ -50,28 +44,6 @@ def nova_coefficients(steps: Sequence[float], weights: Sequence[float]) -> list[
         weight * math.fsum(p * (a / own_steps) for p, a in zip(weights, steps, strict=True))
         for weight, own_steps in zip(weights, steps, strict=True)
     ]
-
-
-def nova_average(
-    context: "RunContext", refs: Sequence[ModelRef], samples: Sequence[int], steps: Sequence[int], start: ModelRef
-) -> ModelRef:
-    """Return FedNova's new model; buffers are weighted by sample count.
-
-    Args:
-        context: The run.
-        refs: The clients' weights in client-id order.
-        samples: Training images M_i.
-        steps: Optimiser steps n_i.
-        start: The model W that they started from.
-    """
-    weights = sample_count_weights(samples)
-    coefficients = nova_coefficients([effective_steps(n, context.train.momentum) for n in steps], weights)
-
-    def make(store: "Store") -> "dict[str, Tensor]":
-        with open_states(store, [start, *refs]) as (sent, *trained):
-            return apply_updates(sent, trained, coefficients, weights, parameter_names(context), context.bn_policy)
-
-    return cached_state(context, "nova", [[ref.digest for ref in (start, *refs)], coefficients, weights], make)
 
 
 class Nova(Aggregator):

@@ -13,16 +13,12 @@ from pydantic import Field
 
 from models.base_settings import Section
 from tasks.client.regularisers.scaffold import mean_gradient
-from tasks.core.records import ModelRef
 from tasks.server.aggregation import moved, sample_count_weights
 from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, start_of
-from tasks.server.state_rules import apply_updates, cached_state, open_states, parameter_names
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tasks.core.context import RunContext
-    from tasks.core.store import Store
     from tasks.server.aggregators.received import Received
 
 DESCRIPTION = "SCAFFOLD: the mean change, and the control variate of all clients (Karimireddy et al., ICML 2020)"
@@ -48,55 +44,6 @@ def new_control(control: "Tensor", gradients: "Sequence[Tensor]", fractions: Seq
     for gradient, fraction in zip(gradients, fractions, strict=True):
         out.add_(gradient - control, alpha=fraction)
     return out
-
-
-def control_step(
-    context: "RunContext",
-    refs: Sequence[ModelRef],
-    samples: Sequence[int],
-    steps: Sequence[int],
-    start: ModelRef,
-    control: ModelRef | None,
-    weights: Sequence[float],
-    fractions: Sequence[float],
-) -> tuple[ModelRef, ModelRef]:
-    """Return the new model W + sum_i w_i (theta_i - W) and the new c; buffers are weighted by sample count.
-
-    Args:
-        context: The run; its learning rate is that of the clients' SGD.
-        refs: The clients' weights theta_i in client-id order.
-        samples: Training images M_i.
-        steps: Optimiser steps n_i.
-        start: The model W that they started from.
-        control: c by names of the trained parameters, ``None``: zero, as in the first round.
-        weights: w_i of the participants, summing to 1.
-        fractions: q_i of the participants among all clients.
-    """
-    sizes = sample_count_weights(samples)
-    inputs = [[ref.digest for ref in (start, *refs)], list(weights), sizes]
-
-    def model(store: "Store") -> "dict[str, Tensor]":
-        with open_states(store, [start, *refs]) as (sent, *trained):
-            return apply_updates(sent, trained, weights, sizes, parameter_names(context), context.bn_policy)
-
-    def variate(store: "Store") -> "dict[str, Tensor]":
-        before = store.get_state(control) if control else {}
-        out = {}
-        with open_states(store, [start, *refs]) as (sent, *trained):
-            for name in parameter_names(context):
-                w = sent.get_tensor(name)
-                gradients = [
-                    mean_gradient(w.double(), reader.get_tensor(name).double(), n, context.train.lr)
-                    for reader, n in zip(trained, steps, strict=True)
-                ]
-                c = before[name].double() if before else w.double().zero_()
-                out[name] = new_control(c, gradients, fractions).to(w.dtype)
-        return out
-
-    more = [control.digest if control else None, list(steps), context.train.lr, list(fractions)]
-    return cached_state(context, "control-model", inputs, model), cached_state(
-        context, "control", [*inputs, *more], variate
-    )
 
 
 class ControlVariate(Aggregator):

@@ -16,8 +16,7 @@ from torch.nn.functional import normalize
 from tasks.core.network import PERSONAL
 from tasks.core.records import ModelRef
 from tasks.core.store import client_folder
-from tasks.server.aggregation import combine, sample_count_weights, weighted_mean
-from tasks.server.state_rules import Excluding, cached_state, open_states
+from tasks.server.state_rules import cached_state, open_states
 
 if TYPE_CHECKING:
     from tasks.core.context import RunContext
@@ -86,25 +85,25 @@ def total_counts(start: Tensor, before: Sequence[Tensor], after: Sequence[Tensor
     return (start.to(exact) + torch.stack(added).sum(0)).clamp(min=0).to(start.dtype)
 
 
-def average_with_scenes(
+def mix_scenes(
     context: "RunContext",
     clients: Sequence[str],
     refs: Sequence[ModelRef],
-    sizes: Sequence[int],
+    mean: ModelRef,
     start: ModelRef,
     before: Sequence[ModelRef | None],
     shared: bool,
 ) -> tuple[ModelRef, dict[str, ModelRef]]:
-    """Return the next global model and each participant's personal tensors.
+    """Return the next global model and each participant's own scenes.
 
-    The global model has the mean of the parameters and scene heads weighted by sample count, and the total counts of
-    all clients. New clients start from it; with ``shared`` all clients do.
+    The global model is the mean with the total counts of all clients in place of averaged ones. New clients start from
+    it; with ``shared`` all clients do.
 
     Args:
         context: The run.
         clients: The participants, in id order.
         refs: Their trained weights.
-        sizes: Their sample counts.
+        mean: The mean of these, weighted by sample count.
         start: The global model that they were sent.
         before: Their own scenes at the start of the round, ``None`` where there were none.
         shared: One scene head and one set of counts for all clients, instead of their own.
@@ -113,8 +112,8 @@ def average_with_scenes(
         Reference of the global model; client -> reference of its own scenes, ``model/<name>``, unless they are shared.
     """
     trained = [[client, ref.digest] for client, ref in zip(clients, refs, strict=True)]
-    inputs = [trained, list(sizes), start.digest, [ref.digest if ref else None for ref in before]]
-    model = cached_state(context, "scenes", inputs, lambda store: _global(context, store, refs, sizes, start, before))
+    inputs = [trained, mean.digest, start.digest, [ref.digest if ref else None for ref in before]]
+    model = cached_state(context, "scenes", inputs, lambda store: _with_totals(store, refs, mean, start, before))
     mixed = {} if shared else _mixed_scenes(context.open_store(), clients, refs)
     states = {}
     for client, scenes in mixed.items():
@@ -123,20 +122,12 @@ def average_with_scenes(
     return model, states
 
 
-def _global(
-    context: "RunContext",
-    store: "Store",
-    refs: Sequence[ModelRef],
-    sizes: Sequence[int],
-    start: ModelRef,
-    before: Sequence[ModelRef | None],
+def _with_totals(
+    store: "Store", refs: Sequence[ModelRef], mean: ModelRef, start: ModelRef, before: Sequence[ModelRef | None]
 ) -> dict[str, Tensor]:
-    """Return the global model's tensors; the arguments are those of ``average_with_scenes``."""
-    weights = sample_count_weights(sizes)
+    """Return the mean's tensors with the total counts; the arguments are those of ``mix_scenes``."""
+    state = store.get_state(mean)
     with open_states(store, [start, *refs]) as (sent, *readers):
-        state = combine([Excluding(r, set(SCENES)) for r in readers], weights, weighted_mean, context.bn_policy)
-        heads = [reader.get_tensor(HEAD) for reader in readers]
-        state[HEAD] = weighted_mean(heads, weights).to(heads[0].dtype)
         personal = [store.get_state(ref) if ref else {} for ref in before]
         for name in (COUNTS, IMAGES):
             base = sent.get_tensor(name)

@@ -1,6 +1,7 @@
 """Any method with any network that fits: every pair trains, and a pair that does not fit is refused beforehand."""
 
 import math
+from importlib import import_module
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_every_combination_trains(method, network, tiny_data, tmp_path, monkeypa
 
 @pytest.mark.parametrize(("method", "network"), [("fedavg", "xuesgcn"), ("xuesgcn", "fmman")])
 def test_method_and_network_xuesgcn_require_each_other(method, network):
-    with pytest.raises(UserError, match="network and method xuesgcn need each other"):
+    with pytest.raises(UserError, match="do not fit: a network whose clients have tensors of their own"):
         settings_of(method, network)
 
 
@@ -62,3 +63,10 @@ def test_method_and_network_xuesgcn_require_each_other(method, network):
 def test_an_objective_that_does_not_fit_the_network_is_refused(loss, network):
     with pytest.raises(UserError, match=f"objective.name {loss} does not fit model.name {network}"):
         load_settings(None, ["tiny"], [f"objective.name={loss}", f"model.name={network}"])
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_registry_knows_which_networks_declare_personal_tensors(name):
+    module = import_module(NETWORKS[name].module)
+    declared = [getattr(part, "STATE_KINDS", {}) for part in vars(module).values() if isinstance(part, type)]
+    assert NETWORKS[name].personal == any(spec.personal for kinds in declared for spec in kinds.values())

@@ -9,8 +9,12 @@ from torch import nn
 from flows.methods.fedhybrid import Settings
 from tasks.client.objectives import Loss
 from tasks.client.regularisers import RegulariserContext, load_regulariser
+from tasks.core.aggregator_spec import AggregatorSpec
+from tasks.core.records import Update
 from tasks.server import fedhybrid
+from tasks.server.aggregate import aggregate
 from tasks.server.aggregation import weighted_mean
+from tasks.server.aggregation_job import AggregationJob
 from tests.support.rounds import NARROW
 
 N, D = 6, 3
@@ -129,7 +133,15 @@ def test_the_server_steps_parameters_and_averages_buffers_by_sample_count(make_r
         return store.put_state(f"updates/{name}.safetensors", state), state
 
     (ref_a, a), (ref_b, b) = trained("a"), trained("b")
-    model, mean = fedhybrid.average_with_duals(context, [ref_a, ref_b], [10, 30], start, None, 0.5, 4)
+    spec, ids = AggregatorSpec("tasks.server.fedhybrid", {"mu": 0.5}), {"a": (ref_a, 10), "b": (ref_b, 30)}
+
+    def step(clients, start, state):
+        updates = tuple(Update(client, *ids[client], 1, {}, 0.1) for client in clients)
+        made = aggregate(context, AggregationJob(spec, updates, start, state=state, facts={"clients": 4}))
+        assert made.weights["global"] == dict.fromkeys(clients, 1 / len(clients))
+        return made.models["global"], made.state
+
+    model, mean = step("ab", start, None)
     state, duals = store.get_state(model), store.get_state(mean)
     buffers = {k for k in begin if "running" in k or "num_batches" in k}
     assert state.keys() == begin.keys() and duals.keys() == begin.keys() - buffers and buffers
@@ -143,10 +155,10 @@ def test_the_server_steps_parameters_and_averages_buffers_by_sample_count(make_r
             want = a[key] if value.dtype == torch.int64 else (10 * a[key] + 30 * b[key]) / 40
         assert torch.allclose(state[key].double(), want.double(), atol=1e-5), key
     # The next round goes on from there, and a repeated call finds what is done
-    again, later = fedhybrid.average_with_duals(context, [ref_a], [10], model, mean, 0.5, 4)
+    again, later = step("a", model, mean)
     key = "readout.weight"
     want = duals[key] + 0.5 * (state[key] - a[key]).double() / 4
     assert torch.allclose(store.get_state(later)[key], want, atol=1e-7)
     files = len(store.names("updates"))
-    assert fedhybrid.average_with_duals(context, [ref_a], [10], model, mean, 0.5, 4) == (again, later)
+    assert step("a", model, mean) == (again, later)
     assert len(store.names("updates")) == files

@@ -5,9 +5,13 @@ import torch
 
 from flows.settings.files import load_settings
 from models.errors import UserError
+from tasks.core.aggregator_spec import AggregatorSpec
+from tasks.core.records import Update
+from tasks.core.state_schema import parameters_of, read_schema
+from tasks.server.aggregate import aggregate
 from tasks.server.aggregation import sample_count_weights
-from tasks.server.fednova import effective_steps, nova_average, nova_coefficients
-from tasks.server.state_rules import parameter_names
+from tasks.server.aggregation_job import AggregationJob
+from tasks.server.fednova import effective_steps, nova_coefficients
 from tests.support.rounds import NARROW
 
 
@@ -43,8 +47,14 @@ def test_parameters_follow_the_formula_and_buffers_are_averaged(make_run, moment
     context, start = make_run(train={"optimizer": optimizer, "momentum": momentum}, objective="bce", network=NARROW)
     steps, sizes = [2, 3, 9], [10, 30, 60]
     refs, states = zip(*[stored(context, start, seed, n) for seed, n in enumerate(steps)], strict=True)
-    before, names = context.open_store().get_state(start), set(parameter_names(context))
-    after = context.open_store().get_state(nova_average(context, refs, sizes, steps, start))
+    before, names = context.open_store().get_state(start), set(parameters_of(read_schema(context)))
+    updates = tuple(
+        Update(client, ref, size, n, {}, 0.1) for client, ref, size, n in zip("abc", refs, sizes, steps, strict=True)
+    )
+    spec = AggregatorSpec("tasks.server.fednova", {"momentum": momentum})
+    made = aggregate(context, AggregationJob(spec, updates, start))
+    after = context.open_store().get_state(made.models["global"])
+    assert made.weights["global"] == {"a": 0.1, "b": 0.3, "c": 0.6} and made.state is None
     p, a = sample_count_weights(sizes), [effective_steps(n, momentum) for n in steps]
     tau = sum(pi * ai for pi, ai in zip(p, a, strict=True))
     assert (

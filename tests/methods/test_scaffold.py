@@ -9,9 +9,9 @@ from models.errors import UserError
 from tasks.client.objectives import Loss
 from tasks.client.regularisers import RegulariserContext
 from tasks.client.regularisers.scaffold import Control
+from tasks.core.state_schema import parameters_of, read_schema
 from tasks.core.train_settings import TrainSettings
 from tasks.server.scaffold import mean_gradient, new_control
-from tasks.server.state_rules import parameter_names
 from tests.support.rounds import NARROW, PLAIN_SGD, run_round, run_rounds
 
 CLIENTS, LR = 4, 0.05
@@ -111,7 +111,7 @@ def test_the_servers_c_is_the_mean_of_the_clients_control_variates(sgd_run, tiny
     store, rounds = context.open_store(), run_rounds(2, "scaffold", context, start, tiny_data.sizes)
     for fed in rounds:
         c, own = store.get_state(fed.record.state.server["scaffold"]), fed.record.state.private
-        assert sorted(c) == parameter_names(context)
+        assert sorted(c) == parameters_of(read_schema(context))
         assert sorted(own) == list(tiny_data.ids)
         held = [store.get_state(own[client]) for client in tiny_data.ids]
         assert all(sorted(state) == [f"control/{name}" for name in sorted(c)] for state in held)
@@ -134,7 +134,7 @@ def test_both_sides_use_the_rate_of_the_round(make_run, tiny_data):
     moved = [
         sum(
             float((store.get_state(after)[name] - store.get_state(before)[name]).norm())
-            for name in parameter_names(context)
+            for name in parameters_of(read_schema(context))
         )
         for before, after in ((start, first.record.model), (first.record.model, fed.record.model))
     ]

@@ -9,10 +9,13 @@ from models.label_aware.xuesgcn import SceneGraphNetwork
 from tasks.client.local_data import local_data
 from tasks.client.local_training import LocalTraining, Place
 from tasks.client.train import train_client
+from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.data.clients import load_clients
+from tasks.server.aggregate import aggregate
 from tasks.server.aggregation import pooled_variance, sample_count_weights
+from tasks.server.aggregation_job import AggregationJob
 from tasks.server.validate_updates import tensor_errors
-from tasks.server.xuesgcn import SCENES, average_with_scenes, mix_co_occurrence, nearest_scenes, total_counts
+from tasks.server.xuesgcn import SCENES, mix_co_occurrence, mix_scenes, nearest_scenes, total_counts
 from tests.support.jobs import train_job
 
 NETWORK = {
@@ -91,7 +94,9 @@ def trained(make_run, bn_policy="total_variance"):
 
 def step(context, start, updates, sizes=(10, 30), before=(None, None), shared=False):
     clients, refs = [u.client for u in updates], [u.model for u in updates]
-    return average_with_scenes(context, clients, refs, list(sizes), start, list(before), shared)
+    weights = tuple(sample_count_weights(sizes))
+    mean = aggregate(context, AggregationJob(AggregatorSpec(), tuple(updates), weights=weights)).models["global"]
+    return mix_scenes(context, clients, refs, mean, start, list(before), shared)
 
 
 def initial_state(context, job):

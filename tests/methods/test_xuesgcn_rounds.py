@@ -12,8 +12,8 @@ from tasks.client.payload import Payload, Sent
 from tasks.client.work import LocalWork
 from tasks.core.records import ModelRef
 from tasks.core.round_state import RoundState
-from tasks.server.xuesgcn import average_with_scenes
-from tests.support.recorder import SIZES, START, P, Recorder, bytes_of, federation, ref, trained
+from tasks.server.xuesgcn import mix_scenes
+from tests.support.recorder import START, P, Recorder, bytes_of, federation, ref, trained
 from tests.support.rounds import NARROW, make_context, run_round, run_rounds
 
 OWN = 50  # bytes of a client's scenes
@@ -24,17 +24,17 @@ class Scenes(Recorder):
 
     def __init__(self, keeps=False, **options):
         super().__init__(**options)
-        self.keeps = keeps
+        self.keeps, self.mixed = keeps, []
 
     def update(self, job):
         update = super().update(job)
         return update if self.keeps else dataclasses.replace(update, state=None)
 
     def run(self, task, title, context, *args):
-        if task is average_with_scenes:
-            self.averages.append(args)
+        if task is mix_scenes:
+            self.mixed.append(args)
             clients, shared = args[0], args[-1]
-            number = len(self.averages)
+            number = len(self.mixed)
             states = {} if shared else {c: ModelRef(f"{c}/{number}", f"{c}{number}", OWN) for c in clients}
             return ref("global", number), states
         return super().run(task, title, context, *args)
@@ -56,7 +56,10 @@ def test_a_round_sends_each_client_the_model_and_its_own_scenes():
     assert [(j.client, j.stage, j.payload, j.work) for j in engine.jobs] == [
         (client, 1, sent, LocalWork()) for client in "abcd"
     ]
-    assert engine.averages == [(list("abcd"), trained("abcd"), list(SIZES.values()), START, [None] * 4, False)]
+    weights = [0.1, 0.3, 0.2, 0.4]
+    assert engine.averages == [(trained("abcd"), weights)]
+    mean = ref("mean", [model.digest for model in trained("abcd")], weights)
+    assert engine.mixed == [(list("abcd"), trained("abcd"), mean, START, [None] * 4, False)]
     assert state.global_model == ref("global", 1) and fed.record.weights == {"a": 0.1, "b": 0.3, "c": 0.2, "d": 0.4}
     scenes = {c: ModelRef(f"{c}/1", f"{c}1", OWN) for c in "abcd"}
     assert (state.personal, state.private, state.personalised) == (scenes, {}, list("abcd"))
@@ -66,7 +69,7 @@ def test_a_round_sends_each_client_the_model_and_its_own_scenes():
     xuesgcn.run_round(second, second.state)
     sent = Payload.of(ref("global", 1), references=())
     assert [j.payload for j in second.engine.jobs] == [sent.with_state(None, scenes[c]) for c in "abcd"]
-    assert second.engine.averages[0][4] == list(scenes.values())
+    assert second.engine.mixed[0][4] == list(scenes.values())
     assert bytes_of(second, "bytes_down") == bytes_of(second, "bytes_down_naive") == {"local training": 4 * (P + OWN)}
     assert bytes_of(second, "bytes_up") == {"local training": 4 * P}
 
@@ -75,7 +78,7 @@ def test_absent_clients_keep_their_scenes_and_are_evaluated_with_them():
     held = {c: ModelRef(f"{c}/0", f"{c}0", OWN) for c in "abc"}
     fed = round_of(engine := Scenes(silent="b"), held)
     state = xuesgcn.run_round(fed, fed.state)
-    assert engine.averages[0][0] == list("acd") and engine.averages[0][4] == [held["a"], held["c"], None]
+    assert engine.mixed[0][0] == list("acd") and engine.mixed[0][4] == [held["a"], held["c"], None]
     assert state.personal["b"] == held["b"] and state.personal["d"] == ModelRef("d/1", "d1", OWN)
     assert state.own_model("b") == (ref("global", 1), (held["b"],))
     assert fed.record.weights == pytest.approx({"a": 1 / 7, "c": 2 / 7, "d": 4 / 7})
@@ -85,7 +88,7 @@ def test_client_statistics_and_scenes_from_the_server_are_passed_separately():
     held = {c: ModelRef(f"{c}/0", f"{c}0", OWN) for c in "abcd"}
     fed = round_of(engine := Scenes(keeps=True), held)  # bn_policy local
     state = xuesgcn.run_round(fed, fed.state)
-    assert engine.averages[0][4] == list(held.values())
+    assert engine.mixed[0][4] == list(held.values())
     kept = {client: ref("state", client, 1) for client in "abcd"}
     made = {c: ModelRef(f"{c}/1", f"{c}1", OWN) for c in "abcd"}
     assert (state.private, state.personal) == (kept, made)
@@ -101,7 +104,7 @@ def test_shared_scenes_are_those_of_the_global_model():
     fed = round_of(engine := Scenes(), shared=True)
     state = xuesgcn.run_round(fed, fed.state)
     assert state.global_model == ref("global", 1)
-    assert engine.averages[0][-1] is True and state.personal == state.private == {}
+    assert engine.mixed[0][-1] is True and state.personal == state.private == {}
     assert bytes_of(fed, "bytes_down") == {"local training": 4 * P}
 
 

@@ -13,7 +13,7 @@ from models.label_aware.xuesgcn import (
     label_probabilities,
     normalized_adjacency,
 )
-from models.registry import NETWORKS, ModelSpec
+from models.registry import ModelSpec
 from models.settings import ModelSettings
 
 CLASSES = 5
@@ -153,9 +153,10 @@ def test_the_state_contains_the_counts_and_not_the_label_embeddings():
         assert torch.equal(other.eval()(images()), model.eval()(images()))
 
 
-def test_the_private_prefixes_cover_exactly_the_scenes():
-    private = [name for name in network().state_dict() if name.startswith(NETWORKS["xuesgcn"].private)]
-    assert sorted(private) == ["co_occurrence", "scene_counts", "scene_head.weight"]
+def test_the_declared_kinds_cover_exactly_the_scenes():
+    made = network()
+    declared = [name for name in made.state_dict() if name.endswith(tuple(made.STATE_KINDS))]
+    assert sorted(declared) == ["co_occurrence", "scene_counts", "scene_head.weight"]
 
 
 def test_a_new_model_has_zero_counts_and_is_reproducible():

@@ -13,8 +13,8 @@ from models.errors import UserError
 from tasks.core.state_stream import ALIGNED, StateFile
 from tasks.server import aggregate as module
 from tasks.server.aggregate import AggregationJob, aggregate
-from tasks.server.aggregation import combine, sample_count_weights, weighted_mean
-from tasks.server.aggregators import Aggregator, AggregatorSpec, Combined, Mixing, load_aggregator
+from tasks.server.aggregation import sample_count_weights
+from tasks.server.aggregators import AGGREGATORS, Aggregator, AggregatorSpec, Combined, Mixing, load_aggregator
 from tests.support.updates import make_context, put_start, put_update, random_state
 
 MEAN = AggregatorSpec()
@@ -47,6 +47,26 @@ def own(monkeypatch):
     return register
 
 
+def whole_mean(states, weights, policy):
+    """The mean of whole states, written out again: float64 in client order, the maximum of integers."""
+    out = {}
+    for name, first in states[0].items():
+        values = [state[name] for state in states]
+        if not first.is_floating_point():
+            out[name] = torch.stack(values).amax(0)
+            continue
+        total, second, mean = (torch.zeros(first.shape, dtype=torch.float64) for _ in range(3))
+        for state, value, weight in zip(states, values, weights, strict=True):
+            total.add_(value.double(), alpha=weight)
+            if policy == "total_variance" and name == "bn.running_var":
+                m = state["bn.running_mean"].double()
+                mean.add_(m, alpha=weight)
+                second.add_(value.double() + m.square(), alpha=weight)
+        pooled = policy == "total_variance" and name == "bn.running_var"
+        out[name] = ((second - mean.square()).clamp(min=0) if pooled else total).to(first.dtype)
+    return out
+
+
 @pytest.mark.parametrize("policy", ["avg", "total_variance"])
 @pytest.mark.parametrize("shape", [(3, 4), (70, 257)])
 @pytest.mark.parametrize("block", [1, 1 << 23])
@@ -56,19 +76,13 @@ def test_the_mean_is_bit_for_bit_that_of_whole_states(tmp_path, monkeypatch, pol
     updates, store = three(context, shape), context.open_store()
     made = aggregate(context, AggregationJob(MEAN, updates))
     weights = sample_count_weights(SIZES)
-    readers = [Held(store.get_state(update.model)) for update in updates]
-    expected = combine(readers, weights, weighted_mean, policy)
+    expected = whole_mean([store.get_state(update.model) for update in updates], weights, policy)
     assert list(made.models) == ["global"] and made.state is None
     assert made.weights == {"global": dict(zip("abc", weights, strict=True))}
     state = store.get_state(made.models["global"])
     assert state.keys() == expected.keys()
     assert all(torch.equal(state[name], value) and state[name].dtype == value.dtype for name, value in expected.items())
     assert made.models["global"].bytes == store.put_state("x.safetensors", expected).bytes
-
-
-class Held(dict):
-    def get_tensor(self, name):
-        return self[name]
 
 
 def test_a_result_is_found_again_and_a_damaged_one_made_again(context):
@@ -281,3 +295,28 @@ def test_equal_headers_are_held_once(context):
     odd = put_update(context, "d", random_state(4) | {"fc.bias": torch.ones(5)})
     other = StateFile(Path(store.path(odd.model.uri)))
     assert other.like(files[0]).entries["fc.bias"].shape == (5,)
+
+
+@pytest.mark.parametrize("policy", ["avg", "local", "frozen", "total_variance"])
+def test_equal_models_give_the_same_model_whatever_the_weights(tmp_path, policy):
+    context, state = make_context(tmp_path, policy), random_state(5)
+    updates = tuple(put_update(context, client, state, size) for client, size in zip("abc", (3, 17, 80), strict=True))
+    made = context.open_store().get_state(aggregate(context, AggregationJob(MEAN, updates)).models["global"])
+    for name, value in made.items():
+        assert value.dtype == state[name].dtype
+        assert torch.allclose(value, state[name], rtol=1e-6, atol=1e-6 * (policy == "total_variance"))
+    assert torch.equal(made["fc.weight"], state["fc.weight"])
+
+
+def test_half_precision_states_keep_their_type_with_every_rule(context):
+    half = {name: value.bfloat16() if value.is_floating_point() else value for name, value in random_state(5).items()}
+    updates, start = tuple(put_update(context, client, half) for client in "abcde"), put_start(context, half)
+    for name in AGGREGATORS:
+        made = aggregate(context, AggregationJob(AggregatorSpec(name), updates, start))
+        state = context.open_store().get_state(made.models["global"])
+        assert {key: value.dtype for key, value in state.items()} == {key: value.dtype for key, value in half.items()}
+
+
+def test_the_average_of_one_client_is_its_model(context):
+    (update, *_) = three(context)
+    assert aggregate(context, AggregationJob(MEAN, (update,))).models["global"].digest == update.model.digest

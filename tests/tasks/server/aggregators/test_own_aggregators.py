@@ -1,12 +1,13 @@
-"""The methods' own aggregators give bit for bit what their former server steps gave."""
+"""The methods' own aggregators on states of a real network, bit for bit against their formulas written out again."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
 
 from tasks.core.records import Update
-from tasks.server import fedhybrid, fednova, scaffold
+from tasks.core.state_schema import parameters_of, read_schema
 from tasks.server.aggregate import AggregationJob, aggregate
 from tasks.server.aggregators import AggregatorSpec
 from tests.support.rounds import NARROW, PLAIN_SGD
@@ -35,43 +36,86 @@ def trained(make_run):
     return context, start, updates
 
 
-def test_fednova(trained):
+def mean_of(values, weights):
+    """sum_i a_i v_i in float64, in client order."""
+    total = torch.zeros(values[0].shape, dtype=torch.float64)
+    for value, weight in zip(values, weights, strict=True):
+        total.add_(value.double(), alpha=weight)
+    return total
+
+
+def check_model(context, start, updates, made, parameter):
+    """Compare a model bit for bit: ``parameter(w, values)`` for parameters, the mean by sample count for buffers."""
+    store, sizes = context.open_store(), [u.samples / sum(v.samples for v in updates) for u in updates]
+    begun, states = store.get_state(start), [store.get_state(update.model) for update in updates]
+    state, parameters = store.get_state(made.models["global"]), set(parameters_of(read_schema(context)))
+    assert state.keys() == begun.keys() and parameters < state.keys()
+    for name, w in begun.items():
+        values = [other[name] for other in states]
+        if name in parameters:
+            expected = parameter(name, w, values)
+        elif w.is_floating_point():
+            expected = mean_of(values, sizes)
+        else:
+            expected = torch.stack(values).amax(0)
+        assert torch.equal(state[name], expected.to(w.dtype)), name
+
+
+def test_fednova_moves_by_its_coefficients_bit_for_bit(trained):
     context, start, updates = trained
     spec = AggregatorSpec("tasks.server.fednova", {"momentum": context.train.momentum})
     made = aggregate(context, AggregationJob(spec, updates, start))
-    old = fednova.nova_average(context, [u.model for u in updates], SIZES, STEPS, start)
-    assert made.models["global"].digest == old.digest and made.state is None
-    assert made.weights["global"] == {u.client: u.samples / 100 for u in updates}
+    assert made.weights["global"] == {u.client: u.samples / 100 for u in updates} and made.state is None
+    p = [size / 100 for size in SIZES]
+    a = [(n - 0.5 * (1 - 0.5**n) / 0.5) / 0.5 for n in STEPS]
+    f = [pi * math.fsum(pj * (aj / ai) for pj, aj in zip(p, a, strict=True)) for pi, ai in zip(p, a, strict=True)]
+    check_model(context, start, updates, made, lambda _, w, values: mean_of([w, *values], [1.0 - math.fsum(f), *f]))
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "size"])
-def test_scaffold(trained, weighting):
+def test_scaffold_moves_by_the_mean_change_and_keeps_c_bit_for_bit(trained, weighting):
     context, start, updates = trained
-    spec = AggregatorSpec("tasks.server.scaffold", {"weighting": weighting})
-    job = AggregationJob(spec, updates, start, facts={"lr": context.train.lr, "sizes": ALL})
-    sizes = ALL if weighting == "size" else dict.fromkeys(ALL, 1)
-    control = old_control = None
+    spec, lr, store = AggregatorSpec("tasks.server.scaffold", {"weighting": weighting}), 0.07, context.open_store()
+    job = AggregationJob(spec, updates, start, facts={"lr": lr, "sizes": ALL})
+    sizes, begun, control = ALL if weighting == "size" else dict.fromkeys(ALL, 1), store.get_state(start), {}
+    state = None
     for chosen in (updates, updates[1:]):
-        made = aggregate(context, dataclasses.replace(job, updates=chosen, state=control))
+        made = aggregate(context, dataclasses.replace(job, updates=chosen, state=state))
         own = [sizes[u.client] for u in chosen]
-        weights = [size / sum(own) for size in own]
-        fractions = [size / sum(sizes.values()) for size in own]
-        numbers = [u.samples for u in chosen], [u.steps for u in chosen]
-        refs = [u.model for u in chosen]
-        old, old_control = scaffold.control_step(context, refs, *numbers, start, old_control, weights, fractions)
-        assert made.models["global"].digest == old.digest
-        assert made.state.digest == old_control.digest
-        assert made.weights["global"] == dict(zip([u.client for u in chosen], weights, strict=True))
-        control = made.state
+        w_i, q_i = [s / sum(own) for s in own], [s / sum(sizes.values()) for s in own]
+        assert made.weights["global"] == dict(zip([u.client for u in chosen], w_i, strict=True))
+        check_model(
+            context, start, chosen, made,
+            lambda _, w, values, w_i=w_i: mean_of([w, *values], [1.0 - math.fsum(w_i), *w_i]),
+        )  # fmt: skip
+        kept = store.get_state(made.state)
+        assert sorted(kept) == parameters_of(read_schema(context))
+        for name, value in kept.items():
+            before = control.get(name, torch.zeros_like(value)).double()
+            c = before.clone()
+            for update, q in zip(chosen, q_i, strict=True):
+                trained_value = store.get_state(update.model)[name].double()
+                c.add_((begun[name].double() - trained_value) / (update.steps * lr) - before, alpha=q)
+            assert torch.equal(value, c.float()), name
+        control, state = kept, made.state
 
 
-def test_fedhybrid(trained):
+def test_fedhybrid_subtracts_the_mean_dual_bit_for_bit(trained):
     context, start, updates = trained
-    job = AggregationJob(AggregatorSpec("tasks.server.fedhybrid", {"mu": 0.5}), updates, start, facts={"clients": 4})
-    duals = old_duals = None
+    store, mu, n = context.open_store(), 0.5, 4
+    begun, duals, state = store.get_state(start), {}, None
+    job = AggregationJob(AggregatorSpec("tasks.server.fedhybrid", {"mu": mu}), updates, start, facts={"clients": n})
     for chosen in (updates, updates[:2]):
-        made = aggregate(context, dataclasses.replace(job, updates=chosen, state=duals))
-        refs, sizes = [u.model for u in chosen], [u.samples for u in chosen]
-        old, old_duals = fedhybrid.average_with_duals(context, refs, sizes, start, old_duals, 0.5, 4)
-        assert made.models["global"].digest == old.digest and made.state.digest == old_duals.digest
-        duals = made.state
+        made = aggregate(context, dataclasses.replace(job, updates=chosen, state=state))
+        kept, k = store.get_state(made.state), len(chosen)
+        assert sorted(kept) == parameters_of(read_schema(context))
+        for name, value in kept.items():
+            values = [store.get_state(update.model)[name] for update in chosen]
+            change = mean_of([begun[name], *values], [float(k), *[-1.0] * k])
+            before = duals.get(name, torch.zeros(value.shape, dtype=torch.float64))
+            assert torch.equal(value, before + mu / n * change), name
+        check_model(
+            context, start, chosen, made,
+            lambda name, _, values, kept=kept: mean_of(values, [1 / len(values)] * len(values)) - kept[name] / mu,
+        )  # fmt: skip
+        duals, state = kept, made.state
