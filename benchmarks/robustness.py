@@ -28,7 +28,7 @@ SETTINGS = {
     "partition.clients": 20,
     "model.name": "lenet5",
     "method.name": "fedavg",
-    "train.epochs": 2,
+    "train.epochs": 1,
     "train.batch_size": 32,
     "train.optimizer": "sgd",
     "train.lr": 0.05,
@@ -88,7 +88,7 @@ def main() -> None:
     """Run all cases and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
-    parser.add_argument("--images", type=int, default=12_000)
+    parser.add_argument("--images", type=int, default=30_000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--attackers", type=int, default=4, help="of 20 clients")
     parser.add_argument("--scale", type=float, default=5.0)

@@ -1,4 +1,4 @@
-"""CONTRIBUTING's example of a method, as it is printed there, with every objective."""
+"""CONTRIBUTING's examples of a method, with every objective, and of an aggregator, as they are printed there."""
 
 import re
 import sys
@@ -16,34 +16,55 @@ from tasks.client.objectives.label_mask.fmman import Settings as Objective
 from tasks.client.payload import Payload
 from tasks.client.work import LocalWork
 from tasks.core.records import ModelRef, RoundState
+from tasks.server.aggregate import aggregate
+from tasks.server.aggregation_job import AggregationJob
+from tasks.server.aggregators import AGGREGATORS, AggregatorSpec
 from tests.support.rounds import make_federation, run_round
+from tests.support.updates import make_context as make_updates_context
+from tests.support.updates import put_start, put_update, random_state
 
 TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 NETWORK = {"name": "fmman", "backbone": {"width": 0.125}, "fmman": {"layers": 1, "heads": 2, "gae_residual": True}}
 
 
+def written(path, folder, monkeypatch):
+    """Write an example's module, as it is printed, into a folder of its own; return the module's name there."""
+    (code,) = re.findall(rf"`{path}`:\n\n```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    name = f"example_{Path(path).stem}"
+    (folder / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return name
+
+
 @pytest.fixture
-def median(tmp_path, monkeypatch):
-    """The example's two modules in a folder of their own, the method listed among the others."""
-    for path in ("tasks/server/median.py", "flows/methods/median.py"):
-        (code,) = re.findall(rf"^`{path}`:\n\n```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-        module = path.split("/")[0] + "_median_example"
-        (tmp_path / f"{module}.py").write_text(code.replace("tasks.server.median", "tasks_median_example"))
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(METHODS, "median", "flows_median_example")
-    yield load_method("median")
-    for module in ("tasks_median_example", "flows_median_example"):
-        sys.modules.pop(module, None)
+def equal(tmp_path, monkeypatch):
+    """The example's method, listed among the others."""
+    monkeypatch.setitem(METHODS, "equal", written("flows/methods/equal.py", tmp_path, monkeypatch))
+    return load_method("equal")
+
+
+def test_the_example_of_an_aggregator_works_as_it_says(tmp_path, monkeypatch):
+    spec = AggregatorSpec(written("tasks/server/aggregators/vote.py", tmp_path, monkeypatch), {"step": 0.5})
+    monkeypatch.setitem(AGGREGATORS, spec.name, spec.name)
+    context, begun = make_updates_context(tmp_path / "run"), random_state(9)
+    updates = tuple(put_update(context, client, random_state(seed)) for seed, client in enumerate("abc"))
+    made = aggregate(context, AggregationJob(spec, updates, put_start(context, begun)))
+    state = context.open_store().get_state(made.models["global"])
+    votes = sum((random_state(seed)["fc.bias"] - begun["fc.bias"]).sign() for seed in range(3))
+    assert torch.allclose(state["fc.bias"], begun["fc.bias"] + 0.5 * votes.sign())
+    mean = sum(random_state(seed)["bn.running_mean"] for seed in range(3)) / 3
+    assert torch.allclose(state["bn.running_mean"], mean)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_example_works_with_every_objective(make_run, tiny_data, median, objective):
+def test_the_example_works_with_every_objective(make_run, tiny_data, equal, objective):
     network = objective if objective in NETWORKS else "fmman"
     if objective not in NETWORKS[network].objectives:
         network = next(name for name, entry in NETWORKS.items() if objective in entry.objectives)
     context, start = make_run(objective=objective, network=NETWORK | {"name": network})
     clients = {client: tiny_data.sizes[client] for client in tiny_data.ids[:2]}
-    fed = run_round("median", context, start, clients)
+    fed = run_round("equal", context, start, clients)
     updates = fed.record.updates[1]
     assert len(updates) == 2
     assert not fed.record.dropped
@@ -54,9 +75,9 @@ def test_the_example_works_with_every_objective(make_run, tiny_data, median, obj
     weights = [name for name in combined if name.endswith("weight")]
     assert "readout.weight" in weights
     for name in weights:
-        assert torch.allclose(combined[name], (trained[0][name] + trained[1][name]) / 2), name  # the median of two
+        assert torch.allclose(combined[name], (trained[0][name] + trained[1][name]) / 2), name
 
-    given = make_federation(context, median.Settings(), clients)
+    given = make_federation(context, equal.Settings(), clients)
     same = given.train(list(clients), Payload.of(start, references=[start]), stage=1, name="with references")
     assert [u.model for u in same] == [u.model for u in updates]  # found: they are the same jobs
 

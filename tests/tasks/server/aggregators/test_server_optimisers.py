@@ -2,10 +2,6 @@
 
 import dataclasses
 import math
-import re
-import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -161,17 +157,3 @@ def test_clients_go_on_from_the_mean_and_the_moving_average_is_evaluated(context
         if value.is_floating_point():
             assert torch.allclose(value, 0.75 * before[name] + 0.25 * a[name], atol=1e-6), name
     assert aggregate(context, fewer) == second, "found again with what is evaluated"
-
-
-def test_the_aggregator_of_the_documentation_works_as_it_says(context, monkeypatch):
-    page = (Path(__file__).parents[4] / "docs" / "algorithms" / "aggregation.md").read_text()
-    (block,) = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    module = ModuleType("tests.made.vote")
-    exec(block, vars(module))  # noqa: S102 - our own page
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    first, begun = job(context, module.__name__, step=0.5), random_state(9)
-    state = state_of(context, aggregate(context, first))
-    votes = sum((random_state(seed)["fc.bias"] - begun["fc.bias"]).sign() for seed in range(3))
-    assert torch.allclose(state["fc.bias"], begun["fc.bias"] + 0.5 * votes.sign())
-    mean = state_of(context, aggregate(context, dataclasses.replace(first, spec=AggregatorSpec("mean"))))
-    assert torch.equal(state["bn.running_mean"], mean["bn.running_mean"])
