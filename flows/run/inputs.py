@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from flows.methods import load_method
 from flows.run.fingerprint import fingerprint
 from flows.settings.consistency import check_aggregation, check_method, check_objective
@@ -20,6 +22,7 @@ from tasks.core.update_transforms import load_transform
 from tasks.data.clients import Clients, load_clients, require_match
 from tasks.data.dataset import Dataset, load_dataset
 from tasks.data.ingest.dataset_kind import dataset_kind
+from tasks.evaluation.metric_sets import metric_set
 from tasks.server.initial_model import frozen_embeddings
 
 if TYPE_CHECKING:
@@ -156,7 +159,7 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
         clients.require_labels()
     kind = dataset_kind(data.dataset)
     require_clients(settings.federation.required, clients.ids, data.clients)
-    require_validation(settings, dataset)
+    require_validation(settings, dataset, kind)
     _check_clients(settings, clients, data)
     _check_objective(settings, kind, dataset)
     require_weights(settings, int(dataset.images.shape[-1]))
@@ -195,18 +198,32 @@ def require_clients(required: Sequence[str], clients: Sequence[str], where: Path
         )
 
 
-def require_validation(settings: Settings, dataset: Dataset) -> None:
-    """Refuse to stop a run by a metric of validation images that there are not.
+def require_validation(settings: Settings, dataset: Dataset, kind: Kind) -> None:
+    """Refuse settings that need validation images if there are none, and to stop by a metric that they do not have.
 
     Raises:
-        UserError: If the data set has no validation images.
+        UserError: If the data set has no validation images, or ``federation.stop.metric`` is none of theirs.
     """
-    if settings.federation.stop.by_metric and len(dataset.indices("val")) == 0:
+    stop, rows = settings.federation.stop, dataset.indices("val")
+    users = {"federation.stop": stop.by_metric, "evaluation.thresholds": settings.evaluation.thresholds == "per_class"}
+    if needed := [key for key, used in users.items() if used and len(rows) == 0]:
         raise UserError(
-            "federation.stop looks at validation images, and the data set has none",
+            f"{' and '.join(needed)} needs validation images, and the data set has none",
             where=dataset.root,
-            hint="set ingest.split.val above 0, or federation.stop.patience and target to null",
+            hint="set ingest.split.val above 0, or federation.stop.patience and target to null and "
+            "evaluation.thresholds to fixed",
         )
+    if stop.metric is not None:
+        count, targets = len(dataset.classes), dataset.targets[rows[:1]]
+        found = metric_set(kind).compute(np.full((1, count), 1 / count), targets, settings.evaluation)
+        known = sorted(f"val_{name}" for name in (*found, "loss"))
+        if stop.metric not in known:
+            raise UserError(
+                "no such metric of the validation images",
+                where="federation.stop.metric",
+                expected=", ".join(known),
+                found=stop.metric,
+            )
 
 
 def _tables(settings: Settings, dataset: Dataset) -> "dict[str, Tensor]":

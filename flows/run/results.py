@@ -1,6 +1,6 @@
 """The outputs of a finished run: the small files that DVC records, and networks for MLflow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from tasks.core.store import Store, client_folder
 from tasks.data.dataset import SUMMARY
 from tasks.data.images.resizing import RESIZED
 from tasks.data.run_data import load_run_data
+from tasks.evaluation.thresholds import thresholds_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +44,7 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
         target.put_state(f"{client_folder(client)}.safetensors", own_tensors(store, state, client))
     if run.context.tables:
         target.put_state("labels.safetensors", store.get_state(run.context.tables))
+    thresholds = {} if state.personalised else thresholds_of(records[-1].per_class)
     target.write_json(
         "model.json",
         {
@@ -55,7 +57,8 @@ def export(run: Run, settings: Settings, records: list[RoundRecord], report: Pat
             "run_id": run.id,
             "image_size": settings.ingest.image_size,
             "resize": settings.ingest.resize,
-        },
+        }
+        | ({"thresholds": thresholds} if thresholds else {}),
     )
     for name in ("metrics.json", "rounds.csv"):
         copy_file(report / name, out / name)
@@ -67,8 +70,17 @@ def _resized(context: RunContext) -> str:
     return RESIZED[made_with.get("resize", "squash")]
 
 
-def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.Module, np.ndarray, dict[str, Any]]]":
-    """Return a function that makes a network from images to probabilities, an example input, and its metadata."""
+def model_factory(
+    context: RunContext, ref: ModelRef, thresholds: Mapping[str, float] | None = None
+) -> "Callable[[], tuple[nn.Module, np.ndarray, dict[str, Any]]]":
+    """Return a function that makes a network from images to probabilities, an example input, and its metadata.
+
+    Args:
+        context: The run.
+        ref: The network's weights.
+        thresholds: Class -> threshold that was tuned with these weights; without any, that of the settings counts.
+    """
+    rule = "from its threshold in thresholds on a label is predicted"
 
     def make() -> "tuple[nn.Module, np.ndarray, dict[str, Any]]":
         from models.export import Probabilities
@@ -80,8 +92,8 @@ def model_factory(context: RunContext, ref: ModelRef) -> "Callable[[], tuple[nn.
             "labels": list(context.classes),
             "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, {_resized(context)}",
             "output": "probabilities [N, C] in the order of the labels; "
-            + context.problem.rule(context.evaluation.threshold),
-        }
+            + (rule if thresholds else context.problem.rule(context.evaluation.threshold)),
+        } | ({"thresholds": dict(thresholds)} if thresholds else {})
         return Probabilities(network, context.problem.activation).eval(), example, metadata
 
     return make

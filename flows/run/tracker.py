@@ -17,6 +17,7 @@ from flows.settings.schema import Settings, as_values
 from models.errors import UserError
 from tasks.core.finished_rounds import folder_of
 from tasks.core.records import RoundRecord
+from tasks.evaluation.thresholds import thresholds_of
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,11 @@ class MlflowTracker:
             (name, number, records[number - 1].state.evaluated_model)
             for name, number in (("best", best), ("last", last))
         )
-        models = {name: (number, model_factory(self.run.context, ref)) for name, number, ref in found if ref}
+        models = {
+            name: (number, model_factory(self.run.context, ref, thresholds_of(records[number - 1].per_class)))
+            for name, number, ref in found
+            if ref
+        }
         logged = self._send(mlflow_runs.log_missing, self.run.root, last)
         if not (logged and self._send(mlflow_runs.finish_run, "FINISHED", [report], models, stopped)):
             log.warning(

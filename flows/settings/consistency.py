@@ -12,6 +12,7 @@ from tasks.server.aggregators import load_aggregator
 
 if TYPE_CHECKING:
     from models.settings import ModelSettings
+    from tasks.core.evaluation_settings import EvaluationSettings
     from tasks.core.federation_settings import FederationSettings
     from tasks.core.train_settings import TrainSettings
     from tasks.data.ingest.settings import IngestSettings
@@ -55,6 +56,11 @@ class RunSettings(Protocol):
     @property
     def federation(self) -> "FederationSettings":
         """Rounds, clients and device."""
+        ...
+
+    @property
+    def evaluation(self) -> "EvaluationSettings":
+        """How models are evaluated."""
         ...
 
     def objective_for(self, kind: Kind) -> str:
@@ -107,7 +113,7 @@ def check_training(settings: "RunSettings") -> None:
 
 
 def check_objective(settings: "RunSettings", kind: Kind) -> None:
-    """Refuse an objective that does not fit the network or the kind of problem.
+    """Refuse an objective that does not fit the network or the kind of problem, and thresholds that the kind has not.
 
     Called when settings are read, for the kind that their source has by itself, and again when the data are known.
 
@@ -115,6 +121,10 @@ def check_objective(settings: "RunSettings", kind: Kind) -> None:
         ValueError: If it does not fit.
     """
     name, model, data = settings.objective_for(kind), settings.model.name, f"{kind.replace('_', '-')} data"
+    if kind == "single_label" and settings.evaluation.thresholds == "per_class":
+        raise ValueError(
+            f"evaluation.thresholds per_class is not for {data} (ingest.kind), whose most probable class is predicted"
+        )
     fitting = _objectives(model, kind)
     if not fitting:
         networks = ", ".join(other for other in NETWORKS if _objectives(other, kind))

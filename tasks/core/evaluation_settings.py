@@ -19,6 +19,11 @@ class EvaluationSettings(Section):
         "excluded from macro-AP and counted as 0 in macro precision, recall and F1 (zero_f1, as in FedLGT's code).",
     )
     threshold: float = Field(0.5, gt=0, lt=1, description="A probability at or above it is a prediction.")
+    thresholds: Literal["fixed", "per_class"] = Field(
+        "fixed",
+        description="fixed: `threshold` for all labels; per_class: for each label the one with the highest F1 on the "
+        "validation images, for several labels an image only.",
+    )
 
 
 DEFAULTS = EvaluationSettings()

@@ -4,6 +4,7 @@ Personal models are evaluated on the whole pooled test set each; their metrics a
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tasks.evaluation.bootstrap import INTERVAL
 from tasks.evaluation.chance import CHANCE
 from tasks.evaluation.metric_sets import client_distribution, metric_set, site_rows, weighted_mean
 from tasks.evaluation.metrics import combine
+from tasks.evaluation.thresholds import THRESHOLD, tuned_thresholds
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,8 +64,20 @@ class Evaluator:
         logits = [predict_logits(self.context, self.model, images) for images in copies]
         return np.concatenate(logits), np.tile(rows, len(copies)), True
 
-    def _metrics(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-        metrics = self.set.compute(self.problem.probabilities(logits), targets, self.context.evaluation)
+    @cached_property
+    def thresholds(self) -> np.ndarray | None:
+        """One threshold per class [C], tuned on the validation images; ``None``: that of the settings for all."""
+        if self.context.evaluation.thresholds == "fixed":
+            return None
+        logits, rows, _ = self._pooled_logits(self.dataset.indices("val"))
+        scores = self.problem.probabilities(logits)
+        return tuned_thresholds(scores, self.dataset.targets[rows], self.context.evaluation.threshold)
+
+    def _metrics(
+        self, logits: np.ndarray, targets: np.ndarray, thresholds: np.ndarray | None = None
+    ) -> dict[str, float]:
+        scores = self.problem.probabilities(logits)
+        metrics = self.set.compute(scores, targets, self.context.evaluation, thresholds)
         return combine(metrics, {"loss": self.problem.loss(logits, targets)})
 
     def pooled(self) -> dict[str, Any]:
@@ -84,11 +98,15 @@ class Evaluator:
                 continue
             logits, rows, copied = self._pooled_logits(rows)
             targets = self.dataset.targets[rows]
-            metrics = {prefix + name: value for name, value in self._metrics(logits, targets).items()}
+            tuned = self.thresholds if split == "test" else None  # what was tuned on images says little about them
+            metrics = {prefix + name: value for name, value in self._metrics(logits, targets, tuned).items()}
             if split == "test":
                 scores, settings = self.problem.probabilities(logits), self.context.evaluation
-                out["per_class"] = self.set.class_rows(self.context.classes, scores, targets, settings)
-                out["per_site"] = site_rows(self.set, self.dataset.sites[rows], scores, targets, settings)
+                out["per_class"] = self.set.class_rows(self.context.classes, scores, targets, settings, tuned)
+                if tuned is not None:
+                    for row, threshold in zip(out["per_class"].values(), tuned.tolist(), strict=True):
+                        row[THRESHOLD] = threshold
+                out["per_site"] = site_rows(self.set, self.dataset.sites[rows], scores, targets, settings, tuned)
                 out["confusion"] = self.set.confusion(scores, targets)
                 metrics = combine(metrics, self._chance_and_intervals(scores, targets, copied))
             out["metrics"] = combine(out["metrics"], metrics)
@@ -98,7 +116,7 @@ class Evaluator:
         settings, train = self.context.evaluation, self.dataset.targets[self.dataset.indices("train")]
         levels = self.set.chance_levels(train, targets, settings) if len(train) else {}
         rng = numpy_generator(0, "resampled test images")  # the same resamples in every run, so that runs compare
-        bounds = {} if copied else self.set.intervals(scores, targets, settings, rng)
+        bounds = {} if copied else self.set.intervals(scores, targets, settings, rng, self.thresholds)
         return {CHANCE + key: value for key, value in levels.items()} | {
             INTERVAL + key: value for key, value in bounds.items()
         }
@@ -116,7 +134,7 @@ class Evaluator:
         else:
             images = client_images(self.dataset, self.clients, client, rows)
             logits = predict_logits(self.context, self.model, images)
-        metrics = self._metrics(logits, self.dataset.targets[rows])
+        metrics = self._metrics(logits, self.dataset.targets[rows], self.thresholds)
         return {key: metrics[key] for key in self.set.client}
 
 

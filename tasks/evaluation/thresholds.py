@@ -1,6 +1,10 @@
 """A threshold for each class, tuned on validation images (docs/evaluation.md)."""
 
+from collections.abc import Mapping
+
 import numpy as np
+
+THRESHOLD = "threshold"  # in a class's row of a round's record
 
 
 def tuned_thresholds(scores: np.ndarray, targets: np.ndarray, otherwise: float) -> np.ndarray:
@@ -36,3 +40,13 @@ def best_threshold(scores: np.ndarray, true: np.ndarray, otherwise: float) -> fl
     chosen = halfway[best[np.abs(halfway[best] - otherwise).argmin()]]
     # A score of 0 or 1 exactly leaves no number between: the settings' bounds are those of a threshold.
     return float(np.clip(chosen, np.finfo(float).tiny, 1 - np.finfo(float).epsneg))
+
+
+def thresholds_of(per_class: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return class -> threshold of a round's rows of classes; empty if one threshold holds for all."""
+    return {name: row[THRESHOLD] for name, row in per_class.items() if THRESHOLD in row}
+
+
+def class_thresholds(thresholds: Mapping[str, float]) -> np.ndarray:
+    """Return the thresholds as an array [C], in the order of the classes."""
+    return np.array(list(thresholds.values()))

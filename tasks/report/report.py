@@ -24,6 +24,7 @@ from tasks.data.ingest.unusable_files import unusable_line
 from tasks.data.statistics.plots import FIGURES, TABLE
 from tasks.data.statistics.plots import TITLES as DATA_TITLES
 from tasks.evaluation.chance import CHANCE
+from tasks.evaluation.thresholds import class_thresholds, thresholds_of
 from tasks.plotting.markdown import markdown_table, safe_cell
 from tasks.report.number_files import CONFUSION, main_metrics, write_confusion, write_rounds
 from tasks.report.round_table import NONE
@@ -191,8 +192,11 @@ def write_plots(
     if predictions and count:
         problem, scores = load_problem(run.get("kind", "multi_label")), predictions.scores[:count]
         shown = (predictions.images[:count], predictions.truths[:count], scores, run["classes"])
-        rule = f"score ≥ {threshold:g}" if problem.kind == "multi_label" else "highest score"
-        plot = partial(prediction_sheet, predicted=problem.predicted(scores, threshold), rule=rule)
+        tuned = thresholds_of(evaluated.per_class)
+        at = "the label's threshold" if tuned else f"{threshold:g}"
+        rule = f"score ≥ {at}" if problem.kind == "multi_label" else "highest score"
+        predicted = problem.predicted(scores, class_thresholds(tuned) if tuned else threshold)
+        plot = partial(prediction_sheet, predicted=predicted, rule=rule)
         write("Test images", "sample_predictions.png", plot, *shown)
     return written
 
@@ -222,7 +226,9 @@ def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: flo
     facts = {key: value for key, value in run.items() if isinstance(value, str | int | float)}
     rows = [[key, _value(value)] for key, value in (results | facts | {"classes": len(run["classes"])}).items()]
     head = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}"
-    silent = last.get("micro_recall") == 0 and last.get("micro_precision") == 0
+    silent = (
+        last.get("micro_recall") == 0 and last.get("micro_precision") == 0 and not thresholds_of(evaluated.per_class)
+    )
     note = f"\n\nNo positive label has a score of {threshold:g} or more: F1, precision and recall are 0. Train longer."
     unused = unusable_line(run.get("input") or {}, where=False)
     unused = f"\n\n{unused}; they are listed under [input files and their status]({REPORT})." if unused else ""

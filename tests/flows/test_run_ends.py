@@ -211,6 +211,6 @@ def test_unknown_required_clients_and_missing_validation_images_are_refused_at_o
     dataset = load_dataset(tiny_data.dataset)
     without = dataclasses.replace(dataset, splits=np.where(dataset.splits == "val", "train", dataset.splits))
     settings = load_settings(None, ["tiny"], [*SETS, "federation.stop.patience=2"])
-    require_validation(settings, dataset)
-    with pytest.raises(UserError, match="the data set has none"):
-        require_validation(settings, without)
+    require_validation(settings, dataset, "multi_label")
+    with pytest.raises(UserError, match="needs validation images, and the data set has none"):
+        require_validation(settings, without, "multi_label")
