@@ -96,7 +96,7 @@ class LocalTraining:
         )
 
     def _initial_model(self, store: "Store") -> nn.Module:
-        """Return the network with the weights that training starts from, the client's own tensors laid over them."""
+        """Return the network with the initial weights, replaced by the client's own where it has some."""
         start = self.payload.start.ref
         if self.work.init == "best_reference" and self.references:
             logits = [predict_logits(self.context, reference.model, self.data.images) for reference in self.references]

@@ -143,7 +143,7 @@ def confusion_matrix(record: RoundRecord, classes: Sequence[str], path: Path) ->
     side = min(2.5 + 0.34 * shown, 9.0)
     with new_figure(path, side, max(side, 5.0)) as figure:
         axes = figure.subplots()
-        picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        matrix_image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
         if shown <= MAX_NUMBERS:
             for row, column in zip(*np.nonzero(shares >= 0.005), strict=True):
                 share = shares[row, column]
@@ -155,4 +155,4 @@ def confusion_matrix(record: RoundRecord, classes: Sequence[str], path: Path) ->
         part = f", the {shown} classes of lowest recall" if shown < len(classes) else ""
         axes.set(title=f"Confusion after round {record.round}{part}", xlabel="predicted class", ylabel="class")
         axes.grid(visible=False)
-        figure.colorbar(picture, ax=axes, shrink=0.7, label="share of the class's images")
+        figure.colorbar(matrix_image, ax=axes, shrink=0.7, label="share of the class's images")

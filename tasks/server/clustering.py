@@ -32,7 +32,7 @@ def parameter_change(store: Store, ref: ModelRef, start: ModelRef, prefix: str) 
         if not names:
             raise UserError(
                 "no parameter to cluster on",
-                where="method.fmman.cluster_on",
+                where="the parameters that clients are compared by",
                 expected=f"a prefix of one of {sorted({n.rsplit('.', 1)[0] for n in reader.keys()})[:12]} ...",  # noqa: SIM118
                 found=prefix,
             )

@@ -31,13 +31,13 @@ def resize(
 
     if image.shape[:2] == (size, size):
         return image
-    picture, method = Image.fromarray(image), Image.Resampling.BICUBIC
+    opened, method = Image.fromarray(image), Image.Resampling.BICUBIC
     if how == "crop":
-        return np.asarray(ImageOps.fit(picture, (size, size), method))
+        return np.asarray(ImageOps.fit(opened, (size, size), method))
     if how == "squash":
-        return np.asarray(picture.resize((size, size), method))
-    scale = size / max(picture.size)
-    width, height = (max(1, round(side * scale)) for side in picture.size)
+        return np.asarray(opened.resize((size, size), method))
+    scale = size / max(opened.size)
+    width, height = (max(1, round(side * scale)) for side in opened.size)
     square = Image.new("RGB", (size, size), background)
-    square.paste(picture.resize((width, height), method), ((size - width) // 2, (size - height) // 2))
+    square.paste(opened.resize((width, height), method), ((size - width) // 2, (size - height) // 2))
     return np.asarray(square)

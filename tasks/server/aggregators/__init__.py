@@ -13,6 +13,7 @@ from models.base_settings import Section
 from models.errors import UserError
 from models.state_spec import TensorSpec
 from tasks.core.aggregator_spec import AggregatorSpec
+from tasks.server.aggregators.mixing import Mixing
 
 if TYPE_CHECKING:
     import torch
@@ -47,26 +48,6 @@ AGGREGATORS: dict[str, str] = {
     "krum": "tasks.server.aggregators.krum",
     "multi_krum": "tasks.server.aggregators.multi_krum",
 }
-
-
-@dataclass(frozen=True)
-class Mixing:
-    """Which models come out, and the weight of every update in each: what the first phase decides.
-
-    Attributes:
-        outputs: Names of the M models: ``global``, ``cluster/0``, ``client/<id>``.
-        rows: Weights [M][N] of all tensors, each row non-negative with sum 1.
-        layers: Prefix of tensor names -> other weights [M][N] for those tensors; the longest prefix that fits wins.
-    """
-
-    outputs: tuple[str, ...]
-    rows: Sequence[Sequence[float]]
-    layers: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
-
-    def rows_of(self, tensor: str) -> Sequence[Sequence[float]]:
-        """Return the weights [M][N] of a tensor."""
-        fitting = [prefix for prefix in self.layers if tensor.startswith(prefix)]
-        return self.layers[max(fitting, key=len)] if fitting else self.rows
 
 
 @dataclass(frozen=True)

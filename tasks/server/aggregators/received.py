@@ -9,7 +9,7 @@ from torch import Tensor
 from tasks.core.records import Update
 from tasks.core.state_schema import Schema, parameters_of
 from tasks.core.state_stream import StateFile, ranges
-from tasks.server.aggregators import Mixing
+from tasks.server.aggregators.mixing import Mixing
 
 BLOCK = 1 << 23  # entries of all updates together that are in memory at once: 64 MB in float64
 
