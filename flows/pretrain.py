@@ -23,6 +23,7 @@ from models.errors import UserError
 from models.registry import NETWORKS
 from models.timm_settings import FAMILIES
 from tasks.core.json_files import write_json
+from tasks.core.problem import load_problem
 from tasks.core.store import state_bytes, state_digest
 from tasks.data.dataset import SPLITS, load_dataset
 from tasks.data.overlap import sample_of
@@ -34,7 +35,6 @@ METHOD = "fedavg"
 _PARTITION = {"scheme": "iid", "clients": 1, "min_size": 1}
 # What concerns several clients and has no meaning for one
 _OF_SEVERAL = {"federation": ("clients_per_round", "quorum", "required")}
-SCORES = {"single_label": ("accuracy", "macro_f1"), "multi_label": ("macro_ap", "mean_f1")}
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _card(settings: Settings, data: DataPaths, summary: Summary, state: "dict[st
                 "local": as_values(settings)["train"],
             },
             "result": {
-                "scores": {key: metrics[key] for key in SCORES[inputs.kind] if key in metrics},
+                "scores": {key: metrics[key] for key in (load_problem(inputs.kind).primary_metric,) if key in metrics},
                 "metrics": metrics,
             },
             "run": {
