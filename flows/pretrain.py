@@ -217,13 +217,13 @@ def _network(settings: Settings, inputs: RunInputs, tensors: int) -> dict[str, A
         "tensors": tensors,
         **asdict(settings.model.inputs),
         "image_size": int(inputs.dataset.images.shape[-1]),
-        "start": str(settings.model.weights or "random"),
+        # Of a path the last name only: a card is given away
+        "start": "random" if settings.model.weights is None else Path(settings.model.weights).name,
     }
 
 
 def _data(settings: Settings, inputs: RunInputs, licence: str) -> dict[str, Any]:
     ingest, dataset = settings.ingest, inputs.dataset
-    # Of a path the last name only: a card is given away
     name = f"synthetic {ingest.format_options.set}" if ingest.path is None else Path(ingest.path).resolve().name
     return {
         "name": name,
