@@ -38,15 +38,15 @@ PANELS: dict[str, tuple[tuple[str, tuple[Line, ...], tuple[str, ...]], ...]] = {
     "accuracy": (
         (
             "Accuracy",
-            (("accuracy", "accuracy", BLUE, "-"), ("top5_accuracy", "top-5 accuracy", SKY, "--")),
+            (("accuracy", "accuracy", BLUE, "-"), ("top5_accuracy", "top-5", SKY, "--")),
             ("accuracy", "top5_accuracy"),
         ),
         (
             "Mean over the classes",
             (
-                ("macro_f1", "macro F1", GREEN, "-"),
-                ("macro_precision", "macro precision", PURPLE, "--"),
-                ("balanced_accuracy", "balanced accuracy", ORANGE, "-."),
+                ("macro_f1", "F1", GREEN, "-"),
+                ("macro_precision", "precision", PURPLE, "--"),
+                ("balanced_accuracy", "recall", ORANGE, "-."),
             ),
             ("macro_f1", "balanced_accuracy"),
         ),

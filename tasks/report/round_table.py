@@ -21,6 +21,7 @@ METRICS = {
     "macro_ap": ("macro_ap", "micro_ap", "cf1", "mean_f1", "loss"),
     "accuracy": ("accuracy", "top5_accuracy", "balanced_accuracy", "macro_f1", "loss"),
 }
+_SHORT = {"top5_accuracy": "top-5", "balanced_accuracy": "balanced"}  # where the title would widen the column
 OTHERS: tuple[Column, ...] = (
     ("worst_client_loss", "worst decile", "{:.4f}".format),
     ("clients", "clients", "{:.0f}".format),
@@ -41,7 +42,7 @@ def columns_of(records: Sequence[RoundRecord]) -> list[Column]:
     """Return the columns that fit the rounds' kind of problem; top-5 accuracy only where it is computed."""
     metrics = last_evaluated(records).metrics
     names = [name for name in METRICS[primary_metric(metrics)] if name in metrics or name != "top5_accuracy"]
-    shown: list[Column] = [(name, TITLES[name], "{:.4f}".format) for name in names]
+    shown: list[Column] = [(name, _SHORT.get(name, TITLES[name]), "{:.4f}".format) for name in names]
     return [("round", "round", "{:.0f}".format), *shown, *OTHERS]
 
 
