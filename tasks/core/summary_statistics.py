@@ -32,6 +32,30 @@ def distribution(values: Sequence[float], low_is_worst: bool = False) -> dict[st
     }
 
 
+def over_clients(values: Sequence[float], weights: Sequence[float], low_is_worst: bool) -> dict[str, float]:
+    """Describe a metric over clients; values that are not finite are left out with their weights.
+
+    ``mean``, ``weighted_mean``, ``std`` (divisor n - 1), ``p10``: the 10th percentile counted from the worst (for a
+    loss the 90th), ``worst_decile``: the mean of the worst tenth, ``worst``, ``best``, ``count``.
+    All but ``count`` are NaN without a finite value; ``std`` with fewer than two.
+    """
+    known = [(value, weight) for value, weight in zip(values, weights, strict=True) if math.isfinite(value)]
+    finite = [value for value, _ in known]
+    mean, std = mean_and_std(finite)
+    total = sum(weight for _, weight in known)
+    ends = (min(finite), max(finite)) if finite else (math.nan, math.nan)
+    return {
+        "mean": mean,
+        "weighted_mean": sum(value * weight for value, weight in known) / total if total else math.nan,
+        "std": math.nan if std is None else std,
+        "p10": float(np.quantile(finite, 0.1 if low_is_worst else 0.9)) if finite else math.nan,
+        "worst_decile": worst_decile(finite, low_is_worst),
+        "worst": ends[0] if low_is_worst else ends[1],
+        "best": ends[1] if low_is_worst else ends[0],
+        "count": float(len(finite)),
+    }
+
+
 def mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
     """Return the mean and the sample standard deviation (divisor n - 1) of a sample, such as one value per seed.
 
