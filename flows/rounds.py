@@ -4,13 +4,14 @@ A finished round is never repeated: the same settings and data give the same run
 where to continue.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flows.engine.engines import Engine, make_engine
+from flows.federation.evaluation import evaluate_round
 from flows.federation.federation import Federation
 from flows.federation.progress import Progress
 from flows.federation.roll_call import call_roll
@@ -22,7 +23,6 @@ from flows.run.results import export
 from flows.run.tracker import Tracker, open_tracker
 from flows.settings.schema import Settings
 from models.errors import UserError
-from tasks.core.context import RunContext
 from tasks.core.finished_rounds import finished_rounds, folder_of, prune, rescore_round
 from tasks.core.records import RoundRecord
 from tasks.core.round_state import RoundState
@@ -202,18 +202,9 @@ def one_round(
     fed.record.state = run_round(fed, fed.state)
     if fed.number % fed.context.evaluation.every == 0 or fed.number == rounds:
         fed.progress.stage(fed.number, "evaluate", 0)
-        evaluate(fed.engine, fed.context, fed.record, fed.clients)
+        evaluate_round(fed.engine, fed.context, fed.settings, fed.record, fed.clients)
     saved: RoundRecord = fed.engine.run("save-round", f"round {fed.number}: save", str(root), fed.record)
     return saved
-
-
-def evaluate(engine: Engine, context: RunContext, record: RoundRecord, clients: Mapping[str, int]) -> None:
-    """Evaluate a round's global model, or the clients' own ones, and store the result in its record."""
-    title = f"round {record.round}: evaluate"
-    result = engine.run("evaluate", title, context, record.state, clients)
-    record.metrics, record.per_class = result["metrics"], result.get("per_class", {})
-    record.per_site, record.per_client = result.get("per_site", {}), result.get("per_client", {})
-    record.confusion = result.get("confusion", [])
 
 
 def evaluate_last_round(job: FederationJob, record: RoundRecord, last: int) -> RoundRecord:
@@ -242,7 +233,7 @@ def evaluate_last_round(job: FederationJob, record: RoundRecord, last: int) -> R
             found=record.round,
             hint="choose such a round, or another --run-id to train it again",
         )
-    evaluate(job.engine, job.run.context, record, job.run.clients)
+    evaluate_round(job.engine, job.run.context, job.settings.federation, record, job.run.clients)
     return rescore_round(str(job.run.root), record)
 
 

@@ -77,8 +77,15 @@ TASKS: dict[str, Policy] = {
         "tasks.server.aggregate:aggregate", "Combine updates by an aggregator.", retries=1, delays=(1.0,)
     ),
     "evaluate": Policy(
-        "tasks.evaluation.evaluate:evaluate_model",
+        "tasks.evaluation.evaluate:evaluate_shared",
         "Evaluate a model on the pooled test set.",
+        retries=1,
+        delays=(1.0,),
+        tags=("gpu",),
+    ),
+    "evaluate-own-models": Policy(
+        "tasks.evaluation.evaluate:evaluate_clients",
+        "Evaluate a chunk of clients' models by the run's protocols.",
         retries=1,
         delays=(1.0,),
         tags=("gpu",),

@@ -23,6 +23,7 @@ from tasks.data.clients import Clients, load_clients, require_match
 from tasks.data.dataset import Dataset, load_dataset
 from tasks.data.ingest.dataset_kind import dataset_kind
 from tasks.evaluation.metric_sets import metric_set
+from tasks.evaluation.new_clients import held_out
 from tasks.server.initial_model import frozen_embeddings
 
 if TYPE_CHECKING:
@@ -126,6 +127,12 @@ class RunInputs:
             server_transforms=settings.aggregation.server_transforms,
             kind=self.kind,
         )
+
+
+def participants(settings: Settings, clients: Clients) -> list[str]:
+    """Return the clients that take part in training: all but those of ``evaluation.new_clients``."""
+    held = held_out(clients.ids, settings.evaluation.new_clients, settings.seed)
+    return [client for client in clients.ids if client not in held]
 
 
 def require_weights(settings: Settings, image_size: int | None = None) -> None:
@@ -239,10 +246,11 @@ def _tables(settings: Settings, dataset: Dataset) -> "dict[str, Tensor]":
 def _check_clients(settings: Settings, clients: Clients, data: DataPaths) -> None:
     """Check method, aggregator and update transforms against the clients of the partition."""
     try:
-        check_method(settings, len(clients.ids))
-        check_aggregation(settings, len(clients.ids))
+        ids = participants(settings, clients)
+        check_method(settings, len(ids))
+        check_aggregation(settings, len(ids))
         for spec in (*settings.aggregation.client_transforms, *settings.aggregation.server_transforms):
-            load_transform(spec.name).check(spec, clients.ids)
+            load_transform(spec.name).check(spec, ids)
     except ValueError as error:
         raise UserError(str(error), where=data.clients) from error
 

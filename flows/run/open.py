@@ -8,7 +8,7 @@ from pathlib import Path
 from flows.engine.environment import runs_root
 from flows.run.code_version import code_version
 from flows.run.find import checked_id, read_run
-from flows.run.inputs import DataPaths, read_inputs
+from flows.run.inputs import DataPaths, participants, read_inputs
 from flows.run.lock import LOCK, locked_run, remove_unfinished
 from flows.settings.schema import Settings, as_values
 from models.errors import UserError
@@ -90,7 +90,8 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
     """
     inputs = read_inputs(settings, data)
     clients = inputs.clients
-    sizes = {client: len(clients.indices[client]) for client in clients.ids}
+    ids = participants(settings, clients)
+    sizes = {client: len(clients.indices[client]) for client in ids}
     name = checked_id(run_id) if run_id is not None else inputs.derived_id(settings)
     root, store = runs_root() / name, Store(runs_root() / name)
     with locked_run(root, wait=True):
@@ -98,7 +99,7 @@ def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> 
         (root / LOCK).touch()
         remove_unfinished(root)
         ref = store.put_state(LABELS, inputs.tables) if inputs.tables else None
-        unlabelled = {client: len(clients.rows(client, "train", "unlabelled")) for client in clients.ids}
+        unlabelled = {client: len(clients.rows(client, "train", "unlabelled")) for client in ids}
         context = inputs.context(root, settings, data, ref)
         run = Run(name, root, context, sizes, clients.digest, unlabelled, len(clients.server))
         write_run_metadata(store, settings, run)

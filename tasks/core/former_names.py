@@ -6,8 +6,11 @@ from typing import Any
 
 from tasks.core.yaml_text import parse_yaml
 
-PERSONAL = "personal_"  # prefix of the metrics of a client's personal model on the pooled test set
-_FORMER_PERSONAL = "pooled_"
+# Prefixes of the metrics of a client's own model on the pooled test set, which are the protocol ``global`` now
+_FORMER_OWN = ("personal_", "pooled_")
+# A distribution's statistics that have another name: its standard deviation had the divisor n
+_FORMER_STATISTICS = {"std": "population_std"}
+_PROTOCOLS = ("global/", "local/", "matched/", "new_clients/")
 
 
 def former_file_name(name: str) -> str:
@@ -18,20 +21,39 @@ def former_file_name(name: str) -> str:
 
 
 def current_metric_names(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a round's record with every former metric name replaced by its present one."""
+    """Return the content of a round's record with every former metric name replaced by its present one.
+
+    Clients' metrics were those of their local test images, without a prefix, and ``personal_<metric>`` of their own
+    models on the pooled ones; distributions over clients were ``client/<metric>/<statistic>``.
+    """
     out = dict(record)
     metrics, per_client = out.get("metrics"), out.get("per_client")
     if isinstance(metrics, dict):
-        former = f"client/{_FORMER_PERSONAL}"
-        out["metrics"] = {_replace(name, former, f"client/{PERSONAL}"): value for name, value in metrics.items()}
+        out["metrics"] = {_of_distribution(name): value for name, value in metrics.items()}
     if isinstance(per_client, dict):
         out["per_client"] = {
-            client: {_replace(name, _FORMER_PERSONAL, PERSONAL): value for name, value in row.items()}
-            if isinstance(row, dict)
-            else row
+            client: {_of_client(name): value for name, value in row.items()} if isinstance(row, dict) else row
             for client, row in per_client.items()
         }
     return out
+
+
+def _of_client(name: Any) -> Any:
+    """Return the present name of a metric in a client's row."""
+    if not isinstance(name, str) or name.startswith(_PROTOCOLS):
+        return name
+    for prefix in _FORMER_OWN:
+        if name.startswith(prefix):
+            return f"global/{name.removeprefix(prefix)}"
+    return f"local/{name}"
+
+
+def _of_distribution(name: Any) -> Any:
+    """Return the present name of a statistic over clients; any other name is unchanged."""
+    parts = name.split("/") if isinstance(name, str) else []
+    if len(parts) != 3 or parts[0] != "client":
+        return name
+    return f"{_of_client(parts[1])}/{_FORMER_STATISTICS.get(parts[2], parts[2])}"
 
 
 _FORMER_STATE = ("model", "prototypes", "groups", "client_states", "server_state", "overlays")  # of a round's record
@@ -54,7 +76,3 @@ def current_round_state(record: Mapping[str, Any]) -> dict[str, Any]:
         "cluster_of": former.get("groups", {}),
     }
     return out
-
-
-def _replace(name: Any, prefix: str, new: str) -> Any:
-    return new + name.removeprefix(prefix) if isinstance(name, str) and name.startswith(prefix) else name

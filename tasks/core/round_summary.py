@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.errors import UserError
-from tasks.core.former_names import PERSONAL
 from tasks.core.json_files import damaged, read_json
 from tasks.core.names import metric_part, metric_parts
 from tasks.core.problem import primary_metric
@@ -64,15 +63,35 @@ def last_evaluated(records: Sequence[RoundRecord]) -> RoundRecord:
 
 
 def client_quality(record: RoundRecord) -> dict[str, float]:
-    """Map each client to its macro-AP or accuracy on its local test set, or of its personal model on the pooled one.
+    """Map each client to its macro-AP or accuracy by the first of ``protocols_of`` that evaluated it.
 
-    Clients without either are left out: an AP is not defined without positives.
+    Clients without any are left out: an AP is not defined without positives.
     """
-    metric = primary_metric(record.metrics)
-    values = {
-        client: row.get(metric, row.get(PERSONAL + metric, math.nan)) for client, row in record.per_client.items()
-    }
+    metric, protocols = client_metric(record), protocols_of(record)
+    found = {}
+    for client, row in record.per_client.items():
+        names = [name for name in (f"{protocol}/{metric}" for protocol in protocols) if name in row]
+        if names and math.isfinite(row[names[0]]):
+            found[client] = row[names[0]]
+    return found
+
+
+def protocols_of(record: RoundRecord) -> list[str]:
+    """Return the protocols by which clients were evaluated, in the order in which reports show them."""
+    present = {name.partition("/")[0] for row in record.per_client.values() for name in row}
+    return [protocol for protocol in ("local", "matched", "global", "new_clients") if protocol in present]
+
+
+def protocol_quality(record: RoundRecord, protocol: str) -> dict[str, float]:
+    """Map each client that a protocol evaluated to its macro-AP or accuracy; those without a value are left out."""
+    name = f"{protocol}/{client_metric(record)}"
+    values = {client: row.get(name, math.nan) for client, row in record.per_client.items()}
     return {client: value for client, value in values.items() if math.isfinite(value)}
+
+
+def client_metric(record: RoundRecord) -> str:
+    """Return the metric that clients are compared by: ``macro_ap`` or ``accuracy``."""
+    return primary_metric([name.partition("/")[2] for row in record.per_client.values() for name in row])
 
 
 def client_losses(record: RoundRecord, stage: int | None = None) -> dict[str, dict[str, float]]:
@@ -109,7 +128,7 @@ def totals(record: RoundRecord) -> dict[str, float]:
 def round_metrics(record: RoundRecord) -> dict[str, float]:
     """Everything of a round that is one number, under a name that MLflow accepts.
 
-    Names: the global metrics and the distributions over clients (``client/<metric>/mean`` etc.) as they are;
+    Names: the global metrics and the distributions over clients (``local/<metric>/mean`` etc.) as they are;
     nothing of these in a round that was not evaluated; ``class/<class>/<metric>``, ``site/<site>/<metric>``,
     ``client_loss/stage<n>/<term>/mean|std|worst_decile``, ``clusters/count``, ``clusters/<index>/size``,
     ``clients/participants|completed|dropped``, ``stage/<name>/<cost>`` and ``total/<cost>``, where a cost is

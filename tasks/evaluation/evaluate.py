@@ -1,213 +1,149 @@
-"""Evaluate a model on the pooled test set and on the clients' local test sets (docs/evaluation.md).
+"""Evaluate a round's models by the protocols of the run (docs/evaluation.md).
 
-Personal models are evaluated on the whole pooled test set each; their metrics are the only ones averaged over clients.
+The shared model is evaluated by one task on the pooled images. Chunks of clients are evaluated in parallel: with their
+own models or the shared one, on the images of the other protocols.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tasks.core.former_names import PERSONAL
-from tasks.core.randomness import numpy_generator
-from tasks.data.partition.participation import TRAINED_ON, site_counts, site_means
 from tasks.data.run_data import load_run_data
-from tasks.evaluation.bootstrap import INTERVAL
-from tasks.evaluation.chance import CHANCE
-from tasks.evaluation.metric_sets import client_distribution, metric_set, site_rows, weighted_mean
-from tasks.evaluation.metrics import combine
-from tasks.evaluation.thresholds import THRESHOLD, tuned_thresholds
+from tasks.evaluation.client_summary import summarise
+from tasks.evaluation.evaluator import Evaluator
+from tasks.evaluation.protocols import client_rows, clients_to_evaluate, has_shared_model, new_clients
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from tasks.core.context import RunContext
+    from tasks.core.records import ModelRef
     from tasks.core.round_state import RoundState
     from tasks.data.clients import Clients
     from tasks.data.dataset import Dataset
 
 
-class Evaluator:
-    """Evaluates one model; the logits of an image without feature skew are computed once.
-
-    Args:
-        context: The run.
-        model: The network with its weights.
-        dataset: The images.
-        clients: The clients and their local test sets.
-    """
-
-    def __init__(self, context: "RunContext", model: "nn.Module", dataset: "Dataset", clients: "Clients") -> None:
-        self.context, self.model, self.dataset, self.clients = context, model, dataset, clients
-        self.problem, self.set = context.problem, metric_set(context.kind)
-        self.logits = np.zeros(dataset.targets.shape, np.float32)
-        self.known = np.zeros(len(dataset.targets), bool)
-
-    def _logits(self, rows: np.ndarray) -> np.ndarray:
-        from tasks.core.network import predict_logits
-
-        new = np.unique(rows[~self.known[rows]])
-        if len(new):
-            images = self.dataset.lazy_images(new)
-            self.logits[new], self.known[new] = predict_logits(self.context, self.model, images), True
-        return self.logits[rows]
-
-    def _pooled_logits(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-        """Return logits, the row of each of them, and whether there are several copies of an image."""
-        from tasks.client.feature_skew import pooled_copies
-        from tasks.core.network import predict_logits
-
-        copies = pooled_copies(self.dataset, self.clients, rows)
-        if not copies:
-            return self._logits(rows), rows, False
-        logits = [predict_logits(self.context, self.model, images) for images in copies]
-        return np.concatenate(logits), np.tile(rows, len(copies)), True
-
-    @cached_property
-    def thresholds(self) -> np.ndarray | None:
-        """One threshold per class [C], tuned on the validation images; ``None``: that of the settings for all."""
-        if self.context.evaluation.thresholds == "fixed":
-            return None
-        logits, rows, _ = self._pooled_logits(self.dataset.indices("val"))
-        scores = self.problem.probabilities(logits)
-        return tuned_thresholds(scores, self.dataset.targets[rows], self.context.evaluation.threshold)
-
-    def _metrics(
-        self, logits: np.ndarray, targets: np.ndarray, thresholds: np.ndarray | None = None
-    ) -> dict[str, float]:
-        scores = self.problem.probabilities(logits)
-        metrics = self.set.compute(scores, targets, self.context.evaluation, thresholds)
-        return combine(metrics, {"loss": self.problem.loss(logits, targets)})
-
-    def pooled(self) -> dict[str, Any]:
-        """Evaluate on the pooled test set and on the validation images.
-
-        With ``partition.features.test`` clients there is a copy of each image for every client, and no interval:
-        copies of an image are no independent images.
-
-        Returns:
-            ``metrics`` of test and (``val_``) validation images, with chance levels (``chance/<metric>``) and
-            intervals (``interval/<metric>/low`` and ``/high``) of the test metrics; ``per_class`` and ``per_site`` of
-            the test set; ``confusion``: its images by class and predicted class, for single labels.
-        """
-        out: dict[str, Any] = {"metrics": {}}
-        for split, prefix in (("val", "val_"), ("test", "")):
-            rows = self.dataset.indices(split)
-            if len(rows) == 0:
-                continue
-            logits, rows, copied = self._pooled_logits(rows)
-            targets = self.dataset.targets[rows]
-            tuned = self.thresholds if split == "test" else None  # what was tuned on images says little about them
-            metrics = {prefix + name: value for name, value in self._metrics(logits, targets, tuned).items()}
-            if split == "test":
-                scores, settings = self.problem.probabilities(logits), self.context.evaluation
-                out["per_class"] = self.set.class_rows(self.context.classes, scores, targets, settings, tuned)
-                if tuned is not None:
-                    for row, threshold in zip(out["per_class"].values(), tuned.tolist(), strict=True):
-                        row[THRESHOLD] = threshold
-                out["per_site"] = site_rows(self.set, self.dataset.sites[rows], scores, targets, settings, tuned)
-                out["confusion"] = self.set.confusion(scores, targets)
-                metrics = combine(metrics, self._chance_and_intervals(scores, targets, copied))
-            out["metrics"] = combine(out["metrics"], metrics)
-        return out
-
-    def _chance_and_intervals(self, scores: np.ndarray, targets: np.ndarray, copied: bool) -> dict[str, float]:
-        settings, train = self.context.evaluation, self.dataset.targets[self.dataset.indices("train")]
-        levels = self.set.chance_levels(train, targets, settings) if len(train) else {}
-        rng = numpy_generator(0, "resampled test images")  # the same resamples in every run, so that runs compare
-        bounds = {} if copied else self.set.intervals(scores, targets, settings, rng, self.thresholds)
-        return {CHANCE + key: value for key, value in levels.items()} | {
-            INTERVAL + key: value for key, value in bounds.items()
-        }
-
-    def local(self, client: str) -> dict[str, float]:
-        """Return a client's metrics on its local test set, with its feature skew; empty if it has none."""
-        from tasks.client.feature_skew import client_images
-        from tasks.core.network import predict_logits
-
-        rows = self.clients.rows(client, "test")
-        if len(rows) == 0:
-            return {}
-        if self.clients.features(client) is None:
-            logits = self._logits(rows)
-        else:
-            images = client_images(self.dataset, self.clients, client, rows)
-            logits = predict_logits(self.context, self.model, images)
-        metrics = self._metrics(logits, self.dataset.targets[rows], self.thresholds)
-        return {key: metrics[key] for key in self.set.client}
-
-
 def evaluate_model(
     context: "RunContext", state: "RoundState", sizes: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """Evaluate a round's models on the pooled test and validation images and on the local test sets.
+    """Evaluate a round's models, all in this process.
 
     Args:
         context: The run.
-        state: Its models. Where clients have their own, each is evaluated on the pooled images, and the global
-            metrics are the mean over them.
-        sizes: Client -> weight in that mean; by default the number of its training images.
+        state: Its models.
+        sizes: Client -> weight in the mean over own models; by default the number of its training images.
 
     Returns:
-        ``metrics``: of the test images; with prefix ``val_`` of the validation images; ``client/`` for distributions
-        over clients, ``chance/`` for chance levels, ``interval/`` for intervals, ``site_mean/`` for means over sites.
-        ``per_class`` and ``per_site``: of the test set; ``train_images`` is the number of the site's images that
-        clients train on. ``per_client``: client -> its metrics on its local test set, if it has one, and with prefix
-        ``personal_`` those of its own model on the pooled test set. ``confusion``: images of the test set by class
-        and predicted class, for single labels and one global model.
+        ``metrics``: of the pooled test images by the shared model or, where clients have their own models, the mean
+        over them; with prefix ``val_`` of the validation images; ``<protocol>/`` for distributions over clients,
+        ``chance/`` for chance levels, ``interval/`` for intervals, ``site_mean/`` for means over sites. ``per_class``
+        and ``per_site``: of the test set; ``train_images`` is the number of the site's images that clients train on.
+        ``per_client``: client -> ``<protocol>/<metric>``. ``confusion``: images of the test set by class and predicted
+        class, for single labels and a shared model.
 
     Raises:
-        UserError: The weights do not fit the network.
+        UserError: The weights do not fit the network, or a client has no model.
+    """
+    shared = evaluate_shared(context, state)
+    return summarise(context, shared, evaluate_clients(context, state, shared["clients"], shared["logits"]), sizes)
+
+
+def evaluate_shared(context: "RunContext", state: "RoundState") -> dict[str, Any]:
+    """Evaluate the shared model on the pooled test and validation images, unless clients have their own models.
+
+    Returns:
+        ``metrics``, ``per_class``, ``per_site`` and ``confusion``, if there is a shared model and the protocol global;
+        ``clients``: those that are to be evaluated; ``logits``: reference of the shared model's logits of the pooled
+        images that every chunk of them needs, or ``None``.
     """
     from tasks.core.network import build_network
 
     dataset, clients = load_run_data(context)
-    personal = state.personalised
-    assert set(personal) <= set(clients.ids), f"models of unknown clients: {personal}"
-    others = [client for client in clients.ids if client not in personal]
-    per_client, out = {}, {}
-    if others or not personal:
+    own, protocols = state.personalised, context.evaluation.protocols
+    assert set(own) <= set(clients.ids), f"models of unknown clients: {own}"
+    out: dict[str, Any] = {"clients": clients_to_evaluate(context, state, dataset, clients), "logits": None}
+    pooled = "global" in protocols and not own
+    with_shared = has_shared_model(state) and set(out["clients"]) - set(own)
+    used = {"test": "matched" in protocols, "val": context.evaluation.thresholds == "per_class"}
+    splits = [split for split, needed in used.items() if needed and with_shared]
+    if pooled or splits:
         model = build_network(context, context.open_store(), state.evaluated_model or state.global_model)
         evaluator = Evaluator(context, model, dataset, clients)
-        per_client = {client: evaluator.local(client) for client in others}
-        out = {} if personal else evaluator.pooled()
-    if personal:
-        weights = {client: len(clients.indices[client]) for client in personal} if sizes is None else sizes
-        out, rows = _evaluate_personal(context, state, dataset, clients, [weights[client] for client in personal])
-        per_client |= rows
-    out["per_client"] = {client: per_client[client] for client in clients.ids if per_client[client]}
-    metrics = [out["metrics"], client_distribution(out["per_client"], metric_set(context.kind).distribution)]
-    if "per_site" in out:
-        trained = site_counts(dataset, clients)
-        for site, row in out["per_site"].items():
-            row[TRAINED_ON] = float(trained[site])
-        metrics.append(site_means(out["per_site"], context.problem.primary_metric))
-    out["metrics"] = combine(*metrics)
+        out |= evaluator.pooled() if pooled else {}
+        out["logits"] = _store_logits(evaluator, state, splits) if splits else None
     return out
 
 
-def _evaluate_personal(
-    context: "RunContext", state: "RoundState", dataset: "Dataset", clients: "Clients", weights: Sequence[float]
-) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
-    """Average the own models' metrics on the pooled images by ``weights``; return also the rows of the clients."""
+def _store_logits(evaluator: Evaluator, state: "RoundState", splits: Sequence[str]) -> "ModelRef":
+    """Store the logits of pooled images beside the updates, which are deleted after the round."""
+    import torch
+
+    found = {split: torch.from_numpy(evaluator.logits_of(evaluator.dataset.indices(split))) for split in splits}
+    return evaluator.context.open_store().put_state(f"updates/logits-{state.digest[:32]}.safetensors", found)
+
+
+def evaluate_clients(
+    context: "RunContext", state: "RoundState", clients: Sequence[str], logits: "ModelRef | None" = None
+) -> dict[str, dict[str, Any]]:
+    """Evaluate some clients' models.
+
+    Args:
+        context: The run.
+        state: The round's models.
+        clients: The clients.
+        logits: The shared model's logits of pooled images, by split, if they are known.
+
+    Returns:
+        Client -> ``row``: its ``<protocol>/<metric>``; and, for an own model and the protocol global, ``pooled``: its
+        metrics and tables on the pooled images.
+    """
+    dataset, everyone = load_run_data(context)
+    held, own = new_clients(context, everyone), set(state.personalised)
+    with_pooled = own if "global" in context.evaluation.protocols else set()
+    results: dict[str, dict[str, Any]] = {}
+    evaluator, key, pooled = None, None, None
+    for client in clients:
+        name = _model_name(state, client, own)
+        if evaluator is None or name != key:
+            evaluator, key, pooled = _evaluator_of(context, state, client, dataset, everyone, own, logits), name, None
+        row = {
+            f"{protocol}/{metric}": value
+            for protocol, rows in client_rows(context, dataset, everyone, client, held).items()
+            for metric, value in evaluator.row(rows, client).items()
+        }
+        results[client] = {"row": row}
+        if client in with_pooled:
+            pooled = pooled or evaluator.pooled()
+            row |= {f"global/{metric}": pooled["metrics"][metric] for metric in evaluator.set.client
+                    if metric in pooled["metrics"]}  # fmt: skip
+            results[client]["pooled"] = pooled
+    return results
+
+
+def _model_name(state: "RoundState", client: str, own: set[str]) -> tuple[str, str]:
+    """Return what identifies a client's model: its name, and the client where tensors of it are the client's own."""
+    if client not in own:
+        return "", ""
+    return state.own.get(client, ""), client if state.own_model(client)[1] else ""
+
+
+def _evaluator_of(
+    context: "RunContext",
+    state: "RoundState",
+    client: str,
+    dataset: "Dataset",
+    clients: "Clients",
+    own: set[str],
+    logits: "ModelRef | None",
+) -> Evaluator:
+    """Return the evaluator of a client's model: its own one, or the shared model as it is evaluated."""
     from tasks.core.network import build_network, with_personal
 
-    store, found, per_client = context.open_store(), [], {}
-    for client in state.personalised:
-        ref, overlays = state.own_model(client)
-        model = build_network(context, store, ref)
-        for overlay in overlays:
-            with_personal(model, store, overlay)
-        evaluator = Evaluator(context, model, dataset, clients)
-        pooled = evaluator.pooled()
-        on_pooled = {PERSONAL + key: pooled["metrics"][key] for key in evaluator.set.client if key in pooled["metrics"]}
-        per_client[client] = combine(evaluator.local(client), on_pooled)
-        found.append(pooled)
-    for pooled in found:  # the mean of bounds is no bound of the mean
-        pooled["metrics"] = {key: value for key, value in pooled["metrics"].items() if not key.startswith(INTERVAL)}
-    out: dict[str, Any] = {"metrics": weighted_mean([pooled["metrics"] for pooled in found], weights)}
-    for table in ("per_class", "per_site"):
-        rows = [pooled[table] for pooled in found if table in pooled]
-        out |= {table: {name: weighted_mean([row[name] for row in rows], weights) for name in rows[0]}} if rows else {}
-    return out, per_client
+    store = context.open_store()
+    shared = state.evaluated_model if client not in own else None
+    ref, overlays = (shared, ()) if shared is not None else state.own_model(client)
+    model = build_network(context, store, ref)
+    for overlay in overlays:
+        with_personal(model, store, overlay)
+    evaluator = Evaluator(context, model, dataset, clients)
+    if client not in own and logits is not None:
+        for split, known in store.get_state(logits).items():
+            evaluator.know(dataset.indices(split), known.numpy())
+    return evaluator

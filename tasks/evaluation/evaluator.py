@@ -1,5 +1,6 @@
 """One model and the metrics of its logits: on any rows of the data set, and on the pooled test and validation sets."""
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from tasks.evaluation.bootstrap import INTERVAL
 from tasks.evaluation.chance import CHANCE
 from tasks.evaluation.metric_sets import metric_set, site_rows
 from tasks.evaluation.metrics import combine
+from tasks.evaluation.thresholds import THRESHOLD, tuned_thresholds
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,23 +25,14 @@ class Evaluator:
 
     Args:
         context: The run.
-        model: The network with its weights; ``None`` if all logits that are asked for are known.
+        model: The network with its weights.
         dataset: The images.
         clients: The clients and their images.
-        thresholds: From which probability a label is predicted, one number or one per class [C]; default: that of the
-            settings.
     """
 
-    def __init__(
-        self,
-        context: "RunContext",
-        model: "nn.Module | None",
-        dataset: "Dataset",
-        clients: "Clients",
-        thresholds: "float | np.ndarray | None" = None,
-    ) -> None:
+    def __init__(self, context: "RunContext", model: "nn.Module", dataset: "Dataset", clients: "Clients") -> None:
         self.context, self.model, self.dataset, self.clients = context, model, dataset, clients
-        self.problem, self.set, self.thresholds = context.problem, metric_set(context.kind), thresholds
+        self.problem, self.set = context.problem, metric_set(context.kind)
         self.logits = np.zeros(dataset.targets.shape, np.float32)
         self.known = np.zeros(len(dataset.targets), bool)
 
@@ -62,20 +55,30 @@ class Evaluator:
     def _predict(self, images: Any) -> np.ndarray:
         from tasks.core.network import predict_logits
 
-        assert self.model is not None, "logits that are not known need a model"
         return predict_logits(self.context, self.model, images)
 
-    def metrics(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    @cached_property
+    def thresholds(self) -> np.ndarray | None:
+        """One threshold per class [C], tuned on the validation images; ``None``: that of the settings for all."""
+        if self.context.evaluation.thresholds == "fixed":
+            return None
+        logits, rows, _ = self._pooled_logits(self.dataset.indices("val"))
+        scores = self.problem.probabilities(logits)
+        return tuned_thresholds(scores, self.dataset.targets[rows], self.context.evaluation.threshold)
+
+    def metrics(
+        self, logits: np.ndarray, targets: np.ndarray, thresholds: np.ndarray | None = None
+    ) -> dict[str, float]:
         """Return the metrics and the loss of logits [n, C] for targets [n, C]."""
         scores = self.problem.probabilities(logits)
-        found = self.set.compute(scores, targets, self.context.evaluation, self.thresholds)
+        found = self.set.compute(scores, targets, self.context.evaluation, thresholds)
         return combine(found, {"loss": self.problem.loss(logits, targets)})
 
     def row(self, rows: np.ndarray, client: str) -> dict[str, float]:
         """Return the metrics of a client's row on these rows, with its feature skew; empty without rows."""
         if len(rows) == 0:
             return {}
-        metrics = self.metrics(self.logits_of(rows, client), self.dataset.targets[rows])
+        metrics = self.metrics(self.logits_of(rows, client), self.dataset.targets[rows], self.thresholds)
         return {key: metrics[key] for key in self.set.client}
 
     def pooled(self) -> dict[str, Any]:
@@ -96,12 +99,15 @@ class Evaluator:
                 continue
             logits, rows, copied = self._pooled_logits(rows)
             targets = self.dataset.targets[rows]
-            metrics = {prefix + name: value for name, value in self.metrics(logits, targets).items()}
+            tuned = self.thresholds if split == "test" else None  # what was tuned on images says little about them
+            metrics = {prefix + name: value for name, value in self.metrics(logits, targets, tuned).items()}
             if split == "test":
                 scores, settings = self.problem.probabilities(logits), self.context.evaluation
-                given = (scores, targets, settings, self.thresholds)
-                out["per_class"] = self.set.class_rows(self.context.classes, *given)
-                out["per_site"] = site_rows(self.set, self.dataset.sites[rows], *given)
+                out["per_class"] = self.set.class_rows(self.context.classes, scores, targets, settings, tuned)
+                if tuned is not None:
+                    for row, threshold in zip(out["per_class"].values(), tuned.tolist(), strict=True):
+                        row[THRESHOLD] = threshold
+                out["per_site"] = site_rows(self.set, self.dataset.sites[rows], scores, targets, settings, tuned)
                 out["confusion"] = self.set.confusion(scores, targets)
                 metrics = combine(metrics, self._chance_and_intervals(scores, targets, copied))
             out["metrics"] = combine(out["metrics"], metrics)

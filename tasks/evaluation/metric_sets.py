@@ -1,14 +1,12 @@
-"""The metrics of each kind of problem as one object, and what is the same for both: rows of sites, distributions."""
+"""The metrics of each kind of problem as one object, and the rows of sites, which are made of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tasks.core.evaluation_settings import DEFAULTS, EvaluationSettings
-from tasks.core.former_names import PERSONAL
 from tasks.core.problem_kind import Kind
-from tasks.core.summary_statistics import distribution
 from tasks.evaluation import bootstrap, chance, metrics, single_label
 
 
@@ -81,26 +79,3 @@ def site_rows(
         found = metrics.compute(scores[at_site], targets[at_site], settings, thresholds)
         rows[site] = {key: found[key] for key in metrics.site}
     return rows
-
-
-def client_distribution(
-    per_client: Mapping[str, Mapping[str, float]], metrics: Sequence[str] = _SETS["multi_label"].distribution
-) -> dict[str, float]:
-    """Describe the distribution of ``metrics`` over clients as ``client/<metric>/<statistic>``.
-
-    The statistics are ``mean``, ``std``, ``worst_decile``, ``min``, ``max`` and ``count``. ``worst_decile`` is the
-    mean over the worst decile of the clients: the lowest AP and F1, the highest loss. ``count`` is the number of
-    clients that have a value (a client without positives has no AP).
-    """
-    out: dict[str, float] = {}
-    for metric in (prefix + name for prefix in ("", PERSONAL) for name in metrics):
-        values = [row[metric] for row in per_client.values() if metric in row]
-        if values:
-            found = distribution(values, low_is_worst=not metric.endswith("loss"))
-            out |= {f"client/{metric}/{key}": value for key, value in found.items()}
-    return out
-
-
-def weighted_mean(rows: Sequence[Mapping[str, float]], weights: Sequence[float]) -> dict[str, float]:
-    """Average the rows key by key, with weights that need not sum to 1."""
-    return {key: float(np.average([row[key] for row in rows], weights=weights)) for key in rows[0]}

@@ -10,6 +10,7 @@ from models.files import remove, write_text
 from tasks.core.problem import primary_metric
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import best_round, best_score, last_evaluated, totals
+from tasks.evaluation.client_summary import PROTOCOLS
 from tasks.report.round_table import round_row
 
 CONFUSION = "confusion.csv"
@@ -29,7 +30,7 @@ def main_metrics(records: Sequence[RoundRecord]) -> dict[str, float | None]:
     best = best_round(records)
     last = last_evaluated(records).metrics
     main = primary_metric(last)
-    clients = (f"client/{main}/mean", f"client/{main}/worst_decile")  # if there are local test sets
+    clients = [f"{name}/{main}/{key}" for name in PROTOCOLS for key in ("mean", "std", "p10", "worst_decile", "worst")]
     flat: dict[str, float] = {key: last[key] for key in (*MAIN_METRICS[main], *clients) if key in last}
     flat["rounds"] = len(records)
     flat["best_round"] = best

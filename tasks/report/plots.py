@@ -3,14 +3,13 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tasks.core.metric_titles import TITLES
-from tasks.core.problem import primary_metric
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import client_quality
+from tasks.core.round_summary import client_metric, client_quality, protocol_quality, protocols_of
 from tasks.core.summary_statistics import distribution
 from tasks.plotting.style import (
     BLUE,
@@ -26,9 +25,6 @@ from tasks.plotting.style import (
     one_line,
     span,
 )
-
-if TYPE_CHECKING:
-    pass
 
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#8C6D31", "#5254A3", "#7F7F7F", "#BCBD22")
 
@@ -54,11 +50,33 @@ def client_bars(record: RoundRecord, path: Path) -> None:
             axes.tick_params(axis="x", length=0)
         absent = len(record.per_client) - len(quality)
         without = f"; {absent} more without a positive test image" if absent else ""
-        title = TITLES[primary_metric(record.metrics)]
-        axes.set(xlim=(-0.6, len(values) - 0.4), ylim=(0, 1.02), ylabel=title)
+        metric = f"{TITLES[client_metric(record)]}, {protocols_of(record)[0]}"
+        axes.set(xlim=(-0.6, len(values) - 0.4), ylim=(0, 1.02), ylabel=metric)
         axes.set(title=f"Clients after round {record.round}", xlabel=f"{len(quality)} clients, worst first{without}")
         axes.grid(visible=False, axis="x")
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
+
+
+def protocol_boxes(record: RoundRecord, path: Path) -> None:
+    """Plot the clients' primary metric by protocol: quartiles, median, mean (diamond), and the clients as points."""
+    found = {protocol: list(protocol_quality(record, protocol).values()) for protocol in protocols_of(record)}
+    found = {protocol: values for protocol, values in found.items() if values}
+    with new_figure(path, 1.2 + 0.75 * len(found)) as figure:
+        axes = figure.subplots()
+        style = {"color": BLUE, "linewidth": 1.4}
+        axes.boxplot(
+            list(found.values()), orientation="horizontal", widths=0.5, showmeans=True, showfliers=False,
+            boxprops=style, whiskerprops=style, capprops=style, medianprops={"color": ORANGE, "linewidth": 2.2},
+            meanprops={"marker": "D", "markerfacecolor": INK, "markeredgecolor": INK, "markersize": 5},
+        )  # fmt: skip
+        for place, values in enumerate(found.values(), 1):
+            heights = place + 0.32 * (np.arange(len(values)) % 5 - 2) / 4  # no draw: the same points in every report
+            axes.plot(values, heights, "o", color=SKY, markersize=3.5, alpha=0.7, zorder=0)
+        names = [f"{name}, {len(values)} clients" for name, values in found.items()]
+        axes.set_yticks(range(1, len(found) + 1), names)
+        axes.set(xlim=(0, 1.02), xlabel=TITLES[client_metric(record)], title=f"Protocols after round {record.round}")
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
 
 
 def clusters_by_round(records: Sequence[RoundRecord], path: Path) -> None:

@@ -26,6 +26,7 @@ from tasks.data.statistics.plots import TITLES as DATA_TITLES
 from tasks.evaluation.chance import CHANCE
 from tasks.evaluation.thresholds import class_thresholds, thresholds_of
 from tasks.plotting.markdown import markdown_table, safe_cell
+from tasks.report.client_rounds import write_client_rounds
 from tasks.report.number_files import CONFUSION, main_metrics, write_confusion, write_rounds
 from tasks.report.round_table import NONE
 from tasks.report.tables import (
@@ -103,6 +104,7 @@ def build_report(
     out.mkdir(parents=True, exist_ok=True)
     evaluation = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
     plots = write_plots(records, out / "plots", run, settings, predictions, evaluation["threshold"])
+    by_client = write_client_rounds(out, records)
     confusion = write_confusion(out / CONFUSION, last_evaluated(records), run["classes"])
     data_plots, data_tables = _data_figures(run_root, out)
     plots |= data_plots
@@ -115,13 +117,14 @@ def build_report(
         _head(run, records, evaluation["threshold"], read_end(Store(run_root))),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
         *(f"[Images by class and predicted class]({path.name})" for path in confusion),
+        *(f"[Clients by round, {path.suffix[1:]}]({path.name})" for path in by_client),
         *(f"[{DATA_PAGES[path.name]}]({path.name})" for path in data_tables if path.name in DATA_PAGES),
         *_sections(records, evaluation["zero_support"]),
         _settings(effective),
     ]
     write_text(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
     files = [out / name for name in ("report.md", "metrics.json", "rounds.csv")]
-    return {"metrics": metrics, "files": [*files, *confusion, *plots.values(), *data_tables]}
+    return {"metrics": metrics, "files": [*files, *confusion, *by_client, *plots.values(), *data_tables]}
 
 
 def _sections(records: Sequence[RoundRecord], zero_support: str) -> list[str]:
@@ -185,6 +188,7 @@ def write_plots(
         write("Confusion matrix", "confusion.png", metric_plots.confusion_matrix, evaluated, run["classes"])
     if client_quality(evaluated):
         write(f"{metric} by client", "clients.png", plots.client_bars, evaluated)
+        write(f"{metric} by protocol", "protocols.png", plots.protocol_boxes, evaluated)
     if any(record.state.cluster_of for record in records):
         write("Clusters by round", "clusters.png", plots.clusters_by_round, records)
     write("Traffic by round", "traffic.png", plots.traffic, records)

@@ -8,10 +8,11 @@ from tasks.core.metric_titles import TITLES
 from tasks.core.names import visible_name
 from tasks.core.problem import primary_metric
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import client_quality
+from tasks.core.round_summary import client_quality, protocols_of
 from tasks.data.partition.participation import TRAINED_ON
 from tasks.evaluation.chance_comparison import HEADS, comparison_rows, warnings
 from tasks.plotting.markdown import markdown_table, safe_cell
+from tasks.report.client_rounds import CSV
 from tasks.report.round_table import NONE, columns_of, round_row, shown_row
 
 COLUMNS_NOTE = (
@@ -26,7 +27,16 @@ _CHANCE_NOTES = {
 }
 COUNTS = ("support", "images", "classes_used", "count", TRAINED_ON)
 MAX_CLIENTS = 100  # rows of the table of clients
-STATISTICS = ("mean", "std", "worst_decile", "min", "max", "count")
+_PROTOCOL_NOTES = {
+    "local": "each client's model on the client's own test images",
+    "matched": "each client's model on test images drawn like the labels of its training images",
+    "global": "each client's own model on the pooled test set",
+    "new_clients": "the global model on the images of clients that never take part",
+}
+_STATISTICS_NOTE = (
+    "weighted_mean: by the number of test images; std: divisor n - 1; p10: the 10th percentile counted from the worst "
+    "client; worst_decile: mean of the worst tenth; count: clients that have a value."
+)
 
 
 def rounds_section(records: Sequence[RoundRecord]) -> str:
@@ -106,20 +116,23 @@ def clients_section(record: RoundRecord) -> str:
     if not record.per_client:
         return ""
     distributions: dict[str, dict[str, float]] = defaultdict(dict)
+    protocols = protocols_of(record)
     for name, value in record.metrics.items():
-        if name.startswith("client/"):
-            _, metric, key = name.split("/")
-            distributions[metric][key] = value
-    rows = [[metric, *(_number(cells.get(key), key) for key in STATISTICS)] for metric, cells in distributions.items()]
+        protocol, _, rest = name.partition("/")
+        if protocol in protocols:
+            metric, _, key = rest.partition("/")
+            distributions[f"{protocol}/{metric}"][key] = value
+    keys = list(dict.fromkeys(key for cells in distributions.values() for key in cells))
+    rows = [[metric, *(_number(cells.get(key), key) for key in keys)] for metric, cells in distributions.items()]
     quality = client_quality(record)
     shown = sorted(record.per_client, key=lambda client: (quality.get(client, math.inf), client))[:MAX_CLIENTS]
     hidden = len(record.per_client) - len(shown)
     parts = [
         breakdown("Clients", {client: record.per_client[client] for client in shown}, record),
-        f"{hidden} more clients are not shown; round.json has all." if hidden else "",
-        "On the local test sets; `personal_`: the personal model on the pooled test set. worst_decile: mean of the "
-        "worst decile of the clients; count: clients that have a value.",
-        markdown_table(["over clients", *STATISTICS], rows),
+        f"{hidden} more clients are not shown; {CSV} has all." if hidden else "",
+        "\n".join(f"- `{protocol}`: {_PROTOCOL_NOTES[protocol]}" for protocol in protocols),
+        markdown_table(["over clients", *keys], rows) if rows else "",
+        _STATISTICS_NOTE if rows else "",
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -160,4 +173,4 @@ def notes_section(records: Sequence[RoundRecord]) -> str:
 def _number(value: float | None, key: str) -> str:
     if value is None or not math.isfinite(value):
         return NONE
-    return f"{value:.0f}" if key in COUNTS else f"{value:.4f}"
+    return f"{value:.0f}" if key.rpartition("/")[2] in COUNTS else f"{value:.4f}"

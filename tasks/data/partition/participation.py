@@ -16,9 +16,12 @@ TRAINED_ON = "train_images"  # a site's images that clients train on, in the tab
 _MAX_NAMED = 8
 
 
-def site_counts(dataset: "Dataset", clients: "Clients") -> dict[str, int]:
-    """Count per site the images that clients train on, labelled or not, or that the server holds; sites are sorted."""
-    rows = [clients.server, *(part.chosen("train") for part in clients.all_rows.values())]
+def site_counts(dataset: "Dataset", clients: "Clients", without: Sequence[str] = ()) -> dict[str, int]:
+    """Count per site the images that clients train on, labelled or not, or that the server holds; sites are sorted.
+
+    The clients in ``without`` train on none.
+    """
+    rows = [clients.server, *(part.chosen("train") for name, part in clients.all_rows.items() if name not in without)]
     sites, counts = np.unique(dataset.sites[np.concatenate(rows)], return_counts=True)
     found = dict(zip(sites.tolist(), counts.tolist(), strict=True))
     return {site: found.get(site, 0) for site in sorted(set(dataset.sites.tolist()))}

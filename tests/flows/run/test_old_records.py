@@ -12,7 +12,7 @@ from models.errors import UserError
 from tasks.core.finished_rounds import load_round
 from tasks.core.json_files import read_json
 from tasks.core.record_reading import ROUND_VERSION, VERSION
-from tasks.core.records import ModelRef, RoundRecord, RoundState, Update
+from tasks.core.records import ModelRef, RoundRecord, RoundState, Update, read_round
 from tasks.core.round_summary import load_records
 from tasks.core.store import Store
 from tasks.data.dataset import load_dataset
@@ -51,7 +51,9 @@ def test_a_round_of_5cfad71_is_read_as_it_was(tmp_path):
     )
     assert record.model == record.state.models["global"]
     again = json.loads(json.dumps(record.as_dict()))
-    assert {key: again[key] for key in old.keys() - FORMER} == {key: old[key] for key in old.keys() - FORMER}
+    renamed = FORMER | {"per_client"}
+    assert {key: again[key] for key in old.keys() - renamed} == {key: old[key] for key in old.keys() - renamed}
+    assert again["per_client"] == {"client-0": {"local/macro_ap": 0.25}}, "by the protocol's name"
     assert again["version"] == ROUND_VERSION and record.updates[1][0].mean("classification") == 0.5
     assert again["state"] == {
         "models": {"global": old["model"]},
@@ -99,7 +101,7 @@ def test_a_field_that_is_missing_has_its_default_and_one_that_is_not_known_is_le
     for entries in (value["stages"], value["dropped"], value["updates"]["1"]):
         entries[0]["of_a_later_release"] = 1
     write(tmp_path, value)
-    assert load_round(Store(tmp_path), 2) == RoundRecord.of(json.loads(OLD))
+    assert load_round(Store(tmp_path), 2) == read_round(json.loads(OLD), 2)
 
 
 @pytest.mark.parametrize("field", sorted(FORMER))

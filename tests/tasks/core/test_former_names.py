@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import pytest
 import torch
 
 from tasks.core.former_names import current_metric_names, former_file_name
@@ -12,13 +13,22 @@ from tasks.report.sample_predictions import FILE, load_predictions
 from tests.support.fabricated import fabricated_record
 
 
-def test_metrics_of_personal_models_are_read_under_their_present_name():
+@pytest.mark.parametrize("prefix", ["personal_", "pooled_"])
+def test_metrics_of_clients_are_read_under_the_names_of_the_protocols(prefix):
     record = fabricated_record(1)
-    record.per_client = {"a": {"macro_ap": 0.5, "personal_macro_ap": 0.9}}
-    record.metrics["client/personal_macro_ap/mean"] = 0.9
-    former = json.loads(json.dumps(record.as_dict()).replace("personal_", "pooled_"))
-    assert "pooled_macro_ap" in former["per_client"]["a"]
+    record.per_client = {"a": {"local/macro_ap": 0.5, "local/images": 3.0, "global/macro_ap": 0.9}}
+    record.metrics |= {"global/macro_ap/mean": 0.9, "local/loss/worst_decile": 2.0, "local/loss/population_std": 0.1}
+    former = json.loads(json.dumps(record.as_dict()))
+    former["per_client"] = {"a": {"macro_ap": 0.5, "images": 3.0, f"{prefix}macro_ap": 0.9}}
+    for name in ("global/macro_ap/mean", "local/loss/worst_decile", "local/loss/population_std"):
+        del former["metrics"][name]
+    former["metrics"] |= {
+        f"client/{prefix}macro_ap/mean": 0.9,
+        "client/loss/worst_decile": 2.0,
+        "client/loss/std": 0.1,  # of the clients as a population; the present std is that of a sample
+    }
     assert read_round(former, 1) == record
+    assert read_round(json.loads(json.dumps(record.as_dict())), 1) == record
 
 
 def test_other_names_and_odd_values_are_kept():

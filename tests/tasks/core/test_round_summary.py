@@ -23,7 +23,7 @@ def test_rounds_without_evaluation_are_skipped():
         record.metrics, record.per_class, record.per_site = {}, {}, {}
     assert (best_round(records), last_evaluated(records).round) == (2, 2)
     metrics = round_metrics(records[2])
-    assert not any(name.startswith(("macro", "class/", "site/", "client/")) for name in metrics)
+    assert not any(name.startswith(("macro", "class/", "site/", "local/")) for name in metrics)
     assert metrics["round"] == 3 and metrics["total/bytes_up"] > 0 and metrics["clients/completed"] == 9
     tags: dict[str, str] = {}
     for record in records:
@@ -35,17 +35,17 @@ def test_rounds_without_evaluation_are_skipped():
 
 def test_distributions_over_clients_reach_mlflow():
     record = fabricated_record(1)
-    record.metrics |= {"client/macro_ap/mean": 0.4, "client/macro_ap/worst_decile": 0.1}
+    record.metrics |= {"local/macro_ap/mean": 0.4, "local/macro_ap/worst_decile": 0.1}
     metrics = round_metrics(record)
-    assert (metrics["client/macro_ap/mean"], metrics["client/macro_ap/worst_decile"]) == (0.4, 0.1)
+    assert (metrics["local/macro_ap/mean"], metrics["local/macro_ap/worst_decile"]) == (0.4, 0.1)
 
 
 def test_client_quality_is_measured_on_the_local_test_set_if_there_is_one():
     record = RoundRecord(1, RoundState.starting_from(ModelRef("m", "d", 1)))
     record.per_client = {
-        "a": {"macro_ap": 0.5, "personal_macro_ap": 0.9},
-        "b": {"personal_macro_ap": 0.7},
-        "c": {"macro_ap": math.nan, "personal_macro_ap": 0.9},
+        "a": {"local/macro_ap": 0.5, "global/macro_ap": 0.9},
+        "b": {"global/macro_ap": 0.7},
+        "c": {"local/macro_ap": math.nan, "global/macro_ap": 0.9},
     }
     assert client_quality(record) == {"a": 0.5, "b": 0.7}
 

@@ -16,8 +16,9 @@ from tasks.core.round_state import RoundState
 from tasks.data.clients import load_clients
 from tasks.data.dataset import load_dataset
 from tasks.data.partition import PartitionSettings, partition
+from tasks.evaluation.client_summary import client_distribution, weighted_mean
 from tasks.evaluation.evaluate import evaluate_model
-from tasks.evaluation.metric_sets import client_distribution, metric_set, weighted_mean
+from tasks.evaluation.metric_sets import metric_set
 
 LOCAL = {"scheme": "local", "test": 0.3}
 NARROW = {"objective": "bce", "network": {"name": "resnet18", "backbone": {"width": 0.125}}}
@@ -52,8 +53,8 @@ def expected_metrics(model, images, targets):
     }
 
 
-def select(row, expected):
-    return {name: row[name] for name in expected}
+def select(row, expected, protocol=""):
+    return {name: row[f"{protocol}{name}"] for name in expected}
 
 
 @pytest.mark.parametrize("features", [None, {"kind": "transform", "strength": 1.0}])
@@ -65,14 +66,17 @@ def test_the_global_model_is_evaluated_on_the_local_test_sets(make_case, feature
     for client, row in out["per_client"].items():
         rows = clients.rows(client, "test")
         assert len(rows) > 0
-        assert set(row) == set(metric_set("multi_label").client)
+        assert set(row) == {f"local/{name}" for name in metric_set("multi_label").client}
         expected = expected_metrics(model, client_images(dataset, clients, client, rows)[:], dataset.targets[rows])
-        assert select(row, expected) == pytest.approx(expected, rel=1e-4), client
-    values = [row["loss"] for row in out["per_client"].values()]
-    assert out["metrics"]["client/loss/mean"] == pytest.approx(np.mean(values))
-    assert out["metrics"]["client/loss/worst_decile"] == max(values)
-    assert out["metrics"]["client/macro_ap/min"] == min(row["macro_ap"] for row in out["per_client"].values())
-    plain = {name: value for name, value in out["metrics"].items() if not name.startswith("client/")}
+        assert select(row, expected, "local/") == pytest.approx(expected, rel=1e-4), client
+    values = [row["local/loss"] for row in out["per_client"].values()]
+    assert out["metrics"]["local/loss/mean"] == pytest.approx(np.mean(values))
+    assert out["metrics"]["local/loss/std"] == pytest.approx(np.std(values, ddof=1))
+    assert out["metrics"]["local/loss/worst"] == out["metrics"]["local/loss/worst_decile"] == max(values)
+    assert out["metrics"]["local/macro_ap/worst"] == min(row["local/macro_ap"] for row in out["per_client"].values())
+    sizes = [len(clients.rows(client, "test")) for client in clients.ids]
+    assert out["metrics"]["local/loss/weighted_mean"] == pytest.approx(np.average(values, weights=sizes))
+    plain = out["metrics"]
     rows = dataset.indices("test")
     expected = expected_metrics(model, dataset.images[rows], dataset.targets[rows])
     assert select(plain, expected) == pytest.approx(expected, rel=1e-4), (
@@ -82,21 +86,30 @@ def test_the_global_model_is_evaluated_on_the_local_test_sets(make_case, feature
 
 def test_the_distribution_over_clients_by_hand():
     # 11 clients: the worst decile is two of them. AP 0, 0.1, ..., 1; one more has no positives and so no AP.
-    rows = {f"c{k:02d}": {"macro_ap": k / 10, "micro_f1": 0.5, "loss": float(k)} for k in range(11)}
-    rows["none"] = {"macro_ap": math.nan, "micro_f1": 0.0, "loss": 5.0}
-    found = client_distribution(rows)
-    assert found["client/macro_ap/mean"] == pytest.approx(0.5)
-    assert found["client/macro_ap/std"] == pytest.approx(math.sqrt(0.1))
-    assert found["client/macro_ap/worst_decile"] == pytest.approx(0.05), "the lowest"
-    assert (found["client/macro_ap/min"], found["client/macro_ap/max"]) == (0.0, 1.0)
-    assert (found["client/macro_ap/count"], found["client/loss/count"]) == (11, 12)
-    assert found["client/loss/worst_decile"] == pytest.approx(9.5), "the highest"
-    assert found["client/micro_f1/worst_decile"] == pytest.approx(0.25)
-    assert len(found) == 3 * 6
-    assert client_distribution({}) == {}
-    nobody = client_distribution({"a": {"macro_ap": math.nan}})
-    assert nobody["client/macro_ap/count"] == 0
-    assert math.isnan(nobody["client/macro_ap/std"])
+    rows = {
+        f"c{k:02d}": {"local/macro_ap": k / 10, "local/micro_f1": 0.5, "local/loss": float(k), "local/images": 1.0 + k}
+        for k in range(11)
+    }
+    rows["none"] = {"local/macro_ap": math.nan, "local/micro_f1": 0.0, "local/loss": 5.0, "local/images": 99.0}
+    found = client_distribution(rows, ("macro_ap", "micro_f1", "loss"))
+    assert found["local/macro_ap/mean"] == pytest.approx(0.5)
+    # sum k (1 + k) / 10 over sum (1 + k), k = 0 .. 10: 44 / 66
+    assert found["local/macro_ap/weighted_mean"] == pytest.approx(44 / 66), "a client without AP has no weight"
+    assert found["local/macro_ap/std"] == pytest.approx(math.sqrt(0.11)), "divisor n - 1"
+    assert found["local/macro_ap/p10"] == pytest.approx(0.1)
+    assert found["local/macro_ap/worst_decile"] == pytest.approx(0.05), "the lowest"
+    assert (found["local/macro_ap/worst"], found["local/macro_ap/best"]) == (0.0, 1.0)
+    assert (found["local/macro_ap/count"], found["local/loss/count"]) == (11, 12)
+    assert found["local/loss/worst_decile"] == pytest.approx(9.5), "the highest"
+    assert (found["local/loss/worst"], found["local/loss/best"]) == (10.0, 0.0)
+    # 12 losses 0 .. 10 and 5 once more: the 90th percentile is at position 9.9 of 0 .. 11
+    assert found["local/loss/p10"] == pytest.approx(8.9)
+    assert found["local/micro_f1/worst_decile"] == pytest.approx(0.25)
+    assert len(found) == 3 * 8
+    assert client_distribution({}, ("macro_ap",)) == {}
+    nobody = client_distribution({"a": {"local/macro_ap": math.nan, "local/images": 2.0}}, ("macro_ap",))
+    assert nobody["local/macro_ap/count"] == 0
+    assert all(math.isnan(nobody[f"local/macro_ap/{key}"]) for key in ("mean", "weighted_mean", "std", "p10", "best"))
 
 
 def test_a_weighted_mean_by_hand():
@@ -145,18 +158,18 @@ def test_personal_models_are_evaluated_on_the_pooled_images_and_averaged_by_size
     assert out["metrics"]["val_macro_ap"] == pytest.approx(0.75 * aps[0] + 0.25 * aps[1], rel=1e-4)
     for client in (a, b):
         row, own = out["per_client"][client], clients.rows(client, "test")
-        assert row["personal_macro_ap"] == pytest.approx(found[client]["macro_ap"], rel=1e-4)
+        assert row["global/macro_ap"] == pytest.approx(found[client]["macro_ap"], rel=1e-4)
         mine = expected_metrics(models[client], dataset.images[own], dataset.targets[own])
-        assert select(row, mine) == pytest.approx(mine, rel=1e-4)
+        assert select(row, mine, "local/") == pytest.approx(mine, rel=1e-4)
     # the others have the global model
     third, own = clients.ids[2], clients.rows(clients.ids[2], "test")
     mine = expected_metrics(
         build_network(context, context.open_store(), start), dataset.images[own], dataset.targets[own]
     )
-    assert select(out["per_client"][third], mine) == pytest.approx(mine, rel=1e-4)
-    assert "personal_loss" not in out["per_client"][third]
-    assert out["metrics"]["client/personal_macro_ap/count"] == 2
-    assert out["metrics"]["client/macro_ap/count"] == 4
+    assert select(out["per_client"][third], mine, "local/") == pytest.approx(mine, rel=1e-4)
+    assert "global/loss" not in out["per_client"][third]
+    assert out["metrics"]["global/macro_ap/count"] == 2
+    assert out["metrics"]["local/macro_ap/count"] == 4
     only = {c: dataclasses.replace(state, personal={c: state.personal[c]}) for c in (a, b)}
     alone = {c: evaluate_model(context, only[c]) for c in (a, b)}
     for table in ("per_class", "per_site"):
@@ -174,7 +187,7 @@ def test_default_weights_are_numbers_of_training_images(make_case):
     out = evaluate_model(context, state)
     assert out == evaluate_model(context, state, sizes)
     assert out["per_client"].keys() == state.personal.keys(), "no local test sets, but personal models"
-    assert all(name.startswith("personal_") for row in out["per_client"].values() for name in row)
+    assert all(name.startswith("global/") for row in out["per_client"].values() for name in row)
 
 
 @pytest.mark.slow
@@ -213,10 +226,13 @@ def test_a_clients_own_model_is_evaluated_in_place_of_the_global_one(make_case):
     out, rows = evaluate_model(context, state), dataset.indices("test")
     for client, ref in {first: one, others[-1]: two}.items():
         found = expected_metrics(build_network(context, store, ref), dataset.images[rows], dataset.targets[rows])
-        assert out["per_client"][client]["personal_loss"] == pytest.approx(found["loss"], rel=1e-4)
+        assert out["per_client"][client]["global/loss"] == pytest.approx(found["loss"], rel=1e-4)
     missing = RoundState(models={"client/0": one}, own={first: "client/0"})
+    assert list(evaluate_model(context, missing)["per_client"]) == [first], "the others have no model yet"
+    with pytest.raises(UserError, match="a client's model is not there"):
+        evaluate_model(context, RoundState(models={"client/0": one}, own={first: "client/1"}))
     with pytest.raises(UserError, match="no global model"):
-        evaluate_model(context, missing)  # the others have none
+        evaluate_model(context, RoundState(models={"client/0": one}))
 
 
 @pytest.mark.slow
@@ -227,9 +243,11 @@ def test_the_evaluation_settings_apply_to_every_table(make_case):
     out = evaluate_model(strict, state)
     assert out["metrics"]["micro_recall"] == out["metrics"]["cf1"] == 0
     assert {row["recall"] for row in out["per_class"].values()} == {0.0}
-    assert {row["micro_f1"] for row in out["per_client"].values()} == {0.0}
-    for row in (*out["per_site"].values(), *out["per_client"].values()):
+    assert {row["local/micro_f1"] for row in out["per_client"].values()} == {0.0}
+    for row in out["per_site"].values():
         assert row["classes_used"] == len(dataset.classes)
+    for row in out["per_client"].values():
+        assert row["local/classes_used"] == len(dataset.classes)
     assert any(
         row["classes_used"] < len(dataset.classes) for row in evaluate_model(context, state)["per_site"].values()
     )

@@ -189,9 +189,10 @@ def test_clients_are_listed_worst_first(tmp_path):
     assert rows[2] == ["c129", "0.3550", "0.5000", "9"], "the worst first"
     assert len(rows) == 2 + 100 + 2 + 1
     assert "30 more clients are not shown" in text
-    assert rows[-1] == ["macro_ap", *["0.2500"] * 5, "129"]
+    assert rows[-3] == ["over clients", "mean", "population_std", "worst_decile", "min", "max", "count"], "old names"
+    assert rows[-1] == ["local/macro_ap", *["0.2500"] * 5, "129"]
     assert tmp_path / "out" / "plots" / "clients.png" in result["files"]
-    assert result["metrics"]["client/macro_ap/worst_decile"] == 0.25
+    assert result["metrics"]["local/macro_ap/worst_decile"] == 0.25
     assert "so without AP: rust. They are excluded from every macro mean." in text
     notes = {"zero": "They count as 0 in every macro mean.", "zero_f1": "They are excluded from macro-AP, and"}
     for value, note in notes.items():
@@ -238,8 +239,12 @@ def test_plots_of_few_and_of_many_rounds_have_content(tmp_path, rounds):
     plots.traffic(records, tmp_path / "b.png")
     plots.clusters_by_round(records, tmp_path / "c.png")
     metric_plots.per_class_bars(records[-1], tmp_path / "d.png")
-    records[-1].per_client = {client: {"macro_ap": 0.3 + 0.01 * k} for k, client in enumerate(clients[: 2 * rounds])}
+    records[-1].per_client = {
+        client: {"local/macro_ap": 0.3 + 0.01 * k, "matched/macro_ap": 0.9 - 0.01 * k}
+        for k, client in enumerate(clients[: 2 * rounds])
+    }
     plots.client_bars(records[-1], tmp_path / "e.png")
+    plots.protocol_boxes(records[-1], tmp_path / "f.png")
     for path in tmp_path.iterdir():
         with Image.open(path) as image:
             assert image.width == 1350
