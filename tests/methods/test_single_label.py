@@ -79,7 +79,7 @@ def test_a_round_is_reported_by_accuracy_with_a_confusion_matrix(scrap, tmp_path
     assert counts.trace() / counts.sum() == pytest.approx(record.metrics["accuracy"])
     assert best_score(record) == record.metrics["val_accuracy"]
     assert {"accuracy", "macro_f1", "loss"} == {
-        name.split("/")[1] for name in record.metrics if name.startswith("client/")
+        name.split("/")[1] for name in record.metrics if name.startswith("local/")
     }
     report = Path(summary.report).parent
     text = (report / "report.md").read_text()
