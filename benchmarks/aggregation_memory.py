@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,7 +90,7 @@ def run_case(folder: Path, rule: str, count: int, outputs: int) -> dict[str, flo
         wanted = count if rule == "square" else outputs
         weights = torch.rand(wanted, count, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         weights /= weights.sum(1, keepdim=True)
-        rows = {f"client/{k}": tuple(row) for k, row in enumerate(weights.tolist())}
+        rows = {f"client/{k}": array("d", row) for k, row in enumerate(weights.numpy())}
     spec = AggregatorSpec("mean" if rows else rule)
     made = aggregate(context, AggregationJob(spec, updates, start, rows=rows))
     return {"before": before, "peak": peak_mb(), "seconds": time.perf_counter() - began, "models": len(made.models)}

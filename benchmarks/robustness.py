@@ -1,7 +1,7 @@
 """Robust aggregators against clients that send sign-flipped updates, on Fashion-MNIST.
 
     python benchmarks/robustness.py
-    python benchmarks/robustness.py --attackers 6 --scale 3 --rules mean median --set partition.scheme=dirichlet_label
+    python benchmarks/robustness.py --attackers 3 --scale 3 --rules mean median --set partition.scheme=dirichlet_label
 
 Every row is a run of ``fedscene run`` with the same data, seed and settings: first without attackers, then with
 ``--attackers`` clients that send W - scale (theta - W) instead of theta (the transform ``sign_flip``). The data are the
@@ -25,13 +25,13 @@ SETTINGS = {
     "ingest.image_size": 28,
     "ingest.split.val": 0,
     "partition.scheme": "iid",
-    "partition.clients": 20,
+    "partition.clients": 10,
     "model.name": "lenet5",
     "method.name": "fedavg",
     "train.epochs": 1,
     "train.batch_size": 32,
     "train.optimizer": "sgd",
-    "train.lr": 0.05,
+    "train.lr": 0.01,
     "train.momentum": 0.9,
     "federation.engine": "local",
     "evaluation.every": 1000,
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--images", type=int, default=30_000)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--attackers", type=int, default=4, help="of 20 clients")
+    parser.add_argument("--attackers", type=int, default=2, help="of 10 clients")
     parser.add_argument("--scale", type=float, default=5.0)
     parser.add_argument("--rules", nargs="+", default=RULES)
     parser.add_argument("--folder", type=Path, help="where data and runs go; finished runs there are found again")

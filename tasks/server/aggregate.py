@@ -8,7 +8,7 @@ much memory as ten. The output's name is the digest of all inputs, so a repeated
 import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from tasks.core.state_schema import TensorSpec, read_schema, spec_of
 from tasks.core.state_stream import Layout, StateFile, StateWriter, ranges
 from tasks.core.store import Store
 from tasks.server.aggregation import check_weights, sample_count_weights
-from tasks.server.aggregation_job import Aggregated, AggregationJob
+from tasks.server.aggregation_job import Aggregated, AggregationJob, WeightTable
 from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, load_aggregator, stacked
 from tasks.server.aggregators.received import Received, entries_per_update
 
@@ -76,15 +76,6 @@ def aggregate(context: "RunContext", job: AggregationJob) -> Aggregated:
     return result
 
 
-def _weights(outputs: Sequence[str], updates: Sequence[Update], rows: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Return model name -> client -> weight, of the clients with one above 0."""
-    clients = [update.client for update in updates]
-    return {
-        output: {client: float(weight) for client, weight in zip(clients, row, strict=True) if weight > 0}
-        for output, row in zip(outputs, rows, strict=True)
-    }
-
-
 def _find(store: Store, name: str, updates: Sequence[Update]) -> Aggregated | None:
     """Return the finished result of that name if its models exist and verify."""
     if not store.exists(f"updates/aggregated-{name}.json"):
@@ -94,7 +85,7 @@ def _find(store: Store, name: str, updates: Sequence[Update]) -> Aggregated | No
         models = {key: ModelRef.of(ref) for key, ref in value["models"].items()}
         state = ModelRef.of(value["state"]) if value["state"] else None
         rows = store.get_state(ModelRef.of(value["weights"]))["rows"].tolist()
-        weights = _weights(list(models), updates, rows)
+        weights = WeightTable(list(models), [update.client for update in updates], rows)
         done = Aggregated(models, state, weights, value["notes"], value["evaluated"])
     except (UserError, KeyError, TypeError, ValueError, AttributeError):  # damaged: compute it again
         return None
@@ -169,7 +160,8 @@ class _Phase2:
                     writer.write(tensor, begun.read(tensor, 0, unsent[tensor].numel))
             digests = [writer.finish() for writer in self.writers]
         refs = [ModelRef(uri, digest, layout.bytes) for uri, digest in zip(uris, digests, strict=True)]
-        weights = _weights(self.mixing.outputs, self.received.updates, self.mixing.rows)
+        clients = [update.client for update in self.received.updates]
+        weights = WeightTable(self.mixing.outputs, clients, self.mixing.rows)
         evaluated = self.aggregator.evaluated if self.aggregator.evaluated in self.mixing.outputs else "global"
         state = None
         if self.after:
