@@ -9,7 +9,7 @@ import numpy as np
 
 from tasks.core.metric_titles import TITLES
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import client_metric, client_quality, protocol_quality, protocols_of
+from tasks.core.round_summary import client_metric, protocol_quality, protocols_of
 from tasks.core.summary_statistics import distribution
 from tasks.plotting.style import (
     BLUE,
@@ -30,8 +30,9 @@ PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, "#8C6D31", "#5254A3", "#7F7F7F
 
 
 def client_bars(record: RoundRecord, path: Path) -> None:
-    """Plot the primary metric of every client that has one, worst first, with the mean and that of the worst decile."""
-    quality = sorted(client_quality(record).items(), key=lambda item: (item[1], item[0]))
+    """Plot the primary metric of the clients by their first protocol, worst first, with mean and worst decile."""
+    protocol = protocols_of(record)[0]
+    quality = sorted(protocol_quality(record, protocol).items(), key=lambda item: (item[1], item[0]))
     values = [value for _, value in quality]
     found = distribution(values, low_is_worst=True)
     few = len(quality) <= 40  # more names are illegible
@@ -48,9 +49,9 @@ def client_bars(record: RoundRecord, path: Path) -> None:
                 range(len(quality)), [one_line(client, 14) for client, _ in quality], rotation=60, ha="right"
             )
             axes.tick_params(axis="x", length=0)
-        absent = len(record.per_client) - len(quality)
+        absent = sum(f"{protocol}/{client_metric(record)}" in row for row in record.per_client.values()) - len(quality)
         without = f"; {absent} more without a positive test image" if absent else ""
-        metric = f"{TITLES[client_metric(record)]}, {protocols_of(record)[0]}"
+        metric = f"{TITLES[client_metric(record)]}, {protocol}"
         axes.set(xlim=(-0.6, len(values) - 0.4), ylim=(0, 1.02), ylabel=metric)
         axes.set(title=f"Clients after round {record.round}", xlabel=f"{len(quality)} clients, worst first{without}")
         axes.grid(visible=False, axis="x")

@@ -2,13 +2,13 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tasks.core.metric_titles import TITLES
 from tasks.core.names import visible_name
 from tasks.core.problem import primary_metric
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import client_quality, protocols_of
+from tasks.core.round_summary import protocol_quality, protocols_of
 from tasks.data.partition.participation import TRAINED_ON
 from tasks.evaluation.chance_comparison import HEADS, comparison_rows, warnings
 from tasks.plotting.markdown import markdown_table, safe_cell
@@ -33,6 +33,9 @@ _PROTOCOL_NOTES = {
     "global": "each client's own model on the pooled test set",
     "new_clients": "the global model on the images of clients that never take part",
 }
+STATISTICS = (
+    "mean", "weighted_mean", "std", "population_std", "p10", "worst_decile", "worst", "best", "min", "max", "count",
+)  # fmt: skip
 _STATISTICS_NOTE = (
     "weighted_mean: by the number of test images; std: divisor n - 1; p10: the 10th percentile counted from the worst "
     "client; worst_decile: mean of the worst tenth; count: clients that have a value."
@@ -91,6 +94,12 @@ def breakdown(title: str, table: Mapping[str, Mapping[str, float]], record: Roun
     return f"## {title}, round {record.round}\n\n" + markdown_table(["name", *keys], rows)
 
 
+def _ordered(metrics: Iterable[str]) -> list[str]:
+    """Order metrics for a table: those with a title first, in their order, then the others by name."""
+    known = list(TITLES)
+    return sorted(metrics, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
 def classes_section(record: RoundRecord, zero_support: str) -> str:
     """Return the table of classes, and name the classes without a positive test image."""
     absent = [name for name, cells in record.per_class.items() if cells.get("support") == 0]
@@ -115,26 +124,37 @@ def clients_section(record: RoundRecord) -> str:
     """Return the distribution of metrics over clients, and a row per client, the worst first."""
     if not record.per_client:
         return ""
+    parts = [_protocol_section(record, protocol) for protocol in protocols_of(record)]
     distributions: dict[str, dict[str, float]] = defaultdict(dict)
-    protocols = protocols_of(record)
     for name, value in record.metrics.items():
         protocol, _, rest = name.partition("/")
-        if protocol in protocols:
-            metric, _, key = rest.partition("/")
+        metric, _, key = rest.partition("/")
+        if protocol in _PROTOCOL_NOTES and key in STATISTICS:
             distributions[f"{protocol}/{metric}"][key] = value
-    keys = list(dict.fromkeys(key for cells in distributions.values() for key in cells))
+    keys = [key for key in STATISTICS if any(key in cells for cells in distributions.values())]
     rows = [[metric, *(_number(cells.get(key), key) for key in keys)] for metric, cells in distributions.items()]
-    quality = client_quality(record)
-    shown = sorted(record.per_client, key=lambda client: (quality.get(client, math.inf), client))[:MAX_CLIENTS]
-    hidden = len(record.per_client) - len(shown)
-    parts = [
-        breakdown("Clients", {client: record.per_client[client] for client in shown}, record),
-        f"{hidden} more clients are not shown; {CSV} has all." if hidden else "",
-        "\n".join(f"- `{protocol}`: {_PROTOCOL_NOTES[protocol]}" for protocol in protocols),
-        markdown_table(["over clients", *keys], rows) if rows else "",
-        _STATISTICS_NOTE if rows else "",
-    ]
+    if rows:
+        table = markdown_table(["over clients", *keys], rows)
+        parts.append(f"## Distributions over clients, round {record.round}\n\n{table}\n\n{_STATISTICS_NOTE}")
     return "\n\n".join(part for part in parts if part)
+
+
+def _protocol_section(record: RoundRecord, protocol: str) -> str:
+    """Return a row per client that a protocol evaluated, the worst first."""
+    prefix = f"{protocol}/"
+    table = {}
+    for client, row in record.per_client.items():
+        names = _ordered(name.removeprefix(prefix) for name in row if name.startswith(prefix))
+        table[client] = {name: row[prefix + name] for name in names}
+    quality = protocol_quality(record, protocol)
+    evaluated = sorted(
+        (client for client, row in table.items() if row), key=lambda client: (quality.get(client, math.inf), client)
+    )
+    shown = {client: table[client] for client in evaluated[:MAX_CLIENTS]}
+    hidden = len(evaluated) - len(shown)
+    more = f" {hidden} more clients are not shown; {CSV} has all." if hidden else ""
+    note = _PROTOCOL_NOTES[protocol]
+    return f"{breakdown(f'Clients, {protocol}', shown, record)}\n\n{note[0].upper()}{note[1:]}.{more}"
 
 
 def clusters_section(records: Sequence[RoundRecord]) -> str:

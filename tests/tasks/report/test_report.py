@@ -185,11 +185,13 @@ def test_clients_are_listed_worst_first(tmp_path):
     _save(run, record)
     result = build_report(run, tmp_path / "out")
     text = (tmp_path / "out" / "report.md").read_text()
-    rows = _text_table(text, "Clients, round 1")
+    rows = _text_table(text, "Clients, local, round 1")
+    assert rows[0] == ["name", "macro_ap", "loss", "images"]
     assert rows[2] == ["c129", "0.3550", "0.5000", "9"], "the worst first"
-    assert len(rows) == 2 + 100 + 2 + 1
+    assert len(rows) == 2 + 100
     assert "30 more clients are not shown" in text
-    assert rows[-3] == ["over clients", "mean", "population_std", "worst_decile", "min", "max", "count"], "old names"
+    rows = _text_table(text, "Distributions over clients, round 1")
+    assert rows[0] == ["over clients", "mean", "population_std", "worst_decile", "min", "max", "count"], "old names"
     assert rows[-1] == ["local/macro_ap", *["0.2500"] * 5, "129"]
     assert tmp_path / "out" / "plots" / "clients.png" in result["files"]
     assert result["metrics"]["local/macro_ap/worst_decile"] == 0.25
