@@ -35,7 +35,7 @@ def peak_mb() -> float:
 
 
 def network(name: str):
-    """Return ResNet-18, or a small CNN of 0.2 million parameters."""
+    """Return ResNet-18, or a CNN of 0.15 million parameters."""
     from torch import nn
     from torchvision.models import resnet18
 

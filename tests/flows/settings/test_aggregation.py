@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.methods import fedavg
+from flows.methods import METHODS, fedavg
 from flows.run.inputs import result_settings
 from flows.settings.consistency import check_aggregation
 from flows.settings.files import load_settings
@@ -82,3 +82,21 @@ def test_the_chosen_aggregator_and_transforms_are_part_of_the_identity():
     assert base not in found and all(found.count(one) == 1 for one in found)
     unused = settings("aggregation.fedadam.lr=0.5")
     assert result_settings(unused, "multi_label")["aggregation"] == base
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_methods_own_step_or_the_settings_decide(method):
+    presets = {"scaffold": ["scaffold"], "xuesgcn": ["xuesgcn"], "fedcor": ["fedcor"]}.get(method, [])
+    more = ["federation.clients_per_round=4"] if method == "fedcor" else []
+
+    def load(*overrides):
+        return load_settings(None, ["tiny", *presets], [f"method.name={method}", *more, *overrides])
+
+    load("aggregation.name=mean")
+    if method in ("fednova", "scaffold", "fedhybrid", "xuesgcn"):
+        with pytest.raises(UserError, match=rf"cannot be combined with method\.name {method}"):
+            load("aggregation.name=median")
+    else:
+        load("aggregation.name=median")
+    if method == "fedhybrid":
+        load("aggregation.name=median", "method.fedhybrid.version=prox")
