@@ -166,6 +166,7 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
         clients.require_labels()
     kind = dataset_kind(data.dataset)
     require_clients(settings.federation.required, clients.ids, data.clients)
+    _refuse_held_out(settings, clients, data.clients)
     require_validation(settings, dataset, kind)
     _check_clients(settings, clients, data)
     _check_objective(settings, kind, dataset)
@@ -202,6 +203,18 @@ def require_clients(required: Sequence[str], clients: Sequence[str], where: Path
             where=f"federation.required, {where}",
             expected=shown,
             found=", ".join(missing),
+        )
+
+
+def _refuse_held_out(settings: Settings, clients: Clients, where: Path) -> None:
+    """Refuse to require clients that ``evaluation.new_clients`` holds out."""
+    if held := sorted(set(settings.federation.required) - set(participants(settings, clients))):
+        raise UserError(
+            "required clients never take part, as evaluation.new_clients holds them out",
+            where=f"federation.required, {where}",
+            expected=", ".join(participants(settings, clients)[:20]),
+            found=", ".join(held),
+            hint="another seed, or another share of new clients, holds out others",
         )
 
 

@@ -77,6 +77,7 @@ def check_consistency(settings: "RunSettings") -> None:
     """
     model, method = settings.model.name, settings.method.name
     check_objective(settings, settings.ingest.problem_kind)
+    check_evaluation(settings)
     if NETWORKS[model].personal != load_method(method).PERSONAL_TENSORS:
         fitting = [name for name in METHODS if NETWORKS[model].personal == load_method(name).PERSONAL_TENSORS]
         raise ValueError(
@@ -110,6 +111,19 @@ def check_training(settings: "RunSettings") -> None:
     size, augment = settings.ingest.image_size, settings.train.augment
     if augment.crop == "pad" and augment.padding >= size:
         raise ValueError(f"train.augment.padding {augment.padding} is not below ingest.image_size {size}")
+
+
+def check_evaluation(settings: "RunSettings") -> None:
+    """Refuse to stop by a metric of the validation images that no protocol computes.
+
+    Raises:
+        ValueError: If ``federation.stop`` looks at one without the protocol global.
+    """
+    if settings.federation.stop.by_metric and "global" not in settings.evaluation.protocols:
+        raise ValueError(
+            "federation.stop looks at the validation images, which only the protocol global evaluates; found "
+            f"evaluation.protocols {', '.join(settings.evaluation.protocols)}"
+        )
 
 
 def check_objective(settings: "RunSettings", kind: Kind) -> None:
