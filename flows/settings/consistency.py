@@ -92,8 +92,8 @@ def check_consistency(settings: "RunSettings") -> None:
         )
     check_training(settings)
     settings.model.check_images(settings.ingest.image_size)
-    check_method(settings, clients)
     check_aggregation(settings, clients)
+    check_method(settings, clients)
 
 
 def check_training(settings: "RunSettings") -> None:
@@ -199,7 +199,7 @@ def check_aggregation(settings: "RunSettings", clients: int | None) -> None:
     if name != "mean" and not accepts:
         raise ValueError(
             f"aggregation.name {name} cannot be combined with method.name {method}, whose server step is its own: set "
-            "aggregation.name to mean, or method.name to another method, for instance fedavg"
+            "aggregation.name to mean, or choose a method that averages, for instance fedavg (or fedhybrid's version prox)"
         )
     known = [count for count in (clients, settings.federation.clients_per_round) if count is not None]
     load_aggregator(name).check(settings.aggregation.chosen, min(known, default=None))

@@ -63,6 +63,7 @@ def test_contributings_regulariser_adds_what_it_says():
         "Loss": Loss,
         "Tensor": torch.Tensor,
         "replace": replace,
+        "torch": torch,
     }
     exec(block, names)  # noqa: S102 - our own page
     (made,) = [value for value in names.values() if isinstance(value, type) and issubclass(value, Regulariser)][1:]
