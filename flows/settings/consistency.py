@@ -199,7 +199,7 @@ def check_aggregation(settings: "RunSettings", clients: int | None) -> None:
     if name != "mean" and not accepts:
         raise ValueError(
             f"aggregation.name {name} cannot be combined with method.name {method}, whose server step is its own: set "
-            "aggregation.name to mean, or choose a method that averages, for instance fedavg (or fedhybrid's version prox)"
+            "aggregation.name to mean, or choose a method that averages: fedavg, or fedhybrid's version prox"
         )
     known = [count for count in (clients, settings.federation.clients_per_round) if count is not None]
     load_aggregator(name).check(settings.aggregation.chosen, min(known, default=None))
