@@ -58,6 +58,8 @@ def federate(
 def _announce(settings: Settings, run: Run, data: DataPaths, progress: Progress) -> None:
     images = sum(run.clients.values())
     progress.note(f"data: {data.dataset}, {images} training images of {len(run.clients)} clients")
+    if run.context.kind == "single_label":
+        progress.note(f"one label per image: objective {run.context.objective}")
     for line in [*data_warnings(data), *start_notes(settings, load_run_data(run.context)[0])]:
         progress.note(f"note: {line}")
     progress.note(f"run: {run.root}")

@@ -39,6 +39,8 @@ def ingest(
         sites = len(summary["sites"])
         splits = ", ".join(f"{count} {split}" for split, count in summary["splits"].items())
         say(f"{summary['images']} images of {sites} {'site' if sites == 1 else 'sites'}: {splits}")
+        if summary["kind"] == "single_label":
+            say("one label per image: single-label data (ingest.kind)")
         say("input files by reason (explained in docs/your-images.md):")
         for reason, count in summary["reasons"].items():
             say(f"  {count:6d}  {reason}")
