@@ -153,7 +153,7 @@ def test_a_deployment_runs_on_a_worker_and_its_tasks_are_named_by_stage(project,
         "stage 2 average cluster 0",
         "stage 3 refine with prototypes",
         "stage 4 loss-weighted average",
-        "evaluate global model",
+        "evaluate",
         "track",
     ):
         assert any(f"round 2: {stage}" in name for name in names), (stage, names)

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 import torch
 
+from flows.federation.evaluation import evaluate_round
 from flows.methods import load_method
-from flows.rounds import evaluate, one_round
+from flows.rounds import one_round
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.finished_rounds import finished_rounds, prune
@@ -72,8 +73,8 @@ def test_the_moving_average_is_evaluated_and_training_goes_on_from_the_mean(tiny
     plain = dataclasses.replace(context, aggregator=AggregatorSpec("mean"))
     alike = run_rounds(2, "fedavg", plain, start, tiny_data.sizes)
     assert [fed.record.model.digest for fed in (first, second)] == [fed.record.model.digest for fed in alike]
-    evaluate(second.engine, context, second.record, second.clients)
-    evaluate(second.engine, context, alike[1].record, second.clients)
+    evaluate_round(second.engine, context, second.settings, second.record, second.clients)
+    evaluate_round(second.engine, context, second.settings, alike[1].record, second.clients)
     assert second.record.metrics["loss"] != alike[1].record.metrics["loss"]
 
 

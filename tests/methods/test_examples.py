@@ -76,7 +76,7 @@ def test_own_models_are_evaluated_saved_and_resumed(three, tmp_path):
     undisturbed = run_rounds(2, "layerwise", *make_context(data, tmp_path / "other"), data.sizes)[-1].state
     last = records[-1].state
     assert {n: r.digest for n, r in last.models.items()} == {n: r.digest for n, r in undisturbed.models.items()}
-    assert all("macro_ap" in row and "personal_macro_ap" in row for row in records[-1].per_client.values())
+    assert all("local/macro_ap" in row and "global/macro_ap" in row for row in records[-1].per_client.values())
     assert math.isfinite(records[-1].metrics["macro_ap"]) and len(records[-1].per_client) == 3
     folder = tmp_path / "run" / "clients"
     assert sorted(len(list(path.glob("model-*"))) for path in folder.iterdir()) == [1, 1, 1]  # the last round's

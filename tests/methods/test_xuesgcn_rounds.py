@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from flows.federation.evaluation import evaluate_round
 from flows.methods import load_method, xuesgcn
-from flows.rounds import evaluate
 from models.errors import UserError
 from tasks.client.payload import Payload, Sent
 from tasks.client.work import LocalWork
@@ -126,7 +126,7 @@ def test_rounds_count_every_image_and_every_clients_own_model_is_scored(tiny_dat
     assert (model["co_occurrence"] >= 0).all()
     own = [store.get_state(ref) for ref in last.state.personal.values()]
     assert [state["model/scene_counts"].sum() for state in own] == [22] * 4
-    evaluate(second.engine, context, last, second.clients)
+    evaluate_round(second.engine, context, second.settings, last, second.clients)
     assert last.metrics["images"] > 0
     assert set(last.per_client) == set(tiny_data.ids)
     shared = run_round("xuesgcn", context, start, tiny_data.sizes, own={"scene_shared": True})

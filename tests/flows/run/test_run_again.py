@@ -165,7 +165,10 @@ def test_writing_into_a_run_needs_its_lock_and_reading_does_not(copy, tmp_path, 
     folder, summary = copy
     root = folder / "r"
     monkeypatch.setenv("FEDSCENE_RUNS", str(folder))
-    monkeypatch.setattr("tasks.evaluation.evaluate.evaluate_shared", lambda *_: {"metrics": {"macro_ap": 0.1}})
+    monkeypatch.setattr(
+        "tasks.evaluation.evaluate.evaluate_shared",
+        lambda *_: {"clients": [], "logits": None, "metrics": {"macro_ap": 0.1}},
+    )
     with locked_run(root):
         before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
         assert printed_average(root, summary.records).printed == {"macro_ap": 0.1}
