@@ -20,6 +20,9 @@ from tasks.core.store import Store, client_folder, digest_of
 from tasks.core.update_transforms import transform_update
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tasks.client.local_training import LocalTraining
     from tasks.core.context import RunContext
 
 
@@ -83,20 +86,22 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     data = local_data(context, job.client)
     require_images(job, data)
     training = LocalTraining(context, store, Place(job.client, job.round, job.stage), job.payload, job.work, data)
+    begun = initial_tensors(context, training)
     steps, sums = training.run(started + context.client_timeout_s)
     for value in training.frozen:
         value.requires_grad_(True)
     exchanged, statistics = split_state(training.model, context.bn_policy)
+    kept = kept_tensors(job, exchanged)
+    sent = {key: value for key, value in exchanged.items() if key not in kept}
     if context.client_transforms:
         generator = torch_generator(context.seed, "client update transforms", job.round, job.stage, job.client)
-        begun, schema = store.get_state(job.payload.start.ref), schema_of(training.model)
-        exchanged = transform_update(exchanged, begun, context.client_transforms, schema, generator, job.client)
-    kept = {key: value for key, value in exchanged.items() if job.work.keeps and key.startswith(job.work.keeps)}
+        schema = schema_of(training.model)
+        sent = transform_update(sent, begun, context.client_transforms, schema, generator, job.client)
     private = {f"{PERSONAL}{key}": value for key, value in (statistics | kept).items()}
     private |= training.kept_by_regularisers(steps)
     update = Update(
         client=job.client,
-        model=store.put_state(f"{name}.safetensors", {k: v for k, v in exchanged.items() if k not in kept}),
+        model=store.put_state(f"{name}.safetensors", sent),
         samples=data.count(job.work.data),
         steps=steps,
         sums=sums,
@@ -105,6 +110,25 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     )
     store.write_json(f"{name}.json", update.as_dict())
     return update
+
+
+def initial_tensors(context: "RunContext", training: "LocalTraining") -> "dict[str, Tensor]":
+    """Return a copy of the tensors that training starts from, if the update is going to be transformed."""
+    if not context.client_transforms:
+        return {}
+    return {name: value.detach().clone() for name, value in training.model.state_dict().items()}
+
+
+def kept_tensors(job: TrainJob, tensors: "dict[str, Tensor]") -> "dict[str, Tensor]":
+    """Return the tensors that the client keeps and does not send (``LocalWork.keeps``).
+
+    Raises:
+        TrainingError: If no tensor begins with one of the prefixes: what should stay would be sent.
+    """
+    for prefix in job.work.keeps:
+        if not any(name.startswith(prefix) for name in tensors):
+            raise TrainingError(f"no tensor of the network begins with {prefix}, so there is nothing to keep")
+    return {name: value for name, value in tensors.items() if job.work.keeps and name.startswith(job.work.keeps)}
 
 
 def require_images(job: TrainJob, data: LocalData) -> None:

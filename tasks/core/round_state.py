@@ -37,7 +37,7 @@ class RoundState:
         personal: Client -> tensors that the server made for one client (``model/<name>``): they are sent along with
             the model, replace the model's tensors of that name, and are evaluated with it.
         server: Namespace -> tensors that the server keeps: of a method or an aggregator.
-        own: Client -> name of the model that is its own; without an entry it is the global one.
+        own: Client -> name of the model that is its own; without an entry, or for ``global``, it is the evaluated one.
         cluster_of: Client -> index of its cluster; empty without clustering.
         evaluated: Name of the model that is evaluated, exported and shown; training goes on from the global one.
     """
@@ -119,6 +119,7 @@ class RoundState:
         if client not in self.own and client not in self.personal:
             return self.global_model, ()
         name = self.own.get(client, GLOBAL)
+        name = self.evaluated if name == GLOBAL else name
         if name not in self.models:
             raise UserError("a client's model is not there", where=client, expected=name, found=sorted(self.models)[:5])
         return self.models[name], tuple(part[client] for part in (self.private, self.personal) if client in part)

@@ -8,6 +8,7 @@ from tasks.client.local_data import SERVER
 from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
 from tasks.client.work import LocalWork
+from tasks.core.update_transforms.clip_norm import Settings as ClipNorm
 from tests.support.rounds import make_context, make_federation
 
 pytestmark = pytest.mark.slow
@@ -92,3 +93,22 @@ def test_the_server_without_labelled_images_cannot_train(tiny_data, tmp_path):
     fed = make_federation(context, None, tiny_data.sizes, state=start)
     with pytest.raises(UserError, match="the server has no labelled images"):
         fed.train([SERVER], Payload.of(start), stage=1, name="training at the server")
+
+
+def test_a_prefix_of_no_tensor_is_not_kept_silently(run):
+    with pytest.raises(UserError, match=r"no tensor of the network begins with head\., so there is nothing to keep"):
+        run(LocalWork(keeps=("head.",)))
+
+
+def test_transforms_leave_alone_what_a_client_keeps(tiny_data, tmp_path):
+    kept, sent = [], []
+    for name, transforms in (("plain", ()), ("clipped", (ClipNorm(name="clip_norm", max_norm=1e-4),))):
+        context, start = make_context(tiny_data, tmp_path / name, train={"lr": 0.01}, client_transforms=transforms)
+        fed = make_federation(context, None, tiny_data.sizes, state=start)
+        work = LocalWork(keeps=("readout.",), steps=1)
+        (update, *_) = fed.train(fed.sample(), Payload.of(start), work, stage=1, name="training")
+        store = context.open_store()
+        kept.append(store.get_state(fed.state.private[update.client]))
+        sent.append(store.get_state(update.model))
+    assert all(torch.equal(value, kept[1][name]) for name, value in kept[0].items())
+    assert any(not torch.equal(value, sent[1][name]) for name, value in sent[0].items())

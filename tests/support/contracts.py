@@ -22,6 +22,7 @@ class Contract:
         network: Settings of the network.
         train: Settings of local training.
         federation: Settings of the federation.
+        sends_all: Whether clients send every tensor; else some stay with them (``LocalWork.keeps``).
     """
 
     neutral: dict[str, Any]
@@ -35,6 +36,7 @@ class Contract:
     network: dict[str, Any] = dataclasses.field(default_factory=lambda: NARROW)
     train: dict[str, Any] = dataclasses.field(default_factory=lambda: {"lr": 0.01})
     federation: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sends_all: bool = True
 
 
 SCENES = {"name": "xuesgcn", "xuesgcn": {"scenes": 2, "attention_width": 8, "graph_width": 8}}

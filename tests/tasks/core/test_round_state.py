@@ -126,3 +126,8 @@ def test_names_of_models():
     assert (client_model("a/b"), cluster_model(3)) == ("client/a/b", "cluster/3")
     assert client_of(client_model("a/b")) == "a/b"
     assert [client_of(name) for name in ("global", cluster_model(0), "sigma")] == [None] * 3
+
+
+def test_a_shared_model_of_ones_own_is_the_evaluated_one():
+    state = RoundState(models={"global": ref("g"), "ema": ref("e")}, own={"a": "global"}, evaluated="ema")
+    assert state.own_model("a") == (ref("e"), ())
