@@ -1,7 +1,7 @@
 """The losses that clients minimise, one module each. A module has the parts of ``Objective``.
 
-A new objective is one module and one line in ``OBJECTIVES``. The local loop (``tasks.client.train``) calls the step
-that ``make`` returns with every batch and gets a ``Loss`` back; it knows nothing else about an objective.
+A new objective is one module and one line in ``OBJECTIVES``. The local loop (``tasks.client.local_training``)
+calls the step that ``make`` returns with every batch, and gets a ``Loss`` back; it knows nothing else of an objective.
 """
 
 from collections.abc import Callable, Iterator, Sequence
