@@ -21,7 +21,7 @@ from flows.settings.dotted import flat
 from flows.settings.schema import Settings, as_values, validate
 from models.errors import UserError
 from models.registry import NETWORKS
-from models.timm_settings import FAMILIES
+from models.settings.timm import FAMILIES
 from tasks.core.json_files import write_json
 from tasks.core.problem import load_problem
 from tasks.core.store import state_bytes, state_digest
@@ -170,7 +170,7 @@ def _part(settings: Settings) -> str:
 
 def _backbone(summary: Summary) -> "dict[str, Tensor]":
     """Return the tensors of the last round's backbone, under their published names."""
-    from models.parts import backbone_state
+    from models.weights.parts import backbone_state
     from tasks.core.network import build_network
 
     context = read_context(Path(summary.root))

@@ -11,11 +11,11 @@ from torch import nn
 
 from models.classifiers.backbones import Backbone
 from models.classifiers.resnet import ResNetTokens
-from models.classifiers.weight_files import load_backbone_weights
-from models.parts import backbone_of
-from models.published import imagenet_file
 from models.registry import NETWORKS, ModelSpec
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
+from models.weights.loading import load_backbone_weights
+from models.weights.parts import backbone_of
+from models.weights.published import imagenet_file
 
 # PyTorch's layers draw their initial weights from the global generator, which all threads share.
 _global_generator = threading.RLock()
@@ -49,7 +49,7 @@ def weight_files(settings: ModelSettings) -> list[Path]:
     """Return the weight files that the network's backbone starts from, none or one; a published one is fetched.
 
     Raises:
-        UserError: As ``models.published.imagenet_file``.
+        UserError: As ``models.weights.published.imagenet_file``.
     """
     if settings.weights is None:
         return []
@@ -64,7 +64,7 @@ def check_weights(settings: ModelSettings, image_size: int) -> None:
         image_size: Side of the square images, pixels.
 
     Raises:
-        UserError: As ``models.classifiers.weight_files.load_backbone_weights``.
+        UserError: As ``models.weights.loading.load_backbone_weights``.
     """
     if settings.weights is None:
         return

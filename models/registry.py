@@ -36,7 +36,7 @@ class Network:
         needs_labels: Whether ``build`` needs label embeddings [C, d].
         needs_state_embeddings: Whether it may need state embeddings [2, d].
         personal: Whether its class declares personal tensors (``STATE_KINDS``), which its method must handle.
-        normalisation: Its usual input normalisation (``models.backbone_settings.InputFormat``).
+        normalisation: Its usual input normalisation (``models.settings.backbone.InputFormat``).
         norm: Its usual normalisation layers, ``batch`` or ``none``; None if it has no choice.
         dropout: Its usual probability of dropout in its hidden layers; None if it has no such layers.
         min_side: The smallest side of an image that its layers can take, pixels.

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from flows.methods.facts import RunFacts
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 
 if TYPE_CHECKING:
     from collections.abc import Callable

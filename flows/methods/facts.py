@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from models.settings import ModelSettings
+    from models.settings.model import ModelSettings
     from tasks.core.train_settings import TrainSettings
 
 

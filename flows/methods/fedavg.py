@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.core.round_state import RoundState
 

@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from flows.methods.facts import RunFacts
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 
 
 class Settings(Section):

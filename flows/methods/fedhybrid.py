@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
 from tasks.client.work import LocalWork

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
 from tasks.client.work import LocalWork

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from flows.methods.facts import RunFacts
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
 from tasks.client.schedule import learning_rate

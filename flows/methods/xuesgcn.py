@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from models.base_settings import Section
 from models.errors import UserError
 from models.registry import NETWORKS
+from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.core.round_state import RoundState
 

@@ -35,7 +35,7 @@ SKIPPED = (
     "flows.federation.progress",
     "flows.run",
     "flows.settings",
-    "models.export",
+    "models.layers.probabilities",
     "tasks.data",
     "tasks.plotting",
     "tasks.registry",

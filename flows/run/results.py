@@ -83,7 +83,7 @@ def model_factory(
     rule = "from its threshold in thresholds on a label is predicted"
 
     def make() -> "tuple[nn.Module, np.ndarray, dict[str, Any]]":
-        from models.export import Probabilities
+        from models.layers.probabilities import Probabilities
         from tasks.core.network import build_network
 
         network = build_network(context, context.open_store(), ref).cpu().eval()

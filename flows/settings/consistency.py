@@ -11,7 +11,7 @@ from tasks.core.problem_kind import Kind
 from tasks.server.aggregators import load_aggregator
 
 if TYPE_CHECKING:
-    from models.settings import ModelSettings
+    from models.settings.model import ModelSettings
     from tasks.core.evaluation_settings import EvaluationSettings
     from tasks.core.federation_settings import FederationSettings
     from tasks.core.train_settings import TrainSettings

@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from flows.methods import METHODS, load_method
 from flows.settings.consistency import check_consistency
 from flows.settings.renames import refuse_old_names
-from models.base_settings import Section, choice_section
 from models.errors import UserError
 from models.registry import NETWORKS
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
+from models.settings.section import Section, choice_section
 from tasks.client.objectives import OBJECTIVES, load_objective
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.federation_settings import FederationSettings

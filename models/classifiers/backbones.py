@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from models.backbone_settings import InputFormat
+from models.settings.backbone import InputFormat
 
 # Mean and standard deviation of ImageNet's training images, per channel, for inputs in [0, 1].
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from models.classifiers.backbones import Backbone
 from models.classifiers.resnet import ResNetTokens
 from models.registry import ModelSpec
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
 
 
 class Classifier(nn.Module):

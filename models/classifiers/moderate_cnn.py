@@ -8,12 +8,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from models.backbone_settings import BackboneSettings, InputFormat
 from models.classifiers.backbones import Backbone
 from models.classifiers.classifier import Classifier
+from models.layers.stochastic import SeededDropout, SeededDropout2d
 from models.registry import ModelSpec
-from models.settings import ModelSettings
-from models.stochastic import SeededDropout, SeededDropout2d
+from models.settings.backbone import BackboneSettings, InputFormat
+from models.settings.model import ModelSettings
 
 MAPS = (32, 64, 128, 128, 256, 256)  # channels; each second convolution is followed by pooling
 HIDDEN = 512

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.backbone_settings import RESNETS, BackboneSettings, InputFormat
 from models.classifiers.backbones import COLOUR, Backbone
-from models.classifiers.norms import norm_layer
+from models.layers.norms import norm_layer
+from models.settings.backbone import RESNETS, BackboneSettings, InputFormat
 
 NORM = "batch"  # of ResNets, by default
 

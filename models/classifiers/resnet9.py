@@ -6,13 +6,13 @@ Letters: B batch, S side of the images, D channels of the last map.
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.backbone_settings import BackboneSettings, InputFormat
 from models.classifiers.backbones import Backbone
 from models.classifiers.classifier import Classifier
-from models.classifiers.norms import NormLayer, norm_layer
 from models.classifiers.resnet import NORM, initialise_convolutions, shrink_branches
+from models.layers.norms import NormLayer, norm_layer
 from models.registry import ModelSpec
-from models.settings import ModelSettings
+from models.settings.backbone import BackboneSettings, InputFormat
+from models.settings.model import ModelSettings
 
 
 class ConvUnit(nn.Module):

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.backbone_settings import BackboneSettings, InputFormat
 from models.classifiers.backbones import Backbone
 from models.classifiers.classifier import Classifier
 from models.registry import ModelSpec
-from models.settings import ModelSettings
+from models.settings.backbone import BackboneSettings, InputFormat
+from models.settings.model import ModelSettings
 
 KERNEL = 5  # pixels, of all convolutions here
 LENET_SIDE = 32  # the images that LeNet-5 is made for; MNIST's 28 pixels are padded to it

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from models.classifiers.backbones import Backbone
 from models.classifiers.classifier import Classifier
 from models.registry import ModelSpec
-from models.settings import ModelSettings
-from models.timm_settings import Variant, check_image_size
+from models.settings.model import ModelSettings
+from models.settings.timm import Variant, check_image_size
 
 LAYER_SCALE = 1e-5  # initial layer scale of PoolFormer-S12 and -S24
 

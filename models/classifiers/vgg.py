@@ -9,13 +9,13 @@ Letters: B batch, S side of the images, D channels of the last map.
 import torch
 from torch import Tensor, nn
 
-from models.backbone_settings import BackboneSettings, InputFormat
 from models.classifiers.backbones import Backbone
 from models.classifiers.classifier import Classifier
-from models.classifiers.norms import norm_layer
+from models.layers.norms import norm_layer
+from models.layers.stochastic import SeededDropout
 from models.registry import NETWORKS, ModelSpec
-from models.settings import ModelSettings
-from models.stochastic import SeededDropout
+from models.settings.backbone import BackboneSettings, InputFormat
+from models.settings.model import ModelSettings
 
 LAYERS = {"vgg11": "A", "vgg16": "D"}  # the paper's configurations
 HIDDEN = 512  # units of each hidden layer of the head

@@ -3,7 +3,7 @@
 from models.label_aware.fmman import FmmanNetwork
 from models.label_aware.label_graph import FrozenRows, frozen_states
 from models.registry import ModelSpec
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
 
 OPTIONS = {"use_graph": False, "use_state": True, "state_combine": "add_embed", "state_embeddings": "frozen"}
 

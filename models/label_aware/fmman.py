@@ -21,7 +21,7 @@ from models.label_aware.label_graph import (
 )
 from models.label_aware.label_transformer import LabelTransformer, sine_positions, uniform_fan_in_
 from models.registry import ModelSpec
-from models.settings import FmmanSettings, ModelSettings
+from models.settings.model import FmmanSettings, ModelSettings
 
 UNKNOWN = -1
 

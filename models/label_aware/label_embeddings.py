@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.classifiers.weight_files import UNREADABLE, unread
 from models.errors import LabelError, UserError
 from models.files import replacing_file
-from models.published import clip_file
-from models.settings import LabelSettings
+from models.settings.model import LabelSettings
+from models.weights.loading import UNREADABLE, unread
+from models.weights.published import clip_file
 
 PROJECTION_SEED = 20250503  # of the fixed projection from w to d; changing it changes every model
 HASH_WIDTH = 4096  # hash buckets of the n-grams

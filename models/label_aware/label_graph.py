@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.label_aware.label_transformer import SelfAttention, uniform_fan_in_
-from models.stochastic import StochasticModule
+from models.layers.stochastic import StochasticModule
 
 LEAK = 0.2  # negative slope of the LeakyReLU in eq 5
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.stochastic import SeededDropout
+from models.layers.stochastic import SeededDropout
 
 
 def uniform_fan_in_(tensor: Tensor, fan_in: int) -> None:

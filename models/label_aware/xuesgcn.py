@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from models.classifiers.resnet import ResNetTokens
 from models.label_aware.fmman import LabelClassifier
 from models.registry import ModelSpec
-from models.settings import ModelSettings
-from models.state_spec import TensorSpec
+from models.settings.model import ModelSettings
+from models.weights.state_spec import TensorSpec
 
 LEAK = 0.2  # negative slope of the LeakyReLU between the two graph convolutions
 EPS = 1e-8  # keeps the quotient at 0 for labels that a scene has not seen

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from models.stochastic import use_generator
+from models.layers.stochastic import use_generator
 from tasks.client.batches import TrainingError, refuse_single_values
 from tasks.client.local_data import LocalData
 from tasks.client.objectives import Epoch, LocalContext, Loss, Reference, Step

@@ -65,7 +65,7 @@ def make_optimiser(model: "nn.Module", settings: "TrainSettings", round_: int) -
     """
     import torch
 
-    from models.parts import parameter_groups
+    from models.weights.parts import parameter_groups
 
     rate = learning_rate(settings, round_)
     factors = settings.group_lr.model_dump()

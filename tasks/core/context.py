@@ -10,7 +10,7 @@ from tasks.core.records import ModelRef
 from tasks.core.store import Store
 
 if TYPE_CHECKING:
-    from models.settings import ModelSettings
+    from models.settings.model import ModelSettings
     from tasks.core.evaluation_settings import EvaluationSettings
     from tasks.core.train_settings import TrainSettings
 

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.base_settings import Section
+from models.settings.section import Section
 
 Protocol = Literal["global", "local", "matched", "new_clients"]
 

@@ -13,7 +13,7 @@ from tasks.core.problem_kind import KINDS, Kind
 if TYPE_CHECKING:
     import numpy as np
 
-Activation = Literal["sigmoid", "softmax"]  # as in models.export
+Activation = Literal["sigmoid", "softmax"]  # as in models.layers.probabilities
 
 
 class Problem(Protocol):

@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 _MODULE = re.compile(r"(?:flows|tasks|models)(?:\.\w+)+")
 # Messages, settings' base, files, locks and records: they carry numbers and never change one.
 PLUMBING = (
-    "models.base_settings",
     "models.errors",
     "models.files",
+    "models.settings.section",
     "tasks.core.context",
     "tasks.core.federation_settings",
     "tasks.core.finished_rounds",

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
-from models.state_spec import TensorSpec
+from models.weights.state_spec import TensorSpec
 
 if TYPE_CHECKING:
     from torch import nn

@@ -5,8 +5,8 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.core.randomness import derive_seed
 
 _NAMES = ("train", "val", "test")

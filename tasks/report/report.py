@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from models.base_settings import Section
 from models.files import copy_file, write_text
+from models.settings.section import Section
 from tasks.core.json_files import read_json
 from tasks.core.metric_titles import TITLES
 from tasks.core.problem import load_problem, primary_metric

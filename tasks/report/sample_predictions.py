@@ -29,7 +29,7 @@ def sample_predictions(context: "RunContext", ref: ModelRef) -> ModelRef:
     import numpy as np
     import torch
 
-    from models.export import activate
+    from models.layers.probabilities import activate
     from tasks.core.network import build_network, predict_logits
     from tasks.core.randomness import numpy_generator
 

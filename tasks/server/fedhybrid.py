@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.server.aggregation import sample_count_weights, weighted_mean
 from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, start_of
 

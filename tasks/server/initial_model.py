@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from models.settings import ModelSettings
+    from models.settings.model import ModelSettings
     from tasks.core.context import RunContext
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.regularisers.scaffold import mean_gradient
 from tasks.server.aggregation import moved, sample_count_weights
 from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, start_of

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 
 
 class TrackingSettings(Section):

@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import save
 
 from models.classifiers.resnet import ResNetTokens
-from models.classifiers.weight_files import load_backbone_weights
 from models.errors import UserError
 from models.label_aware.label_embeddings import embed_labels
-from models.settings import BackboneSettings, LabelSettings
+from models.settings.model import BackboneSettings, LabelSettings
+from models.weights.loading import load_backbone_weights
 from tasks.core.records import ModelRef, Update
 from tasks.core.store import Store, state_digest
 from tasks.report.sample_predictions import FILE, load_predictions

@@ -10,7 +10,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 from flows.methods import fmman as method
-from models.settings import FmmanSettings
+from models.settings.model import FmmanSettings
 from tasks.client.objectives.label_mask import fedlgt, fmman, label_mask_training
 from tasks.client.train import train_client
 from tests.support.jobs import train_job

@@ -9,7 +9,7 @@ from torch import nn
 
 from models.build import build_model, new_model
 from models.registry import NETWORKS, ModelSpec
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
 from tasks.core.store import state_digest
 
 

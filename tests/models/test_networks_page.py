@@ -8,7 +8,7 @@ import torch
 
 from models.build import build_model
 from models.registry import NETWORKS, ModelSpec
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "networks.md"
 ROWS = re.findall(r"^\| `(\w+)` \| (\d) x (\d+) x \d+ \| ([\d,]+) \|", PAGE.read_text(), re.MULTILINE)

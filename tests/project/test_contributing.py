@@ -11,7 +11,7 @@ import torch
 from flows.federation.jobs import make_jobs
 from flows.methods import METHODS, load_method
 from models.registry import NETWORKS
-from models.state_spec import TensorSpec
+from models.weights.state_spec import TensorSpec
 from tasks.client.objectives import OBJECTIVES
 from tasks.client.objectives.label_mask.fmman import Settings as Objective
 from tasks.client.payload import Payload

@@ -4,9 +4,9 @@ import torch
 from torch.nn.functional import normalize
 
 from models.build import new_model
+from models.layers.stochastic import use_generator
 from models.registry import ModelSpec
-from models.settings import ModelSettings
-from models.stochastic import use_generator
+from models.settings.model import ModelSettings
 from tasks.client.objectives import LocalContext, Reference
 from tasks.client.objectives.label_mask.fmman import Settings
 

@@ -10,7 +10,7 @@ from flows.federation.federation import Federation
 from flows.federation.progress import Quiet
 from flows.federation.round import Setup
 from flows.methods import load_method
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
 from tasks.client.objectives import load_objective
 from tasks.core.context import RunContext
 from tasks.core.evaluation_settings import EvaluationSettings

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.state_spec import TensorSpec
+from models.weights.state_spec import TensorSpec
 from tasks.core.records import ModelRef, Update
 from tasks.core.store import Store
 

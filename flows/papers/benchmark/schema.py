@@ -13,8 +13,8 @@ from flows.papers.benchmark.bands import CLAIM, published_margin
 from flows.papers.replicate.schema import Needs, Percent
 from flows.papers.replicate.tables import table_path
 from flows.settings.files import read_yaml
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 
 ScaleName = Literal["small", "full"]
 

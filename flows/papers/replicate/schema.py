@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 
 METRICS = ("macro_ap", "cf1", "micro_ap", "micro_f1")  # the columns of the paper's tables, in its order
 Percent = Annotated[float, Field(ge=0, le=100)]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.client.batches import augment, batches
 from tasks.client.payload import Needed
 from tasks.client.sampling import balancing_weights

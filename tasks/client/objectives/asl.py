@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.objectives import LocalContext, Loss, Step
 from tasks.client.objectives.forward import forward_with_embedding
 from tasks.core.problem_kind import Kind

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.objectives import LocalContext, Loss, Step
 from tasks.client.objectives.forward import forward_with_embedding
 from tasks.core.problem_kind import Kind

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.core.state_schema import Schema
 
 if TYPE_CHECKING:

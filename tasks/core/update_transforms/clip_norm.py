@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.core.update_transforms import SentUpdate, Transformed
 
 if TYPE_CHECKING:

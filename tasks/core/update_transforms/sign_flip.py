@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.core.update_transforms import SentUpdate, Transformed
 
 DESCRIPTION = "simulate attackers that send the opposite of their change; to test robust aggregators"

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.core.problem_kind import Kind as ProblemKind
 
 if TYPE_CHECKING:

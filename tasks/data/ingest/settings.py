@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, create_model, field_validator, model_validator
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.core.problem_kind import Kind
 from tasks.data.formats import FORMATS, load_format, problem_kind
 from tasks.data.images.decode import DEFAULT_BACKGROUND, DEFAULT_MAX_PIXELS, DEFAULT_MIN_SIDE, Limits

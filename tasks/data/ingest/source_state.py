@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.core.json_files import read_json
 from tasks.core.tables import read_table
 from tasks.data.dataset import SUMMARY

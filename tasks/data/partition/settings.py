@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_serializer, model_validator
 
-from models.base_settings import Section
+from models.settings.section import Section
 
 Scheme = Literal[
     "natural",

@@ -8,8 +8,8 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.data.text.csv_text import csv_rows
 from tasks.data.text.equivalent_names import fold_parts
 from tasks.data.text.read_text import normalize, read_text, valid_encoding

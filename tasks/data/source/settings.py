@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.data.images.resizing import Resize
 from tasks.data.source.rules import NameRule
 from tasks.data.text.patterns import pattern_problem

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from models.base_settings import Section
 from models.errors import UserError
-from models.state_spec import TensorSpec
+from models.settings.section import Section
+from models.weights.state_spec import TensorSpec
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.server.aggregators.mixing import Mixing
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob
 
 if TYPE_CHECKING:

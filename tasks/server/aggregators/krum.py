@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.server.aggregators import Aggregator, Mixing
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The weighted mean: FedAvg (McMahan et al., AISTATS 2017, algorithm 1; docs/algorithms/aggregation.md)."""
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.server.aggregators import Aggregator
 
 DESCRIPTION = "the weighted mean: FedAvg's server (McMahan et al., AISTATS 2017)"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, sorted_values
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from models.base_settings import choice_section
+from models.settings.section import choice_section
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.update_transforms import TRANSFORMS, load_transform
 from tasks.core.update_transforms.settings import TransformSettings

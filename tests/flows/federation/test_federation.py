@@ -11,7 +11,7 @@ from flows.federation.jobs import required_updates
 from flows.methods import fedavg, fmman, load_method
 from flows.methods.facts import RunFacts
 from models.errors import UserError
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
 from tasks.client.objectives.label_mask.fmman import Settings as Objective
 from tasks.client.payload import Payload
 from tasks.core.records import Dropped

@@ -11,7 +11,7 @@ from flows.papers.replicate.tables import data_folder, load_table, planned_runs,
 from flows.settings.files import load_settings
 from models.errors import UserError
 from models.label_aware.label_embeddings import embed_labels
-from models.settings import LabelSettings
+from models.settings.model import LabelSettings
 from tasks.data.formats.synthetic.registry import synthetic_set
 from tests.support.commands import commands
 from tests.support.tables import FOLDER, TABLE, written

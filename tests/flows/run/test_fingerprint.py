@@ -67,7 +67,7 @@ def test_comments_docstrings_and_descriptions_leave_every_run_valid(copy):
     edit(copy, "tasks.client.train", '"""A client', '"""Another first line: a client')
     with path_of("tasks.client.local_training", copy).open("a") as file:
         file.write("\n# a comment\n")
-    edit(copy, "models.settings", 'description="', 'description="Other words. ')
+    edit(copy, "models.settings.model", 'description="', 'description="Other words. ')
     edit(copy, "flows.methods.fedavg", "DESCRIPTION = ", "DESCRIPTION = 'New: ' + ")
     assert digests(copy, "after") == before
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.round_state import RoundState, client_model

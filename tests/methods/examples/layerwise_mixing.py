@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.core.round_state import client_model
 from tasks.server.aggregators import Aggregator, Mixing
 

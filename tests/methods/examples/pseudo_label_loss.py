@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.batches import batches as index_batches
 from tasks.client.objectives import Epoch, LocalContext, Loss, Step
 from tasks.core.network import to_float

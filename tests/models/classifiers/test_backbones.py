@@ -7,10 +7,10 @@ from safetensors.torch import save_file
 from models.build import check_weights, new_model
 from models.classifiers.backbones import IMAGENET_MEAN, IMAGENET_STD
 from models.classifiers.resnet import ResNetTokens
-from models.classifiers.weight_files import load_backbone_weights
 from models.errors import UserError
 from models.registry import ModelSpec
-from models.settings import BackboneSettings, ModelSettings
+from models.settings.model import BackboneSettings, ModelSettings
+from models.weights.loading import load_backbone_weights
 
 PROBLEM = ModelSpec(("a", "b"), 64)
 

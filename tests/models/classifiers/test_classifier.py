@@ -7,7 +7,7 @@ from models.build import new_model, seeded
 from models.classifiers.classifier import Classifier
 from models.classifiers.resnet import ResNetTokens
 from models.registry import ModelSpec
-from models.settings import BackboneSettings, ModelSettings
+from models.settings.model import BackboneSettings, ModelSettings
 
 NARROW = {"width": 0.125, "depth": 0.5}
 PLAIN = ["resnet18", "resnet50", "vit_tiny", "mlp_mixer", "convmixer", "poolformer"]

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone_settings import InputFormat
 from models.build import build_model
 from models.classifiers.backbones import Backbone
 from models.registry import NETWORKS, ModelSpec
-from models.settings import ModelSettings
+from models.settings.backbone import InputFormat
+from models.settings.model import ModelSettings
 
 SMALL = {"width": 0.125, "depth": 0.1}
 

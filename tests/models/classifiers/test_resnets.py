@@ -6,11 +6,11 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional as F
 
-from models.backbone_settings import BackboneSettings
 from models.build import build_model, new_model
 from models.classifiers.resnet import ResNetTokens
 from models.registry import NETWORKS, ModelSpec
-from models.settings import ModelSettings
+from models.settings.backbone import BackboneSettings
+from models.settings.model import ModelSettings
 
 
 def generator(seed=0):

@@ -6,9 +6,9 @@ from torch import nn
 
 from models.build import build_model, check_weights, new_model
 from models.errors import UserError
-from models.parts import backbone_state
 from models.registry import ModelSpec
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
+from models.weights.parts import backbone_state
 
 SMALL = ["lenet5", "simple_cnn", "fedavg_cnn", "mlp"]
 

@@ -9,11 +9,11 @@ from timm.models import get_pretrained_cfg
 
 from models.build import build_model, check_weights, new_model, weight_files
 from models.classifiers.timm_classifiers import can_resample, uses_global_generator
-from models.classifiers.weight_files import load_backbone_weights
 from models.errors import UserError
 from models.registry import ModelSpec
-from models.settings import ModelSettings
-from models.timm_settings import FAMILIES, TimmSettings
+from models.settings.model import ModelSettings
+from models.settings.timm import FAMILIES, TimmSettings
+from models.weights.loading import load_backbone_weights
 
 # parameters with 17 outputs, width of the embedding
 SIZES = {

@@ -6,10 +6,10 @@ import torchvision
 from torch import nn
 
 from models.build import build_model, new_model
-from models.parts import backbone_state, parameter_groups
+from models.layers.stochastic import SeededDropout, SeededDropout2d, use_generator
 from models.registry import ModelSpec
-from models.settings import ModelSettings
-from models.stochastic import SeededDropout, SeededDropout2d, use_generator
+from models.settings.model import ModelSettings
+from models.weights.parts import backbone_state, parameter_groups
 
 
 def generator(seed=0):

@@ -7,7 +7,7 @@ import torch
 
 from models.errors import UserError
 from models.label_aware.label_embeddings import embed_labels, embed_states, write_label_file
-from models.settings import LabelSettings
+from models.settings.model import LabelSettings
 
 
 def angles(rows):

@@ -6,9 +6,9 @@ from torch.nn.functional import normalize
 
 from models.build import new_model
 from models.label_aware.label_transformer import sine_positions
+from models.layers.stochastic import use_generator
 from models.registry import NETWORKS, ModelSpec
-from models.settings import ModelSettings
-from models.stochastic import use_generator
+from models.settings.model import ModelSettings
 
 
 def generator(seed=0):

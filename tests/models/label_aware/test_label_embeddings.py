@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from models.errors import UserError
 from models.label_aware import label_embeddings
 from models.label_aware.label_embeddings import embed_labels, embed_states, write_label_file
-from models.settings import LabelSettings, ModelSettings
+from models.settings.model import LabelSettings, ModelSettings
 from tasks.server.initial_model import frozen_embeddings
 
 CLASSES = ["switch-left", "switch-right", "bird nest", "smoking"]

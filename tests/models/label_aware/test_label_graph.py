@@ -17,7 +17,7 @@ from models.label_aware.label_graph import (
     edge_weights,
     frozen_states,
 )
-from models.stochastic import use_generator
+from models.layers.stochastic import use_generator
 
 
 def generator(seed=0):

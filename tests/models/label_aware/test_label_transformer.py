@@ -10,7 +10,7 @@ from torch import nn
 
 from models.build import seeded
 from models.label_aware.label_transformer import EncoderLayer, LabelTransformer, SelfAttention, sine_positions
-from models.stochastic import SeededDropout, use_generator
+from models.layers.stochastic import SeededDropout, use_generator
 
 
 def generator(seed=0):

@@ -14,7 +14,7 @@ from models.label_aware.xuesgcn import (
     normalized_adjacency,
 )
 from models.registry import ModelSpec
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
 
 CLASSES = 5
 NARROW = {"scenes": 3, "attention_width": 12, "graph_width": 10}

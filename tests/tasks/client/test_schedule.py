@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from models.build import new_model
 from models.errors import UserError
 from models.registry import ModelSpec
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
 from tasks.client.schedule import cosine, learning_rate, make_optimiser, rise, schedule_factor, warm_up
 from tasks.core.train_settings import ScheduleSettings, TrainSettings
 

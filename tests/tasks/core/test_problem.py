@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.export import Probabilities
+from models.layers.probabilities import Probabilities
 from tasks.core.problem import MultiLabel, SingleLabel, load_problem, primary_metric
 from tasks.core.problem_kind import KINDS
 

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from models.errors import UserError
-from models.state_spec import TensorSpec
+from models.weights.state_spec import TensorSpec
 from tasks.core.network import build_network, split_state
 from tasks.core.state_schema import parameters_of, read_schema, schema_of, spec_of
 from tests.support.rounds import NARROW

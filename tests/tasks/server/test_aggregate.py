@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.server import aggregate as module
 from tasks.server.aggregate import AggregationJob, aggregate
 from tasks.server.aggregation import sample_count_weights

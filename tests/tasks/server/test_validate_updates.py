@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from models.state_spec import TensorSpec
+from models.weights.state_spec import TensorSpec
 from tasks.core.records import ModelRef, Update
 from tasks.core.store import Store
 from tasks.server.validate_updates import check_updates, tensor_errors

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.objectives import LocalContext, Loss, Needed, Reference, Step
 from tasks.core.problem_kind import Kind
 

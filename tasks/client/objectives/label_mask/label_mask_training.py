@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.client.objectives import LocalContext, Loss, Step
 from tasks.core.problem_kind import Kind
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.core.problem_kind import Kind
 from tasks.data.formats.shared.tree import ONE_SITE, make_file_row, make_image_row, scan, unclassified_rows
 from tasks.data.images.image import ImageArray

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.data.formats.coco.json_file import Listing, is_coco_json, load_listing, missing_keys
 from tasks.data.formats.coco.records import Record, Rules
 from tasks.data.formats.shared.foreign_formats import foreign_file

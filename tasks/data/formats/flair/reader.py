@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.data.formats.flair.hdf5 import SUFFIXES, holds_images, read_records
 from tasks.data.formats.flair.records import PARTITIONS, Record, load_json
 from tasks.data.formats.shared.path_resolver import make_unlisted_row

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.core.problem_kind import Kind
 from tasks.data.formats.shared.system_files import find_litter
 from tasks.data.formats.shared.tree import (

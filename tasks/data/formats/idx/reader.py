@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.core.problem_kind import Kind
 from tasks.data.formats.shared.tree import ONE_SITE, Entry, make_file_row, make_image_row, scan, unclassified_rows
 from tasks.data.images.image import ImageArray

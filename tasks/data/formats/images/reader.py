@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.data.formats.shared.tree import NO_SITE, make_image_row, scan, unclassified_rows
 from tasks.data.images.image import ImageFile
 from tasks.data.images.image_kinds import SUFFIXES

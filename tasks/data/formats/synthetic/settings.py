@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.base_settings import Section
+from models.settings.section import Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Cause = Literal["lighting", "background", "viewpoint", "blur"]

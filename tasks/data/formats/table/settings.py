@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from models.base_settings import Section
+from models.settings.section import Section
 
 
 class Settings(Section):

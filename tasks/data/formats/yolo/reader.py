@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.section import Section
 from tasks.data.formats.shared.annotation import Annotation, AnnotationError
 from tasks.data.formats.shared.foreign_formats import foreign_text
 from tasks.data.formats.shared.paired_samples import make_pair_row

@@ -6,9 +6,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
 from models.build import new_model
 from models.errors import UserError
+from models.layers.stochastic import use_generator
 from models.registry import NETWORKS, ModelSpec
-from models.settings import ModelSettings
-from models.stochastic import use_generator
+from models.settings.model import ModelSettings
 from tasks.client.objectives import LocalContext, Reference, load_objective
 from tasks.client.objectives.label_mask import fedlgt, label_mask_training
 from tasks.client.objectives.label_mask.label_states import draw_known_states

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity
 
 from models.errors import UserError
-from models.stochastic import use_generator
+from models.layers.stochastic import use_generator
 from tasks.client.objectives import LocalContext, load_objective
 from tasks.client.objectives.label_mask.fmman import Settings, make, references_needed
 from tasks.client.objectives.label_mask.fmman_losses import mean_pair_cosine

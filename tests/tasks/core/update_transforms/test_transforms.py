@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 import torch
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.core import update_transforms
 from tasks.core.update_transforms import Transformed, clip_norm, load_transform, sign_flip, transform_update
 from tests.support.updates import SCHEMA, random_state

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from models.base_settings import Section
+from models.settings.section import Section
 from tasks.data.formats import FORMATS, Format, HasTreeRoot, Kind, ReportsNearMisses, load_format
 
 

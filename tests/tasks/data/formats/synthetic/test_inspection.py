@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from models.label_aware.label_embeddings import embed_labels
-from models.settings import LabelSettings
+from models.settings.model import LabelSettings
 from tasks.data.formats.synthetic import defects, inspection
 from tasks.data.formats.synthetic.inspection_labels import DRAWN_AS, PLANTED
 from tasks.data.formats.synthetic.settings import SyntheticSettings

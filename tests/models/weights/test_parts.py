@@ -6,9 +6,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from models.build import new_model
-from models.parts import backbone_state, parameter_groups
 from models.registry import NETWORKS, ModelSpec
-from models.settings import ModelSettings
+from models.settings.model import ModelSettings
+from models.weights.parts import backbone_state, parameter_groups
 
 SMALL = {"width": 0.125, "depth": 0.1}
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from pydantic import Field, field_validator
 
-from models.backbone_settings import Weights
-from models.base_settings import Section
 from models.errors import UserError
+from models.settings.backbone import Weights
+from models.settings.section import Section
 
 
 @dataclass(frozen=True)

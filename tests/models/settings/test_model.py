@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from models.build import build_model
 from models.registry import NETWORKS, ModelSpec
-from models.settings import BackboneSettings, FmmanSettings, LabelSettings, ModelSettings
+from models.settings.model import BackboneSettings, FmmanSettings, LabelSettings, ModelSettings
 
 
 def test_defaults_follow_the_paper():
@@ -79,6 +79,6 @@ def test_a_network_with_label_tokens_requires_label_embeddings():
 @pytest.mark.integration
 def test_settings_and_registry_import_no_heavy_library():
     heavy = ("torch", "timm", "torchvision", "sklearn", "open_clip", "pandas", "mlflow", "prefect")
-    program = f"import sys, models.settings, models.registry; print([m for m in {heavy} if m in sys.modules])"
+    program = f"import sys, models.settings.model, models.registry; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -23,7 +23,7 @@ class StochasticModule(nn.Module):
     def source(self, x: Tensor) -> torch.Generator:
         """Return the generator, checked to be set and on the device of ``x``."""
         generator = self.generator
-        assert generator is not None, "training mode without a generator: call models.stochastic.use_generator first"
+        assert generator is not None, "training mode without a generator: call use_generator first"
         assert generator.device.type == x.device.type, f"generator on {generator.device}, input on {x.device}"
         return generator
 

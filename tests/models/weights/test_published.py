@@ -14,10 +14,10 @@ from safetensors.torch import save_file
 from models.build import check_weights, new_model, weight_files
 from models.errors import UserError
 from models.label_aware import label_embeddings
-from models.published import clip_file, hub_file
 from models.registry import ModelSpec
-from models.settings import LabelSettings, ModelSettings
-from models.timm_settings import FAMILIES
+from models.settings.model import LabelSettings, ModelSettings
+from models.settings.timm import FAMILIES
+from models.weights.published import clip_file, hub_file
 
 RESNET18 = torchvision.models.ResNet18_Weights.IMAGENET1K_V1.value
 NOBODY = "https://127.0.0.1:9"  # refuses connections
@@ -93,7 +93,7 @@ def test_nothing_in_a_fetched_file_is_executed(caches, monkeypatch):
     ],
 )
 def test_without_internet_the_error_says_where_to_get_the_file(monkeypatch, caches, name, section, url):
-    from models import published
+    from models.weights import published
 
     monkeypatch.setattr(RESNET18, "url", f"{NOBODY}/resnet18-f37072fd.pth")
 
@@ -138,7 +138,7 @@ def test_a_file_of_the_hub_is_fetched_by_the_first_name_that_there_is(caches, mo
     import huggingface_hub
     from huggingface_hub.errors import EntryNotFoundError
 
-    from models import published
+    from models.weights import published
 
     (caches / "new").write_bytes(b"weights")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from models.backbone_settings import TORCHVISION
 from models.errors import UserError
-from models.settings import ModelSettings
+from models.settings.backbone import TORCHVISION
+from models.settings.model import ModelSettings
 
 CONNECT_TIMEOUT_S = 5.0  # until a server counts as unreachable; the hub's client alone would try for most of a minute
 FETCH_ERRORS = (OSError, RuntimeError, ValueError)  # of the clients: no network, no such file, wrong hash

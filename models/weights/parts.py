@@ -28,7 +28,7 @@ def backbone_of(model: nn.Module) -> Backbone:
 def backbone_state(model: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a file of backbone weights: parameters and buffers, contiguous, on the CPU.
 
-    ``models.classifiers.weight_files.load_backbone_weights`` reads such a file.
+    ``models.weights.loading.load_backbone_weights`` reads such a file.
     """
     return {
         name: tensor.detach().cpu().contiguous() for name, tensor in backbone_of(model).published.state_dict().items()

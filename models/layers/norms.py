@@ -5,7 +5,7 @@ from functools import partial
 
 from torch import nn
 
-from models.backbone_settings import BackboneSettings
+from models.settings.backbone import BackboneSettings
 
 # Makes the layer for a number of channels
 NormLayer = Callable[..., nn.Module]

@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from models.backbone_settings import RESNETS, TORCHVISION, BackboneSettings, InputFormat, Weights
-from models.base_settings import Section
 from models.errors import UserError
-from models.label_aware_settings import FmmanSettings, XuesgcnSettings
 from models.registry import NETWORKS
-from models.timm_settings import FAMILIES, TimmSettings, check_image_size
+from models.settings.backbone import RESNETS, TORCHVISION, BackboneSettings, InputFormat, Weights
+from models.settings.label_aware import FmmanSettings, XuesgcnSettings
+from models.settings.section import Section
+from models.settings.timm import FAMILIES, TimmSettings, check_image_size
 
 PLAIN_CLASSIFIERS = [name for name, network in NETWORKS.items() if network.is_classifier]
 

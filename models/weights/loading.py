@@ -1,4 +1,4 @@
-"""Initial weights from files: of a published network, or of a backbone of the same size (``models.parts``)."""
+"""Initial weights from files: of a published network, or of a backbone of the same size (``models.weights.parts``)."""
 
 import pickle
 import re
