@@ -34,61 +34,71 @@ def set_key(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
                 raise UserError("no such parameter", where=f"{path}: {key}", expected=f"one of: {known}", found=part)
             for inner in reversed(parts[number + 1 :]):
                 value = {inner: value}
-            _append(node, part, value)
+            _write(node, part, value)
             return
         if number + 1 < len(parts):
             node = node[part]
-    node[parts[-1]] = value
+    _write(node, parts[-1], value)
 
 
-def _append(node: Any, key: str, value: Any) -> None:
-    """Append a key. Comment lines below the mapping, such as the next section's heading, stay below it.
+def _write(node: Any, key: str, value: Any) -> None:
+    """Replace a value, or append it. Comment lines below it, such as the next section's heading, stay below it.
 
     ruamel.yaml attaches those lines to the last value before them.
     """
     from ruamel.yaml.error import CommentMark
     from ruamel.yaml.tokens import CommentToken
 
-    below = _take_lines_below(node)
+    below = _take_lines_below(node, key if key in node else next(reversed(node), None))
     node[key] = _commented(value)
+    comments, place = _comments(node, key)
+    inner, comments[3] = comments[3], None
+    if inner:  # lines between the key and the first value of what it held; a scalar cannot have them
+        lines = "".join(" " * token.start_mark.column + token.value for token in inner)
+        comments[place] = CommentToken(f"\n{lines}", CommentMark(0), None)
     if not below:
         return
-    holder, last = _last_value(node)
-    token = CommentToken(below, CommentMark(0), None)
-    holder.ca.items[last] = [token, None] if isinstance(holder, list) else [None, None, token, None]
+    comments, place = _comments(*_last_value(node, key))
+    if comments[place]:
+        comments[place].value = comments[place].value.rstrip("\n") + below
+    else:
+        comments[place] = CommentToken(below, CommentMark(0), None)
 
 
 def _commented(value: Any) -> Any:
-    """Return a mapping as ruamel.yaml's own type, which can have comments; anything else unchanged."""
-    from ruamel.yaml.comments import CommentedMap
-
-    return CommentedMap({k: _commented(v) for k, v in value.items()}) if isinstance(value, Mapping) else value
-
-
-def _last_value(node: Any) -> tuple[Any, Any]:
-    """Return the mapping or list, and its key, with the last written value of ``node``, which is not empty."""
+    """Return mappings and lists as ruamel.yaml's own types, which can have comments; anything else unchanged."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-    while True:
-        key = list(node)[-1] if isinstance(node, CommentedMap) else len(node) - 1
-        value = node[key]
-        if not isinstance(value, CommentedMap | CommentedSeq) or not value or value.fa.flow_style():
-            return node, key
-        node = value
+    if isinstance(value, Mapping):
+        return CommentedMap({k: _commented(v) for k, v in value.items()})
+    return CommentedSeq(map(_commented, value)) if isinstance(value, list | tuple) else value
 
 
-def _take_lines_below(node: Any) -> str:
-    """Remove and return the lines between the last value of a mapping and what follows it."""
-    if not node or not hasattr(node, "ca"):
+def _last_value(node: Any, key: Any) -> tuple[Any, Any]:
+    """Return the mapping or list, and its key, with the last written value of ``node[key]``."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    while isinstance(value := node[key], CommentedMap | CommentedSeq) and value and not value.fa.flow_style():
+        node, key = value, next(reversed(value)) if isinstance(value, CommentedMap) else len(value) - 1
+    return node, key
+
+
+def _comments(holder: Any, key: Any) -> tuple[list[Any], int]:
+    """Return the comments of a value of a mapping or list, and the index of the one behind it."""
+    is_list = isinstance(holder, list)
+    return holder.ca.items.setdefault(key, [None] * (2 if is_list else 4)), 0 if is_list else 2
+
+
+def _take_lines_below(node: Any, key: Any) -> str:
+    """Remove and return the lines between a value of a mapping and what follows it; ``key`` may be None."""
+    if key is None:
         return ""
-    holder, last = _last_value(node)
-    comments = holder.ca.items.get(last) or [None] * 3
-    token = comments[0 if isinstance(holder, list) else 2]
-    if token is None:
+    comments, place = _comments(*_last_value(node, key))
+    if comments[place] is None:
         return ""
-    line, found, below = token.value.partition("\n")
+    line, found, below = comments[place].value.partition("\n")
     if line.strip():  # a comment on the value's line, which stays there
-        token.value = line + "\n"
+        comments[place].value = line + "\n"
     else:
-        holder.ca.items.pop(last)
+        comments[place] = None
     return f"\n{below}" if found and below else ""

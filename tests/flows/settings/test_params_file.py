@@ -69,3 +69,30 @@ def test_an_added_key_is_written_above_the_heading_of_the_next_section(tmp_path,
     write_params(file, {"one.new.deep": 5, "two.y": 6}, create=True)
     assert "\n  new:\n    deep: 5\n\n# heading of two\ntwo:\n  x: 1\n  y: 6\n# the end\n" in file.read_text()
     assert file.read_text().startswith(f"one:\n  {last.splitlines()[0]}\n")
+
+
+LAST = ["b: 1", "b: 1  # remark", "b: [1, 2]", "b: {}", "b:\n  - 1\n  - 2  # remark", "b:\n    c:\n    - 1\n    - d: 2"]
+
+
+@pytest.mark.parametrize("value", [7, None, "two\nlines\n", [], [3, 4], [[1], [2]], {}, {"k": 5}, {"k": [5]}], ids=repr)
+@pytest.mark.parametrize("last", [*LAST, "b:\n    # why\n    c: 1", "b:  # remark\n  # why\n  - 1"])
+@pytest.mark.parametrize("key", ["b", "new"])
+def test_a_written_value_of_any_kind_keeps_the_heading_below_it(tmp_path, last, value, key):
+    file = tmp_path / "params.yaml"
+    file.write_text(f"one:\n  {last}\n\n# heading of two\ntwo:\n  x: 1\n# the end\n")
+    before = parse_yaml(file.read_text())
+    write_params(file, {f"one.{key}": value}, create=True)
+    text = file.read_text()
+    assert text.endswith("\n\n# heading of two\ntwo:\n  x: 1\n# the end\n")
+    assert parse_yaml(text) == before | {"one": before["one"] | {key: value}}
+    assert ("# why" in text) == ("# why" in last)
+
+
+def test_a_changed_list_at_the_end_of_a_section_keeps_the_heading_below_it(tmp_path):
+    file = tmp_path / "params.yaml"
+    file.write_text((ROOT / "params.yaml").read_text())
+    lines = file.read_text().splitlines()
+    heading = lines.index("objective:") - 1
+    assert lines[heading].startswith("# ")
+    write_settings(file, load_settings(file, (), ["model.mlp.hidden=[8]"]))
+    assert file.read_text().splitlines()[heading - 4 :] == ["    hidden:", "    - 8", "", *lines[heading:]]
