@@ -184,7 +184,6 @@ class Federation(Round):
             self.state.server[namespace] = done.state
         if GLOBAL in done.weights:
             self.record.weights = done.weights[GLOBAL]
-        self.record.notes += done.notes
         return done
 
     def cluster(self, updates: Sequence[Update], start: ModelRef, k: int, prefix: str, *, name: str) -> dict[str, int]:

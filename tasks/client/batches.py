@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Generator, Tensor, nn
-
-    from tasks.core.train_settings import TrainSettings
+    from torch import Tensor, nn
 
 
 class TrainingError(Exception):
@@ -40,13 +38,6 @@ def batches(
     for stop in [*cuts, count]:
         yield order[start:stop]
         start = stop
-
-
-def augment(images: "Tensor", settings: "TrainSettings", generator: "Generator") -> "Tensor":
-    """Return ``tasks.client.augmentation.augment``; torch is loaded with the first batch."""
-    from tasks.client import augmentation
-
-    return augmentation.augment(images, settings, generator)
 
 
 def refuse_single_values(model: "nn.Module") -> None:

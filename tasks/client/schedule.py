@@ -42,12 +42,15 @@ def schedule_factor(schedule: "ScheduleSettings", round_: int) -> float:
 
 
 def learning_rate(settings: "TrainSettings", round_: int) -> float:
-    """Return the learning rate of a round, before the factors of the network's parts and the warm-up by steps.
+    """Return the learning rate of a round, before the warm-up by steps.
+
+    A factor that both parts of the network share is in it; different ones are not.
 
     Raises:
         UserError: If the rate has come down to zero.
     """
     rate = settings.lr * schedule_factor(settings.schedule, round_)
+    rate *= 1.0 if settings.group_lr.differ else settings.group_lr.head
     if rate <= 0:
         raise UserError(
             f"the learning rate of round {round_} is zero",
@@ -70,7 +73,6 @@ def make_optimiser(model: "nn.Module", settings: "TrainSettings", round_: int) -
     rate = learning_rate(settings, round_)
     factors = settings.group_lr.model_dump()
     if not settings.group_lr.differ:
-        rate *= settings.group_lr.head
         groups = [{"params": [value for value in model.parameters() if value.requires_grad]}]
     else:
         parts = parameter_groups(model)

@@ -71,7 +71,7 @@ def aggregate(context: "RunContext", job: AggregationJob) -> Aggregated:
         f"updates/aggregated-weights-{name}.safetensors", {"rows": torch.tensor(mixing.rows, dtype=torch.float64)}
     )
     plain = {"models": {key: asdict(ref) for key, ref in result.models.items()}, "evaluated": result.evaluated}
-    own = {"state": asdict(result.state) if result.state else None, "weights": asdict(rows), "notes": result.notes}
+    own = {"state": asdict(result.state) if result.state else None, "weights": asdict(rows)}
     store.write_json(f"updates/aggregated-{name}.json", plain | own)
     return result
 
@@ -86,7 +86,7 @@ def _find(store: Store, name: str, updates: Sequence[Update]) -> Aggregated | No
         state = ModelRef.of(value["state"]) if value["state"] else None
         rows = store.get_state(ModelRef.of(value["weights"]))["rows"].tolist()
         weights = WeightTable(list(models), [update.client for update in updates], rows)
-        done = Aggregated(models, state, weights, value["notes"], value["evaluated"])
+        done = Aggregated(models, state, weights, value["evaluated"])
     except (UserError, KeyError, TypeError, ValueError, AttributeError):  # damaged: compute it again
         return None
     return done if all(store.holds(ref) for ref in (*models.values(), state) if ref) else None
@@ -166,7 +166,7 @@ class _Phase2:
         state = None
         if self.after:
             state = self.store.put_state(f"updates/aggregated-state-{self.name}.safetensors", self.after)
-        return Aggregated(dict(zip(self.mixing.outputs, refs, strict=True)), state, weights, [], evaluated)
+        return Aggregated(dict(zip(self.mixing.outputs, refs, strict=True)), state, weights, evaluated)
 
     def _tensor(self, name: str) -> None:
         """Combine one tensor for all models."""

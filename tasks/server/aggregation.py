@@ -13,8 +13,6 @@ from torch import Tensor
 
 from models.errors import UserError
 
-BnPolicy = Literal["avg", "total_variance", "local", "frozen"]
-
 
 def sample_count_weights(sizes: Sequence[int]) -> list[float]:
     """Return M_i / sum M: FedAvg's weights, and FMMAN's eq 14 inside a cluster."""

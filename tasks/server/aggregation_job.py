@@ -87,12 +87,10 @@ class Aggregated:
         models: Name -> the new model.
         state: The aggregator's tensors for the next round, if it keeps some.
         weights: Model name -> client -> its weight, of the clients with one above 0.
-        notes: What deviated from the plan.
         evaluated: Name of the model that is evaluated and exported.
     """
 
     models: dict[str, ModelRef]
     state: ModelRef | None
     weights: Mapping[str, dict[str, float]]
-    notes: list[str] = field(default_factory=list)
     evaluated: str = "global"

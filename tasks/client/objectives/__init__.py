@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from models.errors import UserError
 from models.settings.section import Section
-from tasks.client.batches import augment, batches
+from tasks.client.batches import batches
 from tasks.client.payload import Needed
 from tasks.client.sampling import balancing_weights
 from tasks.core.network import to_float
@@ -100,6 +100,8 @@ def labelled_batches(epoch: Epoch) -> "Iterator[tuple[Tensor, Tensor]]":
     The default of an objective's ``batches``.
     """
     import torch
+
+    from tasks.client.augmentation import augment
 
     local = epoch.local
     assert local.data is not None

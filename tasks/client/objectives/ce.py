@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DESCRIPTION = "softmax cross entropy on logits, for data with one label per image; mean over images"
 KINDS: tuple[Kind, ...] = ("single_label",)
 
-Weight = Annotated[float, Field(ge=0)]
+Weight = Annotated[float, Field(gt=0)]  # the mean of a batch of weight 0 is not defined
 
 
 class Settings(Section):

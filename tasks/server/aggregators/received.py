@@ -44,14 +44,16 @@ class Received:
         return Mixing(("global",), ([1 / len(self.updates)] * len(self.updates),))
 
     def parameters(self) -> Iterator[Tensor]:
-        """Yield all trained parameters of all updates, name by name in ranges of entries, each [N, P] float64.
+        """Yield the trained parameters that updates contain, name by name in ranges of entries, each [N, P] float64.
 
-        Of a model that the updates started from, the differences to it: their rounding errors are smaller.
+        What clients keep for themselves is not among them. Of a model that the updates started from, the differences to it: their rounding errors are smaller.
         """
         import torch
 
         most = entries_per_update(len(self.files))
         for name in parameters_of(self.schema):
+            if name not in self.files[0].entries:
+                continue
             for start, stop in ranges(self.files[0].entries[name].numel, most):
                 block = torch.empty(len(self.files), stop - start, dtype=torch.float64)
                 for row, file in zip(block, self.files, strict=True):

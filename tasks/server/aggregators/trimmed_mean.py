@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from models.errors import UserError
 from models.settings.section import Section
 from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, sorted_values
 
@@ -54,7 +55,15 @@ class TrimmedMean(Aggregator):
         self.settings = settings
 
     def weigh(self, received: "Received") -> Mixing:
-        """Return equal weights: the record shows who took part."""
+        """Return equal weights: the record shows who took part.
+
+        Raises:
+            UserError: If so few clients reported that nobody would be left out.
+        """
+        try:
+            check(self.settings, len(received.updates))
+        except ValueError as error:
+            raise UserError(str(error), where="aggregation", hint="raise federation.quorum") from error
         return received.equal()
 
     def combine(self, tensor: TensorJob) -> Combined:
@@ -70,7 +79,7 @@ def check(settings: Settings, participants: int | None) -> None:
     """
     if participants is not None and settings.trim > 0 and trimmed(settings.trim, participants) == 0:
         raise ValueError(
-            f"aggregation.trimmed_mean.trim {settings.trim} of {participants} participants leaves nobody out: set it "
+            f"aggregation.trimmed_mean.trim {settings.trim} of {participants} updates leaves nobody out: set it "
             f"to at least {1 / participants:.3g}, or to 0 for the unweighted mean"
         )
 

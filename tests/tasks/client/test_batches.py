@@ -5,7 +5,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tasks.client.batches import augment, batches
+from tasks.client.augmentation import augment
+from tasks.client.batches import batches
 from tasks.core.network import to_float
 from tasks.core.train_settings import TrainSettings
 

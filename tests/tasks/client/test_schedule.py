@@ -103,8 +103,9 @@ def test_parts_of_the_network_train_at_their_own_rates():
 
 
 def test_equal_factors_are_one_group_of_the_scaled_rate():
-    (group,) = make_optimiser(network(), TrainSettings(lr=0.1, group_lr={"backbone": 0.5, "head": 0.5}), 1).param_groups
-    assert group["lr"] == pytest.approx(0.05)
+    settings = TrainSettings(lr=0.1, group_lr={"backbone": 0.5, "head": 0.5})
+    (group,) = make_optimiser(network(), settings, 1).param_groups
+    assert group["lr"] == learning_rate(settings, 1) == pytest.approx(0.05), "SCAFFOLD divides by the rate of the steps"
     (group,) = make_optimiser(network(), TrainSettings(lr=0.1), 1).param_groups
     assert group["lr"] == 0.1
 

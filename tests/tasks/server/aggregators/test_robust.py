@@ -216,6 +216,8 @@ def test_too_few_updates_and_settings_without_sense_are_refused(context):
     for name in ("krum", "multi_krum"):
         with pytest.raises(UserError, match=r"needs at least 5 \(2 f \+ 3\) updates"):
             made(context, name, updates)
+    with pytest.raises(UserError, match=r"trim 0\.2 of 4 updates leaves nobody out"):  # four of five have reported
+        made(context, "trimmed_mean", updates)
     with pytest.raises(UserError, match="more updates are to be selected"):
         made(context, "multi_krum", updates, values={"byzantine": 0, "selected": 5})
     for name, values, participants, message in (
@@ -260,3 +262,18 @@ def test_weights_of_the_method_count_in_the_geometric_median(context):
     explicit = made(context, "median", updates, rows={"cluster/0": (0.5, 0.5, 0.0), "cluster/1": (0.0, 0.0, 1.0)})
     assert explicit.models["cluster/1"].digest == updates[2].model.digest
     assert dataclasses.asdict(explicit)["evaluated"] == "global"
+
+
+@pytest.mark.parametrize("name", ROBUST)
+def test_what_clients_keep_for_themselves_is_not_compared(context, name):
+    """Updates without a tensor that the schema has: the rule of the others, and the tensor as it was sent."""
+    begun = random_state(9)
+    states = [near(seed, begun) for seed in range(5)]
+    short = [{key: value for key, value in state.items() if key != "fc.bias"} for state in states]
+    start, store = put_start(context, begun), context.open_store()
+    result = made(context, name, updates_of(context, short), start=start)
+    same = [state | {"fc.bias": begun["fc.bias"]} for state in states]
+    whole = made(context, name, updates_of(context, same), start=start)
+    a, b = (store.get_state(found.models["global"]) for found in (result, whole))
+    assert a.keys() == b.keys() and torch.equal(a["fc.bias"], begun["fc.bias"])
+    assert all(torch.allclose(a[key], b[key]) for key in a) and result.weights == whole.weights
