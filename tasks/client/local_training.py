@@ -68,6 +68,7 @@ class LocalTraining:
         model: The network in training.
         references: The frozen reference models.
         regularisers: By name, in the order in which they change the loss.
+        held: What the client kept from its last training.
 
     Raises:
         UserError: If weights, data or settings do not fit.
@@ -85,8 +86,8 @@ class LocalTraining:
         self.frozen = freeze(self.model, work.trainable)
         self.objective, settings = chosen_objective(context, work)
         sent = _tensors(store, payload.method, context.device)
-        kept = _tensors(store, payload.private, context.device)
-        self.regularisers = {spec.name: self._regulariser(spec, sent, kept) for spec in work.regularisers}
+        self.held = _tensors(store, payload.private, context.device)
+        self.regularisers = {spec.name: self._regulariser(spec, sent) for spec in work.regularisers}
         # The purpose is part of every seed: never changed.
         generator = torch_generator(context.seed, "local draws", device=context.device, **place.seed_parts())
         use_generator(self.model, generator)
@@ -108,9 +109,9 @@ class LocalTraining:
                 with_personal(model, store, own.ref)
         return model
 
-    def _regulariser(self, spec: RegulariserSpec, sent: dict[str, Tensor], kept: dict[str, Tensor]) -> Regulariser:
+    def _regulariser(self, spec: RegulariserSpec, sent: dict[str, Tensor]) -> Regulariser:
         prefix = f"{spec.name}/"
-        own = {key.removeprefix(prefix): value for key, value in kept.items() if key.startswith(prefix)}
+        own = {key.removeprefix(prefix): value for key, value in self.held.items() if key.startswith(prefix)}
         context = self.context
         train = context.train.model_copy(update={"lr": learning_rate(context.train, self.place.round)})
         local = RegulariserContext(self.model, self.references, spec.values, own, sent, train, context.objective)

@@ -17,13 +17,15 @@ from tasks.core.randomness import torch_generator
 from tasks.core.records import Update
 from tasks.core.state_schema import schema_of
 from tasks.core.store import Store, client_folder, digest_of
-from tasks.core.update_transforms import transform_update
+from tasks.core.update_transforms import Transformed, transform_update
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tasks.client.local_training import LocalTraining
     from tasks.core.context import RunContext
+
+TRANSFORMS = "transforms/"  # begins the names of what update transforms keep at the client
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,13 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     exchanged, statistics = split_state(training.model, context.bn_policy)
     kept = kept_tensors(job, exchanged)
     sent = {key: value for key, value in exchanged.items() if key not in kept}
-    if context.client_transforms:
-        generator = torch_generator(context.seed, "client update transforms", job.round, job.stage, job.client)
-        schema = schema_of(training.model)
-        sent = transform_update(sent, begun, context.client_transforms, schema, generator, job.client)
     private = {f"{PERSONAL}{key}": value for key, value in (statistics | kept).items()}
     private |= training.kept_by_regularisers(steps)
+    if context.client_transforms:
+        done = transformed(context, job, training, sent, begun)
+        sent = done.state
+        private |= {f"{TRANSFORMS}{key}": value for key, value in done.memory.items()}
+    state_uri = f"{client_folder(job.client)}/{name.removeprefix('updates/')}.safetensors"
     update = Update(
         client=job.client,
         model=store.put_state(f"{name}.safetensors", sent),
@@ -106,7 +109,7 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
         steps=steps,
         sums=sums,
         seconds=time.monotonic() - started,
-        state=store.put_state(f"{client_folder(job.client)}/{name[8:]}.safetensors", private) if private else None,
+        state=store.put_state(state_uri, training.held | private) if private else None,
     )
     store.write_json(f"{name}.json", update.as_dict())
     return update
@@ -117,6 +120,22 @@ def initial_tensors(context: "RunContext", training: "LocalTraining") -> "dict[s
     if not context.client_transforms:
         return {}
     return {name: value.detach().clone() for name, value in training.model.state_dict().items()}
+
+
+def transformed(
+    context: "RunContext",
+    job: TrainJob,
+    training: "LocalTraining",
+    sent: "dict[str, Tensor]",
+    begun: "dict[str, Tensor]",
+) -> Transformed:
+    """Return an update after the client's transforms, which get what they kept of the client's last one."""
+    generator = torch_generator(context.seed, "client update transforms", job.round, job.stage, job.client)
+    held = training.held.items()
+    memory = {key.removeprefix(TRANSFORMS): value for key, value in held if key.startswith(TRANSFORMS)}
+    return transform_update(
+        sent, begun, context.client_transforms, schema_of(training.model), generator, job.client, memory
+    )
 
 
 def kept_tensors(job: TrainJob, tensors: "dict[str, Tensor]") -> "dict[str, Tensor]":

@@ -32,8 +32,9 @@ class RoundState:
     Attributes:
         models: Name -> weights: ``global``, ``cluster/<index>``, ``client/<id>``, or parts of a model that a method
             names itself (``sigma``).
-        private: Client -> tensors that the client keeps from training to training and never sends: those of its
-            regularisers (``<regulariser>/<name>``), and of its model (``model/<name>``).
+        private: Client -> tensors that the client keeps until a training renews them, and never sends: those of its
+            regularisers (``<regulariser>/<name>``), of update transforms (``transforms/...``), and of its model
+            (``model/<name>``).
         personal: Client -> tensors that the server made for one client (``model/<name>``): they are sent along with
             the model, replace the model's tensors of that name, and are evaluated with it.
         server: Namespace -> tensors that the server keeps: of a method or an aggregator.

@@ -37,7 +37,7 @@ def transform_updates(
         def make(store: "Store") -> "dict[str, Tensor]":
             generator = torch_generator(context.seed, "server update transforms", round_, stage, update.client)
             state, begun = store.get_state(update.model), store.get_state(start)
-            return transform_update(state, begun, specs, schema, generator, update.client)
+            return transform_update(state, begun, specs, schema, generator, update.client).state
 
         plain = [spec.model_dump(mode="json") for spec in specs]
         inputs = [update.client, update.model.digest, start.digest, plain, round_, stage]

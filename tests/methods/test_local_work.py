@@ -9,6 +9,7 @@ from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
 from tasks.client.work import LocalWork
 from tasks.core.update_transforms.clip_norm import Settings as ClipNorm
+from tests.support import carried
 from tests.support.rounds import make_context, make_federation
 
 pytestmark = pytest.mark.slow
@@ -112,3 +113,34 @@ def test_transforms_leave_alone_what_a_client_keeps(tiny_data, tmp_path):
         sent.append(store.get_state(update.model))
     assert all(torch.equal(value, kept[1][name]) for name, value in kept[0].items())
     assert any(not torch.equal(value, sent[1][name]) for name, value in sent[0].items())
+
+
+def test_a_transform_gets_what_it_kept_of_the_clients_last_update(tiny_data, tmp_path, monkeypatch):
+    carried.register(monkeypatch)
+    rounding = carried.Settings(tensor="readout.bias")
+    context, start = make_context(tiny_data, tmp_path / "rounded", client_transforms=(rounding,))
+    plain, _ = make_context(tiny_data, tmp_path / "plain")
+    store, others, rest, state = context.open_store(), plain.open_store(), 0.0, start
+    for number in (1, 2):
+        fed = make_federation(context, None, tiny_data.sizes, number=number, state=state)
+        (update, *_) = fed.train(fed.sample(), Payload.of(start), stage=1, name="training")
+        same = make_federation(plain, None, tiny_data.sizes, number=number, state=start)
+        (untouched, *_) = same.train(same.sample(), Payload.of(start), stage=1, name="training")
+        sent = store.get_state(update.model)["readout.bias"]
+        kept = store.get_state(fed.state.private[update.client])
+        trained = others.get_state(untouched.model)["readout.bias"]
+        assert kept.keys() == {"transforms/0-carried/rest"} and torch.equal(sent, sent.round())
+        assert torch.allclose(sent + kept["transforms/0-carried/rest"], trained + rest, atol=1e-6)
+        rest, state = kept["transforms/0-carried/rest"], fed.state
+    assert rest.abs().max() > 0
+
+
+def test_what_a_later_training_does_not_renew_stays_with_the_client(run):
+    fed, updates = run(LocalWork(keeps=("readout.",), steps=1))
+    client, store = updates[0].client, fed.context.open_store()
+    before = store.get_state(fed.state.private[client])
+    dual = RegulariserSpec("dual", {"mu": 0.5, "scale": 1.0})
+    again, _ = run(LocalWork(regularisers=(dual,), steps=1), fed.state, number=2)
+    after = store.get_state(again.state.private[client])
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert any(name.startswith("dual/") for name in after)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from models.errors import UserError
 from models.settings.section import Section
 from tasks.core.state_schema import Schema
 
@@ -93,9 +94,9 @@ def transform_update(
     schema: Schema,
     generator: "torch.Generator",
     client: str = "",
-    memory: "dict[str, Tensor] | None" = None,
-) -> "dict[str, Tensor]":
-    """Return a client's update after the given transforms, one after the other.
+    memory: "Mapping[str, Tensor] | None" = None,
+) -> Transformed:
+    """Return a client's update after the given transforms, one after the other, and what they keep.
 
     Args:
         state: The trained tensors.
@@ -104,8 +105,11 @@ def transform_update(
         schema: What each tensor is.
         generator: For the transforms' draws, which take from it in their order.
         client: The client's id.
-        memory: What the transforms kept of the client's last update, ``<position>-<transform>/<name>``; replaced by
-            what they keep of this one.
+        memory: What they kept of the client's last update, ``<position>-<transform>/<name>``, empty at first; ``None``
+            where nothing can be kept.
+
+    Raises:
+        UserError: If a transform keeps tensors where nothing can be kept.
     """
     kept: dict[str, Tensor] = {}
     out = dict(state)
@@ -113,10 +117,12 @@ def transform_update(
         prefix = f"{position}-{settings.name}/"
         own = {key.removeprefix(prefix): value for key, value in (memory or {}).items() if key.startswith(prefix)}
         done = load_transform(settings.name).apply(settings, SentUpdate(client, out, start, schema, generator, own))
+        if done.memory and memory is None:
+            raise UserError(
+                f"transform {settings.name} keeps tensors from update to update, which only a client can",
+                where="aggregation.server_transforms",
+                hint="name it in aggregation.client_transforms",
+            )
         out = done.state
         kept |= {f"{prefix}{key}": value for key, value in done.memory.items()}
-    if memory is not None:
-        memory.clear()
-        memory.update(kept)
-    assert kept == {} or memory is not None, "a transform keeps tensors that nobody stores"
-    return out
+    return Transformed(out, kept)

@@ -46,7 +46,8 @@ class Received:
     def parameters(self) -> Iterator[Tensor]:
         """Yield the trained parameters that updates contain, name by name in ranges of entries, each [N, P] float64.
 
-        What clients keep for themselves is not among them. Of a model that the updates started from, the differences to it: their rounding errors are smaller.
+        What clients keep for themselves is not among them. Of a model that the updates started from, the differences to
+        it: their rounding errors are smaller.
         """
         import torch
 

@@ -1,22 +1,25 @@
 """Update transforms: clipping and flipping by hand, order, what a transform keeps, untouched buffers."""
 
-import sys
-from types import ModuleType
-from typing import Literal
-
 import pytest
 import torch
 
-from models.settings.section import Section
+from models.errors import UserError
 from tasks.core import update_transforms
-from tasks.core.update_transforms import Transformed, clip_norm, load_transform, sign_flip, transform_update
+from tasks.core.update_transforms import clip_norm, load_transform, sign_flip, transform_update
+from tests.support import carried
 from tests.support.updates import SCHEMA, random_state
 
 PARAMETERS = [name for name, spec in SCHEMA.items() if spec.kind == "parameter"]
 
 
 def go(state, start, *specs, **options):
-    return transform_update(state, start, specs, SCHEMA, torch.Generator().manual_seed(1), **options)
+    return transform_update(state, start, specs, SCHEMA, torch.Generator().manual_seed(1), **options).state
+
+
+def go_on(state, start, memory, *specs):
+    """The update after its transforms, and what they keep."""
+    done = transform_update(state, start, specs, SCHEMA, torch.Generator().manual_seed(1), memory=memory)
+    return done.state, done.memory
 
 
 def changed(start, **changes):
@@ -70,40 +73,24 @@ def test_transforms_are_applied_in_their_order():
 
 
 @pytest.fixture
-def carried(monkeypatch):
-    """A transform that sends whole numbers and carries the rest over, with a random bit."""
-    module = ModuleType("tests.made.carried")
-
-    class Settings(Section):
-        name: Literal["carried"] = "carried"
-
-    def apply(settings, update):
-        want = update.state["fc.bias"] + update.memory.get("rest", 0.0)
-        sent = want.floor() + torch.rand(1, generator=update.generator).round()
-        return Transformed(dict(update.state) | {"fc.bias": sent}, {"rest": want - sent})
-
-    module.Settings, module.apply = Settings, apply
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(update_transforms.TRANSFORMS, "carried", module.__name__)
-    return Settings()
+def rounding(monkeypatch):
+    """The settings of a transform that keeps tensors."""
+    carried.register(monkeypatch)
+    return carried.Settings()
 
 
-def test_a_transform_draws_from_the_generator_and_keeps_tensors_for_the_next_update(carried):
-    start, memory = random_state(0), {}
-    state = random_state(1)
-    first = go(state, start, carried, memory=memory)
-    assert set(memory) == {"0-carried/rest"}
-    assert torch.allclose(first["fc.bias"] + memory["0-carried/rest"], state["fc.bias"])
-    assert torch.equal(go(state, start, carried, memory={})["fc.bias"], first["fc.bias"])
-    rest = dict(memory)
-    second = go(state, start, carried, memory=memory)
+def test_a_transform_draws_from_the_generator_and_keeps_tensors_for_the_next_update(rounding):
+    start, state = random_state(0), random_state(1)
+    first, rest = go_on(state, start, {}, rounding)
+    assert set(rest) == {"0-carried/rest"}
+    assert torch.allclose(first["fc.bias"] + rest["0-carried/rest"], state["fc.bias"])
+    assert torch.equal(go_on(state, start, {}, rounding)[0]["fc.bias"], first["fc.bias"])
+    second, later = go_on(state, start, rest, rounding)
     total = state["fc.bias"] + rest["0-carried/rest"]
-    assert torch.allclose(second["fc.bias"] + memory["0-carried/rest"], total)
-    two = {}
-    go(state, start, carried, carried, memory=two)
-    assert set(two) == {"0-carried/rest", "1-carried/rest"}
-    with pytest.raises(AssertionError, match="nobody stores"):
-        go(state, start, carried)
+    assert torch.allclose(second["fc.bias"] + later["0-carried/rest"], total)
+    assert set(go_on(state, start, {}, rounding, rounding)[1]) == {"0-carried/rest", "1-carried/rest"}
+    with pytest.raises(UserError, match=r"transform carried keeps tensors from update to update"):
+        go(state, start, rounding)
 
 
 @pytest.mark.parametrize("name", update_transforms.TRANSFORMS)
