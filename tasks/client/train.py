@@ -98,9 +98,9 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     private = {f"{PERSONAL}{key}": value for key, value in (statistics | kept).items()}
     private |= training.kept_by_regularisers(steps)
     if context.client_transforms:
-        done = transformed(context, job, training, sent, begun)
-        sent = done.state
-        private |= {f"{TRANSFORMS}{key}": value for key, value in done.memory.items()}
+        outgoing = transformed(context, job, training, sent, begun)
+        sent = outgoing.state
+        private |= {f"{TRANSFORMS}{key}": value for key, value in outgoing.memory.items()}
     state_uri = f"{client_folder(job.client)}/{name.removeprefix('updates/')}.safetensors"
     update = Update(
         client=job.client,
