@@ -1,5 +1,6 @@
 """What identifies a run: its settings and data, and the code that can change its result."""
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,26 +54,29 @@ TRANSFORMS = ("tasks.core.update_transforms", "TRANSFORMS")
 REGISTRIES = (METHODS, OBJECTIVES, REGULARISERS, NETWORKS, TASKS, AGGREGATORS, TRANSFORMS)
 
 
-def result_modules(
-    method: str,
-    objective: str,
-    network: str,
-    root: Path = ROOT,
-    aggregator: str = "mean",
-    transforms: tuple[str, ...] = (),
-) -> list[str]:
-    """Return the modules that can change the result of a run.
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of, by the keys of the registries.
 
-    Args:
-        method: Key of the methods.
-        objective: Key of the objectives.
-        network: Key of the networks.
-        root: Folder of the sources.
-        aggregator: Key of the aggregators.
-        transforms: Keys of the update transforms in use.
+    Attributes:
+        method: The federated algorithm.
+        objective: The loss.
+        network: The network.
+        aggregator: The rule that combines updates.
+        transforms: The update transforms in use.
     """
-    chosen = [(METHODS, method), (OBJECTIVES, objective), (NETWORKS, network), (AGGREGATORS, aggregator)]
-    chosen += [(TRANSFORMS, name) for name in transforms]
+
+    method: str
+    objective: str
+    network: str
+    aggregator: str = "mean"
+    transforms: tuple[str, ...] = ()
+
+
+def result_modules(parts: Parts, root: Path = ROOT) -> list[str]:
+    """Return the modules that can change the result of a run of these parts; ``root`` is the sources' folder."""
+    chosen = [(METHODS, parts.method), (OBJECTIVES, parts.objective), (NETWORKS, parts.network)]
+    chosen += [(AGGREGATORS, parts.aggregator), *((TRANSFORMS, name) for name in parts.transforms)]
     seeds = {module for registry, key in chosen for module in modules_named(registry_entries(*registry, root)[key])}
     by_name = {
         key: modules_named(entry)
@@ -83,24 +87,14 @@ def result_modules(
 
 
 @cache
-def code_digest(
-    method: str,
-    objective: str,
-    network: str,
-    root: Path = ROOT,
-    aggregator: str = "mean",
-    transforms: tuple[str, ...] = (),
-) -> str:
+def code_digest(parts: Parts, root: Path = ROOT) -> str:
     """Return the digest of the code that can change the result of a run of these parts.
 
     Registries do not count but for the network's entry, so that a new method leaves every run valid.
     """
-    code = source_digest(
-        result_modules(method, objective, network, root, aggregator, transforms),
-        {module: (name,) for module, name in REGISTRIES},
-        root,
-    )
-    return digest_of(code, normalised_entry(registry_entries(*NETWORKS, root)[network]))
+    registries = {module: (name,) for module, name in REGISTRIES}
+    code = source_digest(result_modules(parts, root), registries, root)
+    return digest_of(code, normalised_entry(registry_entries(*NETWORKS, root)[parts.network]))
 
 
 @cache
@@ -115,12 +109,8 @@ def whole_code_digest(root: Path = ROOT) -> str:
     return source_digest(closure(seeds | set(KERNEL), SKIPPED, root), root=root)
 
 
-def fingerprint(
-    method: str, objective: str, network: str, aggregator: str, transforms: tuple[str, ...], **parts: Any
-) -> str:
+def fingerprint(parts: Parts, **values: Any) -> str:
     """Return the digest of all that decides a result: settings, seed, data, code and the torch release."""
     import torch
 
-    return digest_of(
-        parts, code_digest(method, objective, network, ROOT, aggregator, transforms), str(torch.__version__)
-    )
+    return digest_of(values, code_digest(parts), str(torch.__version__))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flows.methods import load_method
-from flows.run.fingerprint import fingerprint
+from flows.run.fingerprint import Parts, fingerprint
 from flows.settings.consistency import check_aggregation, check_method, check_objective
 from flows.settings.schema import Settings, as_values
 from models.errors import LabelError, UserError
@@ -172,12 +172,9 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
     _check_objective(settings, kind, dataset)
     require_weights(settings, int(dataset.images.shape[-1]))
     device, tables = resolve_device(settings), _tables(settings, dataset)
+    objective, aggregation = settings.objective_for(kind), settings.aggregation
     digest = fingerprint(
-        settings.method.name,
-        settings.objective_for(kind),
-        settings.model.name,
-        settings.aggregation.name,
-        tuple(settings.aggregation.transforms),
+        Parts(settings.method.name, objective, settings.model.name, aggregation.name, tuple(aggregation.transforms)),
         settings=result_settings(settings, kind),
         kind=kind,
         seed=settings.seed,

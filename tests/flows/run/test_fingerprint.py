@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from flows.methods import METHODS
 from flows.run.data_code import ingest_code, ingest_modules, partition_code, partition_modules
-from flows.run.fingerprint import SKIPPED, code_digest, result_modules
+from flows.run.fingerprint import SKIPPED, Parts, code_digest, result_modules
 from models.registry import NETWORKS
 from tasks.core.source_digest import closure, normalised, path_of
 from tasks.core.yaml_text import parse_yaml
@@ -18,7 +19,7 @@ from tasks.data.formats.synthetic.registry import SETS
 from tasks.data.ingest.settings import IngestSettings
 
 ROOT = Path(__file__).parents[3]
-FEDAVG, FEDPROX = ("fedavg", "bce", "resnet18"), ("fedprox", "bce", "resnet18")
+FEDAVG, FEDPROX = Parts("fedavg", "bce", "resnet18"), Parts("fedprox", "bce", "resnet18")
 MEDIAN = '''"""Coordinate-wise median."""
 from tasks.core.round_state import RoundState
 
@@ -50,7 +51,7 @@ def digests(root, name):
     """Digests of the same sources in another folder, as nothing may be remembered of the first one."""
     other = root.parent / name
     shutil.copytree(root, other)
-    return [code_digest(*parts, other) for parts in (FEDAVG, FEDPROX)]
+    return [code_digest(parts, other) for parts in (FEDAVG, FEDPROX)]
 
 
 def test_a_new_method_leaves_every_run_valid(copy):
@@ -59,7 +60,7 @@ def test_a_new_method_leaves_every_run_valid(copy):
     edit(copy, "flows.methods", "METHODS = {", 'METHODS = {\n    "median": "flows.methods.median",')
     edit(copy, "tasks.registry", "] = {", '] = {\n    "median": Policy("tasks.server.median:median", "Median."),')
     assert digests(copy, "after") == before
-    assert code_digest("median", "bce", "resnet18", copy) not in before
+    assert code_digest(Parts("median", "bce", "resnet18"), copy) not in before
 
 
 def test_comments_docstrings_and_descriptions_leave_every_run_valid(copy):
@@ -92,17 +93,19 @@ def test_code_of_the_kernel_changes_every_run(copy, module):
 
 
 def test_what_a_method_calls_by_name_is_part_of_its_runs():
-    assert "tasks.client.regularisers.scaffold" in result_modules("scaffold", "bce", "resnet18")
-    assert "tasks.server.scaffold" in result_modules("scaffold", "bce", "resnet18")
-    assert "tasks.server.scaffold" not in result_modules(*FEDAVG)
-    assert {"tasks.client.objectives.asl", "tasks.server.xuesgcn"} <= set(result_modules("xuesgcn", "asl", "xuesgcn"))
+    assert "tasks.client.regularisers.scaffold" in result_modules(Parts("scaffold", "bce", "resnet18"))
+    assert "tasks.server.scaffold" in result_modules(Parts("scaffold", "bce", "resnet18"))
+    assert "tasks.server.scaffold" not in result_modules(FEDAVG)
+    assert {"tasks.client.objectives.asl", "tasks.server.xuesgcn"} <= set(
+        result_modules(Parts("xuesgcn", "asl", "xuesgcn"))
+    )
 
 
 def test_the_chosen_aggregator_and_transforms_are_part_of_a_run():
-    plain = result_modules(*FEDAVG)
+    plain = result_modules(FEDAVG)
     assert "tasks.server.aggregators.mean" in plain and "tasks.server.aggregate" in plain
     assert not [m for m in plain if m in ("tasks.server.aggregators.fedadam", "tasks.core.update_transforms.clip_norm")]
-    chosen = result_modules(*FEDAVG, aggregator="fedadam", transforms=("clip_norm",))
+    chosen = result_modules(replace(FEDAVG, aggregator="fedadam", transforms=("clip_norm",)))
     added = {"tasks.server.aggregators.fedadam", "tasks.server.aggregators.adaptive"}
     assert added | {"tasks.core.update_transforms.clip_norm"} <= set(chosen) - set(plain)
     assert _uncovered(chosen, "federate") == []
@@ -110,17 +113,18 @@ def test_the_chosen_aggregator_and_transforms_are_part_of_a_run():
 
 def test_a_module_that_a_call_names_is_part_of_a_run(copy):
     edit(copy, "flows.methods.fedavg", "DESCRIPTION = ", 'RULE = str("tasks.server.aggregators.krum")\nDESCRIPTION = ')
-    assert "tasks.server.aggregators.krum" in result_modules(*FEDAVG, copy)
+    assert "tasks.server.aggregators.krum" in result_modules(FEDAVG, copy)
 
 
 def test_an_aggregator_changes_its_runs_alone(copy):
-    before = code_digest(*FEDAVG, copy), code_digest(*FEDAVG, copy, "median")
+    median = replace(FEDAVG, aggregator="median")
+    before = code_digest(FEDAVG, copy), code_digest(median, copy)
     other = copy.parent / "other"
     shutil.copytree(copy, other)
     edit(other, "tasks.server.aggregators", '    "mean":', '    "mode": "tasks.server.aggregators.mode",\n    "mean":')
     with path_of("tasks.server.aggregators.median", other).open("a") as file:
         file.write("\nSOMETHING = 1\n")
-    after = code_digest(*FEDAVG, other), code_digest(*FEDAVG, other, "median")
+    after = code_digest(FEDAVG, other), code_digest(median, other)
     assert after[0] == before[0] and after[1] != before[1]
 
 
@@ -186,7 +190,7 @@ def test_dvc_watches_the_code_that_decides_a_partition():
 def test_dvc_watches_the_code_that_decides_a_result(method):
     network = "xuesgcn" if method == "xuesgcn" else "fmman"
     for objective in NETWORKS[network].objectives:
-        assert _uncovered(result_modules(method, objective, network), "federate") == []
+        assert _uncovered(result_modules(Parts(method, objective, network)), "federate") == []
 
 
 def test_dvc_watches_the_code_that_decides_a_report():
