@@ -50,15 +50,20 @@ def build_network(context: "RunContext", store: Store, ref: ModelRef | None = No
     return model.to(context.device)
 
 
+def personal_tensors(store: Store, ref: ModelRef) -> "dict[str, Tensor]":
+    """Return a client's own tensors by the names that they have in the network: those named ``model/<name>``."""
+    return {
+        name.removeprefix(PERSONAL): value for name, value in store.get_state(ref).items() if name.startswith(PERSONAL)
+    }
+
+
 def with_personal(model: "nn.Module", store: Store, ref: ModelRef) -> None:
     """Replace weights of ``model`` by a client's own tensors, those named ``model/<name>`` in ``ref``.
 
     Raises:
         UserError: If one is not part of the network or has another shape.
     """
-    own = {
-        name.removeprefix(PERSONAL): value for name, value in store.get_state(ref).items() if name.startswith(PERSONAL)
-    }
+    own = personal_tensors(store, ref)
     try:
         extra = model.load_state_dict(own, strict=False).unexpected_keys
     except RuntimeError as error:

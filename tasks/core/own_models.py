@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tasks.core.network import PERSONAL
+from tasks.core.network import personal_tensors
 from tasks.core.round_state import RoundState
 from tasks.core.store import Store
 
@@ -24,6 +24,5 @@ def own_tensors(store: Store, state: RoundState, client: str) -> "dict[str, Tens
     ref, overlays = state.own_model(client)
     tensors = store.get_state(ref)
     for overlay in overlays:
-        own = store.get_state(overlay).items()
-        tensors |= {name.removeprefix(PERSONAL): value for name, value in own if name.startswith(PERSONAL)}
+        tensors |= personal_tensors(store, overlay)
     return tensors
