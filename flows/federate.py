@@ -15,6 +15,7 @@ from flows.run.inputs import DataPaths
 from flows.run.open import Run, open_run
 from flows.run.pretrained import start_notes
 from flows.run.tracker import require_tracking
+from flows.settings.consistency import unused_aggregators
 from flows.settings.schema import Settings
 from tasks.data.run_data import load_run_data
 
@@ -60,6 +61,7 @@ def _announce(settings: Settings, run: Run, data: DataPaths, progress: Progress)
     progress.note(f"data: {data.dataset}, {images} training images of {len(run.clients)} clients")
     if run.context.kind == "single_label":
         progress.note(f"one label per image: objective {run.context.objective}")
-    for line in [*data_warnings(data), *start_notes(settings, load_run_data(run.context)[0])]:
+    start = start_notes(settings, load_run_data(run.context)[0])
+    for line in [*data_warnings(data), *start, *unused_aggregators(settings)]:
         progress.note(f"note: {line}")
     progress.note(f"run: {run.root}")

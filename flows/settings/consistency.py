@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flows.methods import METHODS, load_method
 from flows.methods.facts import RunFacts
 from models.registry import NETWORKS
+from models.settings.section import Section
 from tasks.client.objectives import load_objective
 from tasks.client.schedule import schedule_factor
 from tasks.core.problem_kind import Kind
@@ -94,6 +95,17 @@ def check_consistency(settings: "RunSettings") -> None:
     settings.model.check_images(settings.ingest.image_size)
     check_aggregation(settings, clients)
     check_method(settings, clients)
+
+
+def unused_aggregators(settings: "RunSettings") -> list[str]:
+    """Return a line for each aggregator that is not chosen and has other settings than by default."""
+    chosen, lines = settings.aggregation.name, []
+    for name, block in settings.aggregation:
+        if name != chosen and isinstance(block, Section):
+            default = type(block).model_validate({})
+            changed = [f"aggregation.{name}.{key}" for key, value in block if value != getattr(default, key)]
+            lines += [f"aggregation.name is {chosen}, so {", ".join(changed)} has no effect"] if changed else []
+    return lines
 
 
 def check_training(settings: "RunSettings") -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from flows.methods import METHODS, fedavg
 from flows.run.inputs import result_settings
-from flows.settings.consistency import check_aggregation
+from flows.settings.consistency import check_aggregation, unused_aggregators
 from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.core.aggregator_spec import AggregatorSpec
@@ -82,6 +82,13 @@ def test_the_chosen_aggregator_and_transforms_are_part_of_the_identity():
     assert base not in found and all(found.count(one) == 1 for one in found)
     unused = settings("aggregation.fedadam.lr=0.5")
     assert result_settings(unused, "multi_label")["aggregation"] == base
+
+
+def test_settings_of_an_aggregator_that_is_not_chosen_are_named():
+    assert unused_aggregators(settings("aggregation.krum.byzantine=2")) == [
+        "aggregation.name is mean, so aggregation.krum.byzantine has no effect"
+    ]
+    assert unused_aggregators(settings("aggregation.name=krum", "aggregation.krum.byzantine=0")) == []
 
 
 @pytest.mark.parametrize("method", METHODS)
