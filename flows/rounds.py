@@ -200,11 +200,22 @@ def one_round(
         rounds: Number of the last round, which is evaluated whatever ``evaluation.every`` says.
     """
     fed.record.state = run_round(fed, fed.state)
+    note_unused_tensors(fed)
     if fed.number % fed.context.evaluation.every == 0 or fed.number == rounds:
         fed.progress.stage(fed.number, "evaluate", 0)
         evaluate_round(fed.engine, fed.context, fed.settings, fed.record, fed.clients)
     saved: RoundRecord = fed.engine.run("save-round", f"round {fed.number}: save", str(root), fed.record)
     return saved
+
+
+def note_unused_tensors(fed: Federation) -> None:
+    """Note which clients kept tensors of their models that the method's state does not declare as their own."""
+    if unused := sorted(fed.keeping.keys() - set(fed.record.state.personalised)):
+        prefixes = sorted({prefix for client in unused for prefix in fed.keeping[client]})
+        fed.note(
+            f"{', '.join(unused)} kept {', '.join(prefixes)}, which is neither evaluated nor exported, as the method "
+            "does not set state.own for them"
+        )
 
 
 def evaluate_last_round(job: FederationJob, record: RoundRecord, last: int) -> RoundRecord:

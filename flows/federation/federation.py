@@ -62,6 +62,7 @@ class Federation(Round):
         self.progress.stage(self.number, name, len(clients))
         jobs = make_jobs(self.setup, self.state, clients, self.number, stage, payload, work or LocalWork())
         reported, dropped = run_jobs(self.engine, self.context, self.settings, jobs, name, self.progress.clients_done)
+        keeping = {job.client: job.work.keeps for job in jobs if job.work.keeps}
         updates, rejected = self.engine.run(
             "check-updates",
             f"round {self.number}: check updates of {name}",
@@ -70,20 +71,25 @@ class Federation(Round):
             jobs[0].payload.start.ref,
             stage,
             expected_images(self.setup, jobs),
-            {job.client: job.work.keeps for job in jobs if job.work.keeps},
+            keeping,
         )
         self.record.stages.append(cost_of(name, jobs, updates, time.monotonic() - began))
         self.record.dropped += [*dropped, *rejected]
         if self.context.server_transforms and updates:
-            starts = {job.client: job.payload.start.ref for job in jobs}
+            sent = {job.client: job.payload for job in jobs}
             title = f"round {self.number}: transform updates of {name}"
-            updates = self.engine.run("transform-updates", title, self.context, updates, starts, self.number, stage)
+            updates = self.engine.run("transform-updates", title, self.context, updates, sent, self.number, stage)
         if commit:
-            self.record.updates.setdefault(stage, []).extend(updates)
-            self.state.private |= {u.client: u.state for u in updates if u.state}
+            self._commit(updates, stage, keeping)
         self._need_required(updates, [job.client for job in jobs], name, [*dropped, *rejected])
         self._need_quorum(updates, len(jobs), name, [*dropped, *rejected])
         return updates
+
+    def _commit(self, updates: Sequence[Update], stage: int, keeping: Mapping[str, tuple[str, ...]]) -> None:
+        """Record updates and what their clients keep."""
+        self.record.updates.setdefault(stage, []).extend(updates)
+        self.state.private |= {u.client: u.state for u in updates if u.state}
+        self.keeping |= {u.client: keeping[u.client] for u in updates if u.client in keeping}
 
     def _need_required(
         self, updates: Sequence[Update], asked: Sequence[str], name: str, dropped: Sequence[Dropped]

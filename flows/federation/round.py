@@ -56,6 +56,7 @@ class Round:
     Attributes:
         state: The copy, which the method gets, changes and returns.
         record: What is kept of the round.
+        keeping: Client -> prefixes of the tensors of its model that it kept in this round.
     """
 
     def __init__(self, setup: Setup, number: int, state: RoundState) -> None:
@@ -63,6 +64,7 @@ class Round:
         self.context, self.settings, self.method = setup.context, setup.settings, setup.method
         self.clients, self.engine, self.progress = setup.clients, setup.engine, setup.progress
         self.record = RoundRecord(round=number, state=self.state)
+        self.keeping: dict[str, tuple[str, ...]] = {}
 
     def sample(self) -> list[str]:
         """Return the round's participants in id order: all, or ``clients_per_round`` sampled without replacement.

@@ -1,6 +1,7 @@
 """Methods of the coming families, written in a folder of their own: no shared file knows them.
 
-A personalised method with layer-wise mixing, one with server momentum, and a semi-supervised one.
+A personalised method with layer-wise mixing, one with a bias per site, one with server momentum, and a semi-supervised
+one.
 """
 
 import math
@@ -8,11 +9,13 @@ import math
 import pytest
 import torch
 
+from flows.federation.evaluation import evaluate_round
 from flows.methods import METHODS, load_method
 from flows.rounds import one_round
 from tasks.client.local_data import SERVER, local_data
 from tasks.core.evaluation_settings import EvaluationSettings
 from tasks.core.finished_rounds import finished_rounds, prune
+from tasks.core.own_models import own_tensors
 from tasks.core.round_state import RoundState, client_model
 from tests.support.rounds import make_context, make_federation, partitioned, run_round, run_rounds
 
@@ -21,8 +24,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def examples(monkeypatch):
-    """The three methods by their names."""
-    for name in ("layerwise", "server_momentum", "pseudo_labels"):
+    """The four methods by their names."""
+    for name in ("layerwise", "site_bias", "server_momentum", "pseudo_labels"):
         monkeypatch.setitem(METHODS, name, f"tests.methods.examples.{name}")
 
 
@@ -80,6 +83,42 @@ def test_own_models_are_evaluated_saved_and_resumed(three, tmp_path):
     assert math.isfinite(records[-1].metrics["macro_ap"]) and len(records[-1].per_client) == 3
     folder = tmp_path / "run" / "clients"
     assert sorted(len(list(path.glob("model-*"))) for path in folder.iterdir()) == [1, 1, 1]  # the last round's
+
+
+def test_a_bias_per_site_is_kept_evaluated_and_exported(three):
+    data, context, start = three
+    first, second = run_rounds(2, "site_bias", context, start, data.sizes)
+    plain = run_round("fedavg", context, start, data.sizes)
+    ours, theirs = tensors(first, first.record.model), tensors(plain, plain.record.model)
+    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == ["readout.bias"]
+    assert torch.equal(ours["readout.bias"], tensors(first, start)["readout.bias"])
+    assert all("readout.bias" not in tensors(first, update.model) for update in first.record.updates[1])
+    store, state = context.open_store(), second.record.state
+    exported = [own_tensors(store, state, client) for client in data.ids]
+    shared, kept = tensors(second, state.global_model), [tensors(second, state.private[client]) for client in data.ids]
+    for own, bias in zip(exported, kept, strict=True):
+        assert torch.equal(own["readout.bias"], bias["model/readout.bias"])
+        assert all(torch.equal(own[name], value) for name, value in shared.items() if name != "readout.bias")
+    assert len({tuple(own["readout.bias"].tolist()) for own in exported}) == 3
+    evaluate_round(second.engine, context, second.settings, second.record, data.sizes)
+    assert all(math.isfinite(row["global/macro_ap"]) for row in second.record.per_client.values())
+    assert sorted(second.record.per_client) == sorted(data.ids)
+
+
+def test_what_is_kept_and_never_declared_is_noted(three, tmp_path):
+    data, context, start = three
+    module = load_method("site_bias")
+
+    def silent(fed, state):
+        done = module.run_round(fed, state)
+        done.own.clear()
+        return done
+
+    fed = make_federation(context, module.Settings(), data.sizes, state=start)
+    (note,) = one_round(fed, silent, tmp_path / "run").notes
+    assert note.startswith(f"{', '.join(data.ids)} kept readout.bias, which is neither evaluated nor exported")
+    fed = make_federation(context, module.Settings(), data.sizes, number=2, state=start)
+    assert one_round(fed, module.run_round, tmp_path / "run").notes == []
 
 
 def test_without_momentum_the_server_averages(three):
