@@ -104,7 +104,7 @@ def unused_aggregators(settings: "RunSettings") -> list[str]:
         if name != chosen and isinstance(block, Section):
             default = type(block).model_validate({})
             changed = [f"aggregation.{name}.{key}" for key, value in block if value != getattr(default, key)]
-            lines += [f"aggregation.name is {chosen}, so {", ".join(changed)} has no effect"] if changed else []
+            lines += [f"aggregation.name is {chosen}, so {', '.join(changed)} has no effect"] if changed else []
     return lines
 
 
