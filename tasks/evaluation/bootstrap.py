@@ -9,60 +9,21 @@ from tasks.core.evaluation_settings import EvaluationSettings
 INTERVAL = "interval/"  # prefix of a metric's bounds: interval/<metric>/low and /high
 RESAMPLES = 200
 LEVEL = 0.95
-MAX_CELLS = 100_000  # images x classes; beyond it, an interval takes seconds to compute and is narrow
 
 
-def intervals(
-    scores: np.ndarray,
-    targets: np.ndarray,
-    settings: EvaluationSettings,
-    rng: np.random.Generator,
-    thresholds: float | np.ndarray | None = None,
+def resampled_intervals(
+    n: int, rng: np.random.Generator, metrics: Callable[[np.ndarray], Mapping[str, np.ndarray]]
 ) -> dict[str, float]:
-    """Compute the central 95 % of macro-AP, micro-AP and CF1 over resampled test images.
-
-    The interval is for another test set, not for another training run: two seeds may differ by more.
+    """Bound metrics by the central 95 % of their values over ``RESAMPLES`` resamples of n images.
 
     Args:
-        scores: Probabilities [N, C].
-        targets: 0/1 [N, C].
-        settings: Threshold, and the treatment of classes without positives.
+        n: Number of images.
         rng: Samples the images.
-        thresholds: One number or one per class [C]; default: that of the settings.
+        metrics: How often each image occurs in each resample [B, n] -> the metrics of the resamples [B].
 
     Returns:
-        ``<metric>/low`` and ``<metric>/high``; empty for fewer than two images, for NaN scores, or beyond
-        ``MAX_CELLS``.
+        ``<metric>/low`` and ``<metric>/high``, over the resamples in which the metric is defined.
     """
-    predicted = scores >= (settings.threshold if thresholds is None else thresholds)
-
-    def resampled(counts: np.ndarray) -> Mapping[str, np.ndarray]:
-        return _resampled(scores, predicted, targets.astype(bool), counts, settings)
-
-    return resample(scores, rng, resampled, MAX_CELLS)
-
-
-def resample(
-    scores: np.ndarray,
-    rng: np.random.Generator,
-    metrics: Callable[[np.ndarray], Mapping[str, np.ndarray]],
-    max_cells: int,
-) -> dict[str, float]:
-    """Bound metrics by the central 95 % of their values over ``RESAMPLES`` resamples of the images.
-
-    Args:
-        scores: Probabilities [N, C].
-        rng: Samples the images.
-        metrics: How often each image occurs in each resample [B, N] -> the metrics of the resamples [B].
-        max_cells: Largest N x C.
-
-    Returns:
-        ``<metric>/low`` and ``<metric>/high``; empty for fewer than two images, for NaN scores, or beyond
-        ``max_cells``.
-    """
-    n = len(scores)
-    if n < 2 or scores.size > max_cells or np.isnan(scores).any():
-        return {}
     counts = rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.float64)
     bounds: dict[str, float] = {}
     for name, values in metrics(counts).items():
@@ -73,11 +34,26 @@ def resample(
     return bounds
 
 
-def _resampled(
-    scores: np.ndarray, predicted: np.ndarray, true: np.ndarray, counts: np.ndarray, settings: EvaluationSettings
-) -> Mapping[str, np.ndarray]:
-    """Compute macro-AP, micro-AP and CF1 of B resamples, [B] each; ``counts`` [B, N]: how often each image occurs."""
-    classes = true.shape[1]
+def resampled_metrics(
+    scores: np.ndarray,
+    targets: np.ndarray,
+    counts: np.ndarray,
+    settings: EvaluationSettings,
+    thresholds: float | np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Compute the metrics of several labels that have an interval, of B resamples of the images.
+
+    Args:
+        scores: Probabilities [N, C].
+        targets: 0/1 [N, C].
+        counts: How often each image occurs in each resample [B, N].
+        settings: The treatment of classes without positives.
+        thresholds: One number or one per class [C].
+
+    Returns:
+        macro-AP, micro-AP and CF1, [B] each.
+    """
+    predicted, true, classes = scores >= thresholds, targets.astype(bool), targets.shape[1]
     ap = np.stack([weighted_ap(scores[:, c], true[:, c], counts) for c in range(classes)], axis=1)
     hits, predictions, positives = counts @ (predicted & true), counts @ predicted, counts @ true
     supported = positives > 0

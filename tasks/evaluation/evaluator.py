@@ -8,7 +8,7 @@ import numpy as np
 from tasks.core.randomness import numpy_generator
 from tasks.evaluation.bootstrap import INTERVAL
 from tasks.evaluation.chance import CHANCE
-from tasks.evaluation.metric_sets import metric_set, site_rows
+from tasks.evaluation.metric_sets import class_rows, intervals, metric_set, site_rows
 from tasks.evaluation.metrics import combine
 from tasks.evaluation.thresholds import THRESHOLD, tuned_thresholds
 
@@ -103,7 +103,7 @@ class Evaluator:
             metrics = {prefix + name: value for name, value in self.metrics(logits, targets, tuned).items()}
             if split == "test":
                 scores, settings = self.problem.probabilities(logits), self.context.evaluation
-                out["per_class"] = self.set.class_rows(self.context.classes, scores, targets, settings, tuned)
+                out["per_class"] = class_rows(self.set, self.context.classes, scores, targets, settings, tuned)
                 if tuned is not None:
                     for row, threshold in zip(out["per_class"].values(), tuned.tolist(), strict=True):
                         row[THRESHOLD] = threshold
@@ -126,7 +126,7 @@ class Evaluator:
         settings, train = self.context.evaluation, self.dataset.targets[self.dataset.indices("train")]
         levels = self.set.chance_levels(train, targets, settings) if len(train) else {}
         rng = numpy_generator(0, "resampled test images")  # the same resamples in every run, so that runs compare
-        bounds = {} if copied else self.set.intervals(scores, targets, settings, rng, self.thresholds)
+        bounds = {} if copied else intervals(self.set, scores, targets, settings, rng, self.thresholds)
         return {CHANCE + key: value for key, value in levels.items()} | {
             INTERVAL + key: value for key, value in bounds.items()
         }

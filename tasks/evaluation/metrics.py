@@ -4,7 +4,7 @@ Each is computed once from all scores of a set of images; averages over batches 
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -89,18 +89,9 @@ def multilabel_metrics(
         Name -> number; NaN where a metric is undefined.
     """
     threshold = settings.threshold if thresholds is None else thresholds
-    table = per_class_table(scores, targets, threshold)
-    supported = table["support"] > 0
-    every = np.full_like(supported, len(targets) > 0)
-    in_ap = every if settings.zero_support == "zero" else supported
-    in_f1 = supported if settings.zero_support == "exclude" else every  # also in macro precision and recall
-    table["ap"] = np.where(supported, table["ap"], 0.0)
-    true = targets.astype(bool)
+    table, true = per_class_table(scores, targets, threshold), targets.astype(bool)
+    macro = _macro_means(table, len(targets), settings)
     micro_p, micro_r = _precision_recall(scores >= threshold, true, "micro")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the mean of no class is NaN, as intended
-        macro = {name: float(np.mean(table[name][in_ap])) for name in ("ap", "prevalence")}
-        macro |= {name: float(np.mean(table[name][in_f1])) for name in ("precision", "recall", "f1")}
     single = len(targets) > 0 and bool((true.sum(axis=1) == 1).all())
     accuracy = {"accuracy": float((scores.argmax(axis=1) == true.argmax(axis=1)).mean())} if single else {}
     return accuracy | {
@@ -108,16 +99,34 @@ def multilabel_metrics(
         "micro_ap": average_precision(scores.ravel(), true.ravel()),
         "macro_precision": macro["precision"],
         "macro_recall": macro["recall"],
-        "cf1": float(_harmonic_mean(macro["precision"], macro["recall"])) if in_f1.any() else float("nan"),
+        "cf1": float(_harmonic_mean(macro["precision"], macro["recall"])),
         "mean_f1": macro["f1"],
         "micro_precision": float(micro_p),
         "micro_recall": float(micro_r),
         "micro_f1": float(_harmonic_mean(micro_p, micro_r)),
         "mean_prevalence": macro["prevalence"],
-        "classes_used": float(in_ap.sum()),
-        "classes_without_positives": float((~supported).sum()),
+        "classes_used": macro["classes"],
+        "classes_without_positives": float((table["support"] == 0).sum()),
         "images": float(len(targets)),
     }
+
+
+def _macro_means(table: Mapping[str, np.ndarray], images: int, settings: EvaluationSettings) -> dict[str, float]:
+    """Average the columns of the per-class table over the classes that count; NaN without any.
+
+    Returns:
+        ``ap`` and ``prevalence``, over ``classes`` classes; ``precision``, ``recall`` and ``f1``.
+    """
+    supported = table["support"] > 0
+    every = np.full_like(supported, images > 0)
+    in_ap = every if settings.zero_support == "zero" else supported
+    in_f1 = supported if settings.zero_support == "exclude" else every  # also in macro precision and recall
+    used = {"ap": in_ap, "prevalence": in_ap, "precision": in_f1, "recall": in_f1, "f1": in_f1}
+    columns = {**table, "ap": np.where(supported, table["ap"], 0.0)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the mean of no class is NaN, as intended
+        means = {name: float(np.mean(columns[name][classes])) for name, classes in used.items()}
+    return means | {"classes": float(in_ap.sum())}
 
 
 def _precision_recall(predicted: np.ndarray, true: np.ndarray, average: str | None) -> tuple[Any, Any]:
@@ -136,18 +145,6 @@ def _precision_recall(predicted: np.ndarray, true: np.ndarray, average: str | No
 
 
 def _harmonic_mean(a: Any, b: Any) -> np.ndarray:
-    """Compute 2ab / (a + b) with 0/0 = 0: F1 of precision and recall."""
+    """Compute 2ab / (a + b) with 0/0 = 0: F1 of precision and recall; NaN where one of them is."""
     product, total = np.asarray(2 * a * b, float), np.asarray(a + b, float)
-    return np.divide(product, total, out=np.zeros_like(product), where=total > 0)
-
-
-def class_rows(
-    classes: Sequence[str],
-    scores: np.ndarray,
-    targets: np.ndarray,
-    settings: EvaluationSettings = DEFAULTS,
-    thresholds: float | np.ndarray | None = None,
-) -> dict[str, dict[str, float]]:
-    """Return the per-class table as plain numbers, class -> {ap, precision, recall, f1, support, prevalence}."""
-    table = per_class_table(scores, targets, settings.threshold if thresholds is None else thresholds)
-    return {name: {key: float(values[c]) for key, values in table.items()} for c, name in enumerate(classes)}
+    return np.divide(product, total, out=np.zeros_like(product), where=total != 0)

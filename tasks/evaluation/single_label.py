@@ -1,19 +1,14 @@
 """Metrics of single-label classification: one class per image, predicted by the highest probability.
 
-Each is computed once from all scores of a set of images, with scikit-learn. Chance levels and intervals as for
-multi-label data (``chance.py``, ``bootstrap.py``).
+Each is computed once from all scores of a set of images.
 """
-
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tasks.core.evaluation_settings import DEFAULTS, EvaluationSettings
-from tasks.evaluation.bootstrap import ratio, resample
+from tasks.evaluation.bootstrap import ratio
 
 TOP = 5
-MAX_CELLS = 1_000_000  # images x classes; beyond it, an interval takes seconds to compute and is narrow
 _COMPARED = ("accuracy", "top5_accuracy", "balanced_accuracy", "macro_f1")  # with a chance level and an interval
 _RANKED = ("accuracy", "balanced_accuracy", "macro_precision", "macro_recall", "macro_f1")
 
@@ -41,8 +36,6 @@ def single_label_metrics(
         Name -> number; NaN where a metric is undefined: without images, or if a score is NaN.
     """
     del thresholds
-    from sklearn.metrics import top_k_accuracy_score
-
     classes, count = targets.shape[1], len(targets)
     table = per_class_table(scores, targets)
     supported = table["support"] > 0
@@ -58,7 +51,7 @@ def single_label_metrics(
             **{f"macro_{key}": float(table[key][used].mean()) for key in ("precision", "recall", "f1")},
         }
         if classes > TOP:
-            found["top5_accuracy"] = float(top_k_accuracy_score(true, scores, k=TOP, labels=np.arange(classes)))
+            found["top5_accuracy"] = float(in_top(scores, true).mean())
     return found | {
         "classes_used": float(used.sum()),
         "classes_without_positives": float((~supported).sum()),
@@ -66,8 +59,14 @@ def single_label_metrics(
     }
 
 
-def per_class_table(scores: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute precision, recall, F1, support and prevalence of every class, 0/0 = 0; name -> array [C]."""
+def per_class_table(
+    scores: np.ndarray, targets: np.ndarray, thresholds: float | np.ndarray = 0.5
+) -> dict[str, np.ndarray]:
+    """Compute precision, recall, F1, support and prevalence of every class, 0/0 = 0; name -> array [C].
+
+    ``thresholds`` are not used: the class of the highest score is predicted.
+    """
+    del thresholds
     from sklearn.metrics import precision_recall_fscore_support
 
     classes, count = targets.shape[1], len(targets)
@@ -84,19 +83,6 @@ def per_class_table(scores: np.ndarray, targets: np.ndarray) -> dict[str, np.nda
         "support": np.asarray(support, float),
         "prevalence": targets.mean(axis=0, dtype=np.float64),
     }
-
-
-def class_rows(
-    classes: Sequence[str],
-    scores: np.ndarray,
-    targets: np.ndarray,
-    settings: EvaluationSettings = DEFAULTS,
-    thresholds: float | np.ndarray | None = None,
-) -> dict[str, dict[str, float]]:
-    """Return the per-class table as plain numbers, class -> {precision, recall, f1, support, prevalence}."""
-    del settings, thresholds
-    table = per_class_table(scores, targets)
-    return {name: {key: float(values[c]) for key, values in table.items()} for c, name in enumerate(classes)}
 
 
 def confusion_counts(scores: np.ndarray, targets: np.ndarray) -> list[list[int]]:
@@ -132,51 +118,42 @@ def chance_levels(train: np.ndarray, test: np.ndarray, settings: EvaluationSetti
     return {key: metrics[key] for key in _COMPARED if key in metrics} | {"loss": loss}
 
 
-def intervals(
+def resampled_metrics(
     scores: np.ndarray,
     targets: np.ndarray,
+    counts: np.ndarray,
     settings: EvaluationSettings,
-    rng: np.random.Generator,
-    thresholds: float | np.ndarray | None = None,
-) -> dict[str, float]:
-    """Compute the central 95 % of accuracy, top-5 accuracy, balanced accuracy and macro F1 over resampled images.
+    thresholds: float | np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Compute the metrics of one label that have an interval, of B resamples of the images.
 
     Args:
         scores: Probabilities [N, C].
         targets: One-hot 0/1 [N, C].
+        counts: How often each image occurs in each resample [B, N].
         settings: The treatment of classes without images.
-        rng: Samples the images.
         thresholds: Not used.
 
     Returns:
-        ``<metric>/low`` and ``<metric>/high``; empty for fewer than two images, for NaN scores, or beyond
-        ``MAX_CELLS``.
+        Accuracy, top-5 accuracy, balanced accuracy and macro F1, [B] each.
     """
     del thresholds
-
-    def resampled(counts: np.ndarray) -> dict[str, np.ndarray]:
-        return _resampled(scores, targets.astype(bool), counts, settings)
-
-    return resample(scores, rng, resampled, MAX_CELLS)
-
-
-def _resampled(
-    scores: np.ndarray, true: np.ndarray, counts: np.ndarray, settings: EvaluationSettings
-) -> dict[str, np.ndarray]:
-    """Compute the metrics of B resamples, [B] each; ``counts`` [B, N]: how often each image occurs."""
-    images, classes = true.shape
-    predicted = np.zeros_like(true)
+    images, classes = targets.shape
+    true, predicted = targets.astype(bool), np.zeros(targets.shape, bool)
     predicted[np.arange(images), scores.argmax(axis=1)] = True
     hits, predictions, positives = counts @ (predicted & true), counts @ predicted, counts @ true  # [B, C]
     supported = positives > 0
     used = supported if settings.zero_support == "exclude" else np.ones_like(supported)
     recall, f1 = ratio(hits, positives), ratio(2 * hits, predictions + positives)
-    found: dict[str, Any] = {
+    found = {
         "accuracy": hits.sum(axis=1) / images,
         "balanced_accuracy": (recall * supported).sum(axis=1) / supported.sum(axis=1),
         "macro_f1": (f1 * used).sum(axis=1) / used.sum(axis=1),
     }
-    if classes > TOP:
-        of_class = (scores * true).sum(axis=1, keepdims=True)
-        found["top5_accuracy"] = counts @ ((scores > of_class).sum(axis=1) < TOP) / images
-    return found
+    return found | ({"top5_accuracy": counts @ in_top(scores, true.argmax(axis=1)) / images} if classes > TOP else {})
+
+
+def in_top(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return whether each image's class has one of its five highest scores, bool [N]; the first of equals is higher."""
+    highest = np.argsort(-scores, axis=1, kind="stable")[:, :TOP]
+    return np.asarray((highest == labels[:, None]).any(axis=1))

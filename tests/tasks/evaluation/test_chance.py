@@ -1,15 +1,19 @@
 """Chance levels against the metrics of explicit predictors; intervals against explicit resampling."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
 from tasks.core.evaluation_settings import EvaluationSettings
-from tasks.evaluation.bootstrap import intervals, weighted_ap
+from tasks.evaluation.bootstrap import weighted_ap
 from tasks.evaluation.chance import chance_levels
+from tasks.evaluation.metric_sets import intervals, metric_set
 from tasks.evaluation.metrics import multilabel_metrics
 
 DEFAULT = EvaluationSettings()
+METRICS = metric_set("multi_label")
 
 
 def labels(seed, images, shares):
@@ -78,7 +82,7 @@ def test_intervals_contain_the_metrics_and_narrow_with_more_images():
     for images in (40, 1000):
         true = labels(3, images, [0.3, 0.6, 0.1])
         scores = np.clip(0.3 * true + np.random.default_rng(4).random(true.shape) * 0.7, 0, 1)
-        found = intervals(scores, true, DEFAULT, np.random.default_rng(5))
+        found = intervals(METRICS, scores, true, DEFAULT, np.random.default_rng(5))
         metrics = multilabel_metrics(scores, true)
         for name in ("macro_ap", "micro_ap", "cf1"):
             assert found[f"{name}/low"] < metrics[name] < found[f"{name}/high"]
@@ -93,15 +97,15 @@ def test_intervals_equal_the_quantiles_over_resampled_images():
     scores = np.random.default_rng(7).random(true.shape)
     counts = np.random.default_rng(8).multinomial(30, np.full(30, 1 / 30), size=200)
     rows = [np.repeat(np.arange(30), row) for row in counts]
-    found = intervals(scores, true, DEFAULT, np.random.default_rng(8))
+    found = intervals(METRICS, scores, true, DEFAULT, np.random.default_rng(8))
     for name in ("macro_ap", "micro_ap", "cf1"):
         values = [multilabel_metrics(scores[row], true[row])[name] for row in rows]
         assert [found[f"{name}/low"], found[f"{name}/high"]] == pytest.approx(np.quantile(values, [0.025, 0.975]))
 
 
-def test_too_few_or_too_many_images_have_no_interval(monkeypatch):
+def test_too_few_or_too_many_images_have_no_interval():
     one = np.ones((1, 2))
-    assert intervals(one, one, DEFAULT, np.random.default_rng(0)) == {}
-    monkeypatch.setattr("tasks.evaluation.bootstrap.MAX_CELLS", 3)
+    assert intervals(METRICS, one, one, DEFAULT, np.random.default_rng(0)) == {}
     two = np.ones((2, 2))
-    assert intervals(two, two, DEFAULT, np.random.default_rng(0)) == {}
+    assert intervals(METRICS, two, two, DEFAULT, np.random.default_rng(0))
+    assert intervals(replace(METRICS, max_cells=3), two, two, DEFAULT, np.random.default_rng(0)) == {}

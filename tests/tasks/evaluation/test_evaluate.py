@@ -15,10 +15,9 @@ from tasks.core.network import build_network, predict_logits
 from tasks.core.problem import MultiLabel
 from tasks.core.round_state import RoundState
 from tasks.evaluation.evaluate import evaluate_model
-from tasks.evaluation.metric_sets import metric_set, site_rows
+from tasks.evaluation.metric_sets import class_rows, metric_set, site_rows
 from tasks.evaluation.metrics import (
     average_precision,
-    class_rows,
     combine,
     multilabel_metrics,
     per_class_table,
@@ -101,7 +100,9 @@ def test_a_class_without_positives_is_in_no_macro_mean():
     macro = ["macro_ap", "macro_precision", "macro_recall", "cf1", "mean_f1", "mean_prevalence", "classes_used"]
     assert [whole[name] for name in macro] == [part[name] for name in macro]
     assert (whole["classes_used"], whole["classes_without_positives"]) == (5, 1)
-    assert math.isnan(class_rows(list("abcdef"), scores, targets)["c"]["ap"]), "it is listed, without AP"
+    assert math.isnan(class_rows(metric_set("multi_label"), list("abcdef"), scores, targets)["c"]["ap"]), (
+        "it is listed, without AP"
+    )
     assert whole["micro_precision"] < part["micro_precision"], "its false alarms still count in the micro values"
 
 
@@ -162,7 +163,9 @@ def test_a_score_at_the_threshold_is_a_prediction():
     assert multilabel_metrics(np.array([[0.5 - 1e-9]]), np.array([[1]]))["micro_recall"] == 0.0
     higher = EvaluationSettings(threshold=0.6)
     assert multilabel_metrics(np.array([[0.5]]), np.array([[1]]), higher)["micro_recall"] == 0.0
-    assert class_rows(["a"], np.array([[0.5]]), np.array([[1]]), higher)["a"]["recall"] == 0.0
+    assert (
+        class_rows(metric_set("multi_label"), ["a"], np.array([[0.5]]), np.array([[1]]), higher)["a"]["recall"] == 0.0
+    )
 
 
 @pytest.mark.parametrize("decimals", [8, 1, 0])
@@ -195,7 +198,7 @@ def test_the_table_of_one_class_by_hand():
 
 def test_metrics_by_class_and_by_site():
     scores, targets = random_case(7)
-    rows = class_rows(list("abcdef"), scores, targets)
+    rows = class_rows(metric_set("multi_label"), list("abcdef"), scores, targets)
     assert list(rows) == list("abcdef")
     assert rows["c"]["ap"] == pytest.approx(average_precision_score(targets[:, 2], scores[:, 2]))
     assert rows["c"]["support"] == targets[:, 2].sum()

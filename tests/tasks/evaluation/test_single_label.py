@@ -8,16 +8,15 @@ from sklearn.dummy import DummyClassifier
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, log_loss, precision_score, recall_score
 
 from tasks.core.evaluation_settings import EvaluationSettings
-from tasks.evaluation.metric_sets import metric_set, site_rows
+from tasks.evaluation.metric_sets import class_rows, intervals, metric_set, site_rows
 from tasks.evaluation.single_label import (
     chance_levels,
-    class_rows,
     confusion_counts,
-    intervals,
     single_label_metrics,
 )
 
 DEFAULT, ZERO = EvaluationSettings(), EvaluationSettings(zero_support="zero")
+METRICS = metric_set("single_label")
 SCORES = np.array([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1], [0.1, 0.8, 0.1], [0.2, 0.5, 0.3]])
 TARGETS = np.eye(3, dtype=np.uint8)[[0, 0, 1, 2]]  # predicted: 0, 1, 1, 1
 
@@ -40,7 +39,7 @@ def test_metrics_by_hand():
     assert (got["images"], got["classes_used"], got["classes_without_positives"]) == (4, 3, 0)
     assert "top5_accuracy" not in got, "five of three classes say nothing"
     assert confusion_counts(SCORES, TARGETS) == [[1, 1, 0], [0, 1, 0], [0, 1, 0]]
-    rows = class_rows(list("abc"), SCORES, TARGETS)
+    rows = class_rows(METRICS, list("abc"), SCORES, TARGETS)
     assert rows["b"] == {
         "precision": pytest.approx(1 / 3),
         "recall": 1.0,
@@ -89,7 +88,7 @@ def test_without_images_or_with_a_nan_score_nothing_is_defined():
         got = single_label_metrics(scores, targets)
         assert all(math.isnan(got[name]) for name in ("accuracy", "balanced_accuracy", "macro_f1"))
         assert got["images"] == len(targets)
-        assert intervals(scores, targets, DEFAULT, np.random.default_rng(0)) == {}
+        assert intervals(METRICS, scores, targets, DEFAULT, np.random.default_rng(0)) == {}
     assert confusion_counts(SCORES[:0], TARGETS[:0]) == [[0, 0, 0]] * 3
 
 
@@ -110,7 +109,7 @@ def test_chance_levels_are_those_of_the_dummy_classifier():
 
 def test_intervals_equal_explicit_resampling():
     scores, targets = random_case(6)
-    got = intervals(scores, targets, DEFAULT, np.random.default_rng(7))
+    got = intervals(METRICS, scores, targets, DEFAULT, np.random.default_rng(7))
     counts = np.random.default_rng(7).multinomial(len(targets), np.full(len(targets), 1 / len(targets)), size=200)
     found = [
         single_label_metrics(scores[rows], targets[rows])
@@ -121,8 +120,16 @@ def test_intervals_equal_explicit_resampling():
         assert (got[f"{name}/low"], got[f"{name}/high"]) == (pytest.approx(low), pytest.approx(high)), name
 
 
+def test_of_equal_scores_the_first_class_is_higher_in_the_metric_and_in_its_interval():
+    scores, targets = np.full((6, 6), 1 / 6), np.eye(6, dtype=np.uint8)  # the sixth class is below the first five
+    assert single_label_metrics(scores, targets)["top5_accuracy"] == pytest.approx(5 / 6)
+    counts = np.array([[1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 6]])
+    got = METRICS.resampled(scores, targets, counts, DEFAULT, 0.5)
+    assert got["top5_accuracy"] == pytest.approx([5 / 6, 0])
+
+
 def test_rows_of_sites():
-    rows = site_rows(metric_set("single_label"), np.array(["b", "a", "b", "b"]), SCORES, TARGETS)
+    rows = site_rows(METRICS, np.array(["b", "a", "b", "b"]), SCORES, TARGETS)
     assert list(rows) == ["a", "b"]
     assert rows["b"]["accuracy"] == pytest.approx(2 / 3)
     assert (rows["a"]["accuracy"], rows["a"]["images"], rows["a"]["classes_used"]) == (0.0, 1.0, 1.0)
