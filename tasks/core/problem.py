@@ -6,12 +6,11 @@ metrics of each kind are in ``tasks/evaluation``.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
+
+import numpy as np
 
 from tasks.core.problem_kind import KINDS, Kind
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Activation = Literal["sigmoid", "softmax"]  # as in models.layers.probabilities
 
@@ -33,15 +32,15 @@ class Problem(Protocol):
     primary_metric: str
     unit: str
 
-    def probabilities(self, logits: "np.ndarray") -> "np.ndarray":
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Return probabilities [N, C], float64, of logits [N, C]."""
         ...
 
-    def loss(self, logits: "np.ndarray", targets: "np.ndarray") -> float:
+    def loss(self, logits: np.ndarray, targets: np.ndarray) -> float:
         """Return the mean loss of logits [N, C] for 0/1 targets [N, C]; NaN without images."""
         ...
 
-    def predicted(self, probabilities: "np.ndarray", thresholds: "float | np.ndarray") -> "np.ndarray":
+    def predicted(self, probabilities: np.ndarray, thresholds: float | np.ndarray) -> np.ndarray:
         """Return the predicted labels, bool [N, C]; ``thresholds`` is one number or one per class [C]."""
         ...
 
@@ -50,32 +49,26 @@ class Problem(Protocol):
         ...
 
 
-class MultiLabel:
+class MultiLabel(Problem):
     """Sigmoid, binary cross entropy per image and label, labels from a threshold on."""
 
-    kind: Kind = "multi_label"
-    activation: Activation = "sigmoid"
+    kind = "multi_label"
+    activation = "sigmoid"
     objective = "bce"
     primary_metric = "macro_ap"
     unit = "image and label"
 
-    def probabilities(self, logits: "np.ndarray") -> "np.ndarray":
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Return the sigmoid in float64, of any shape."""
-        import numpy as np
-
         with np.errstate(over="ignore"):  # exp of a large number is infinite, and the quotient 0
             return np.asarray(1.0 / (1.0 + np.exp(-logits.astype(np.float64))))
 
-    def loss(self, logits: "np.ndarray", targets: "np.ndarray") -> float:
+    def loss(self, logits: np.ndarray, targets: np.ndarray) -> float:
         """Return the mean binary cross entropy over images and labels."""
-        import numpy as np
-
         return float(np.mean(np.logaddexp(0.0, logits) - logits * targets)) if targets.size else float("nan")
 
-    def predicted(self, probabilities: "np.ndarray", thresholds: "float | np.ndarray") -> "np.ndarray":
+    def predicted(self, probabilities: np.ndarray, thresholds: float | np.ndarray) -> np.ndarray:
         """Return the labels whose probability is at or above the threshold, any number per image."""
-        import numpy as np
-
         return np.asarray(probabilities >= thresholds)
 
     def rule(self, threshold: float) -> str:
@@ -83,35 +76,31 @@ class MultiLabel:
         return f"from {threshold:g} a label is predicted"
 
 
-class SingleLabel:
+class SingleLabel(Problem):
     """Softmax, cross entropy per image, the class of the highest probability."""
 
-    kind: Kind = "single_label"
-    activation: Activation = "softmax"
+    kind = "single_label"
+    activation = "softmax"
     objective = "ce"
     primary_metric = "accuracy"
     unit = "image"
 
-    def probabilities(self, logits: "np.ndarray") -> "np.ndarray":
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Return the softmax over the classes in float64."""
-        import numpy as np
         from scipy.special import softmax
 
         return np.asarray(softmax(logits.astype(np.float64), axis=-1))
 
-    def loss(self, logits: "np.ndarray", targets: "np.ndarray") -> float:
+    def loss(self, logits: np.ndarray, targets: np.ndarray) -> float:
         """Return the mean cross entropy over images, float64."""
-        import numpy as np
         from scipy.special import log_softmax
 
         if not targets.size:
             return float("nan")
         return float(-(log_softmax(logits.astype(np.float64), axis=-1) * targets).sum(axis=-1).mean())
 
-    def predicted(self, probabilities: "np.ndarray", thresholds: "float | np.ndarray") -> "np.ndarray":
+    def predicted(self, probabilities: np.ndarray, thresholds: float | np.ndarray) -> np.ndarray:
         """Return the class of the highest probability, the first of equals; thresholds have no part in it."""
-        import numpy as np
-
         del thresholds
         found = np.zeros(probabilities.shape, bool)
         found[np.arange(len(found)), probabilities.argmax(axis=1)] = True
@@ -138,11 +127,12 @@ def load_problem(kind: str) -> Problem:
     raise ValueError(f"no such kind of problem: {kind!r}; known: {', '.join(KINDS)}")
 
 
-def primary_metric(metrics: "Mapping[str, float] | Iterable[str]") -> str:
-    """Return the name of the metric that fits a round's metrics: ``macro_ap`` or, without it, ``accuracy``.
+def primary_metric(metrics: Mapping[str, float] | Iterable[str]) -> str:
+    """Return the metric that fits a round's metrics: ``macro_ap`` or, where it does not occur, ``accuracy``.
 
-    Rounds of earlier releases have both where each image has one label; they were chosen by ``macro_ap``.
+    Without the protocol global there are only distributions over clients (``local/accuracy/mean``). Rounds of earlier
+    releases have both metrics where each image has one label; they were chosen by ``macro_ap``.
     """
-    names = set(metrics)
+    parts = {part.removeprefix("val_") for name in metrics for part in name.split("/")}
     kinds = [problem.primary_metric for problem in _PROBLEMS.values()]
-    return next((name for name in kinds if name in names or f"val_{name}" in names), kinds[0])
+    return next((name for name in kinds if name in parts), kinds[0])

@@ -1,7 +1,6 @@
 """The report of a run: report.md with plots, and metrics.json and rounds.csv for DVC."""
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,22 +12,18 @@ from pydantic import Field
 from models.files import copy_file, write_text
 from models.settings.section import Section
 from tasks.core.json_files import read_json
-from tasks.core.metric_titles import TITLES
 from tasks.core.problem import load_problem, primary_metric
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import best_round, best_score, client_quality, last_evaluated, load_records
-from tasks.core.run_end import RunEnd, read_end
+from tasks.core.round_summary import client_quality, last_evaluated, load_records
+from tasks.core.run_end import read_end
 from tasks.core.store import Store
 from tasks.data.ingest.audit_report import AUDIT_FILES, REPORT
-from tasks.data.ingest.unusable_files import unusable_line
 from tasks.data.statistics.plots import FIGURES, TABLE
 from tasks.data.statistics.plots import TITLES as DATA_TITLES
-from tasks.evaluation.chance import CHANCE
 from tasks.evaluation.thresholds import class_thresholds, thresholds_of
-from tasks.plotting.markdown import markdown_table, safe_cell
 from tasks.report.client_rounds import write_client_rounds
+from tasks.report.head import head_section, settings_section
 from tasks.report.number_files import CONFUSION, main_metrics, write_confusion, write_rounds
-from tasks.report.round_table import NONE
 from tasks.report.tables import (
     classes_section,
     clients_section,
@@ -39,7 +34,6 @@ from tasks.report.tables import (
     rounds_section,
     sites_section,
 )
-from tasks.tracking.uri import without_password
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,13 +108,13 @@ def build_report(
     write_text(out / "metrics.json", json.dumps(metrics, indent=1, sort_keys=True, allow_nan=False) + "\n")
     write_rounds(out / "rounds.csv", records)
     parts = [
-        _head(run, records, evaluation["threshold"], read_end(Store(run_root))),
+        head_section(run, effective, records, evaluation["threshold"], read_end(Store(run_root))),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
         *(f"[Images by class and predicted class]({path.name})" for path in confusion),
         *(f"[Clients by round, {path.suffix[1:]}]({path.name})" for path in by_client),
         *(f"[{DATA_PAGES[path.name]}]({path.name})" for path in data_tables if path.name in DATA_PAGES),
         *_sections(records, evaluation["zero_support"]),
-        _settings(effective),
+        settings_section(effective),
     ]
     write_text(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
     files = [out / name for name in ("report.md", "metrics.json", "rounds.csv")]
@@ -214,46 +208,3 @@ def _data_figures(run_root: Path, out: Path) -> tuple[dict[str, Path], list[Path
         copy_file(source / name, target)
     plots = {DATA_TITLES[name]: target for name, target in targets.items() if name in DATA_TITLES}
     return plots, [target for name, target in targets.items() if name not in DATA_TITLES]
-
-
-def _head(run: Mapping[str, Any], records: Sequence[RoundRecord], threshold: float, end: RunEnd | None = None) -> str:
-    evaluated, best = last_evaluated(records), best_round(records)
-    last, score = evaluated.metrics, next(best_score(record) for record in records if record.round == best)
-    main = primary_metric(last)
-    title = TITLES[main]
-    results = {
-        f"{title}, round {evaluated.round}": last.get(main, math.nan),
-        f"{title}, chance level": last.get(CHANCE + main, last.get("mean_prevalence", math.nan)),
-        "best round by validation": f"{best} (validation {title} {score:.4f})" if math.isfinite(score) else NONE,
-        "rounds": len(records),
-    } | ({"stopped": end.reason} if end is not None and end.round == len(records) else {})
-    facts = {key: value for key, value in run.items() if isinstance(value, str | int | float)}
-    rows = [[key, _value(value)] for key, value in (results | facts | {"classes": len(run["classes"])}).items()]
-    head = f"# {safe_cell(run.get('run_id', 'Run'))}\n\n{markdown_table(['what', 'value'], rows)}"
-    silent = (
-        last.get("micro_recall") == 0 and last.get("micro_precision") == 0 and not thresholds_of(evaluated.per_class)
-    )
-    note = f"\n\nNo positive label has a score of {threshold:g} or more: F1, precision and recall are 0. Train longer."
-    unused = unusable_line(run.get("input") or {}, where=False)
-    unused = f"\n\n{unused}; they are listed under [input files and their status]({REPORT})." if unused else ""
-    return f"{head}{note if silent else ''}{unused}\n\n## Plots"
-
-
-def _settings(settings: Mapping[str, Any]) -> str:
-    plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
-    sections = {**({"(top)": plain} if plain else {}), **{k: v for k, v in settings.items() if isinstance(v, dict)}}
-    lines = [
-        [name, ", ".join(f"{key}={_value(value)}" for key, value in _leaves(part))] for name, part in sections.items()
-    ]
-    return f"## Settings\n\n{markdown_table(['section', 'values'], lines)}"
-
-
-def _value(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else "unset" if value is None else without_password(value)
-
-
-def _leaves(part: Mapping[str, Any], prefix: str = "") -> list[tuple[str, object]]:
-    leaves: list[tuple[str, object]] = []
-    for key, value in part.items():
-        leaves += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
-    return leaves

@@ -48,6 +48,8 @@ def test_the_primary_metric_is_that_of_the_kind():
     assert primary_metric({"accuracy": 1, "loss": 2}) == "accuracy"
     assert primary_metric({"val_accuracy": 1}) == "accuracy"
     assert primary_metric({"macro_ap": 1, "accuracy": 1}) == "macro_ap", "a round of an earlier release"
+    assert primary_metric({"local/accuracy/mean": 1, "local/loss/mean": 1}) == "accuracy", "without global"
+    assert primary_metric({"matched/macro_ap/mean": 1}) == "macro_ap"
     assert primary_metric({}) == "macro_ap"
 
 

@@ -24,6 +24,7 @@ from tasks.evaluation.metrics import (
 )
 
 ZERO = EvaluationSettings(zero_support="zero")
+METRICS = metric_set("multi_label")
 
 
 def random_case(seed, images=60, classes=6, decimals=8, missing=()):
@@ -100,9 +101,7 @@ def test_a_class_without_positives_is_in_no_macro_mean():
     macro = ["macro_ap", "macro_precision", "macro_recall", "cf1", "mean_f1", "mean_prevalence", "classes_used"]
     assert [whole[name] for name in macro] == [part[name] for name in macro]
     assert (whole["classes_used"], whole["classes_without_positives"]) == (5, 1)
-    assert math.isnan(class_rows(metric_set("multi_label"), list("abcdef"), scores, targets)["c"]["ap"]), (
-        "it is listed, without AP"
-    )
+    assert math.isnan(class_rows(METRICS, list("abcdef"), scores, targets)["c"]["ap"]), "it is listed, without AP"
     assert whole["micro_precision"] < part["micro_precision"], "its false alarms still count in the micro values"
 
 
@@ -163,9 +162,7 @@ def test_a_score_at_the_threshold_is_a_prediction():
     assert multilabel_metrics(np.array([[0.5 - 1e-9]]), np.array([[1]]))["micro_recall"] == 0.0
     higher = EvaluationSettings(threshold=0.6)
     assert multilabel_metrics(np.array([[0.5]]), np.array([[1]]), higher)["micro_recall"] == 0.0
-    assert (
-        class_rows(metric_set("multi_label"), ["a"], np.array([[0.5]]), np.array([[1]]), higher)["a"]["recall"] == 0.0
-    )
+    assert class_rows(METRICS, ["a"], np.array([[0.5]]), np.array([[1]]), higher)["a"]["recall"] == 0.0
 
 
 @pytest.mark.parametrize("decimals", [8, 1, 0])
@@ -198,12 +195,12 @@ def test_the_table_of_one_class_by_hand():
 
 def test_metrics_by_class_and_by_site():
     scores, targets = random_case(7)
-    rows = class_rows(metric_set("multi_label"), list("abcdef"), scores, targets)
+    rows = class_rows(METRICS, list("abcdef"), scores, targets)
     assert list(rows) == list("abcdef")
     assert rows["c"]["ap"] == pytest.approx(average_precision_score(targets[:, 2], scores[:, 2]))
     assert rows["c"]["support"] == targets[:, 2].sum()
     sites = np.array(["north", "bay"] * 30)
-    by_site = site_rows(metric_set("multi_label"), sites, scores, targets)
+    by_site = site_rows(METRICS, sites, scores, targets)
     assert list(by_site) == ["bay", "north"]
     here = sites == "bay"
     expected = expected_metrics(scores[here], targets[here])
