@@ -52,13 +52,8 @@ def check(
     """
     with user_errors(as_json):
         from flows.cli.progress import counting
-        from flows.engine.environment import runs_root
-        from flows.run.folders import record_source, unique_folder
         from flows.settings.files import load_settings
-        from models.files import replacing_folder
-        from tasks.core.locks import locked
         from tasks.data.ingest.audit import audit
-        from tasks.data.ingest.audit_report import REPORT, write_audit
 
         given = list(set_ or ())
         file = Path(params) if params else None
@@ -68,12 +63,7 @@ def check(
             settings = load_settings(file, preset or (), sets)
             with counting(console(True), "checking") as progress:
                 found = audit(settings.ingest, settings.seed, why, progress, workers)
-        parent = runs_root() / "audit"
-        with locked(out or parent, "writes an audit"):
-            folder = out or unique_folder(parent, path.resolve().name or "root", str(path.resolve()))
-            with replacing_folder(folder, REPORT) as partial:
-                files = [folder / file.name for file in write_audit(found, partial)]
-                record_source(partial, str(path.resolve()))
+        files = _write(found, path.resolve(), out)
         if as_json:
             rows = [{field: row[field] for field in _FILE_FIELDS} for row in found.rows]
             print_json(found.findings | {"report": str(files[0]), "files": rows})
@@ -81,6 +71,23 @@ def check(
             _print(found, files, _next_command(found, params, preset, sets), console(False))
         if not found.findings["usable"]:
             raise typer.Exit(1)
+
+
+def _write(found: "Audit", source: Path, out: Path | None) -> list[Path]:
+    """Write the report of a source to ``out``, or to a folder of its own in the folder of runs; return its files."""
+    from flows.engine.environment import runs_root
+    from flows.run.folders import record_source, unique_folder
+    from models.files import replacing_folder
+    from tasks.core.locks import locked
+    from tasks.data.ingest.audit_report import REPORT, write_audit
+
+    parent = runs_root() / "audit"
+    with locked(out or parent, "writes an audit"):
+        folder = out or unique_folder(parent, source.name or "root", str(source))
+        with replacing_folder(folder, REPORT) as partial:
+            files = [folder / file.name for file in write_audit(found, partial)]
+            record_source(partial, str(source))
+    return files
 
 
 @contextlib.contextmanager

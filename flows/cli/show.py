@@ -5,7 +5,7 @@ The printed tables are short; ``heterogeneity.md`` next to the plots has the ful
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,22 +56,12 @@ def inspect_data(root: Path, sheets: Path, per_site: int, only: Sequence[str] = 
     if clients is not None:
         require_match(clients, dataset)
     sizes = Counter(dataset.sites.tolist())
-    ids = sorted(sizes)
-    unknown = sorted(set(only) - set(ids))
-    if unknown:
-        raise UserError(
-            "no such site",
-            where="--site",
-            expected=", ".join(map(visible_name, ids[:20])),
-            found=", ".join(map(visible_name, unknown)),
-        )
-    by_size = sorted(ids, key=lambda site: (-sizes[site], site))
-    written = {site: sheets / f"{file_name(site)}.png" for site in (only or by_size[:_MAX_SHEETS])}
+    written = {site: sheets / f"{file_name(site)}.png" for site in _sites_with_sheets(sizes, only)}
     for site, path in written.items():
         sample_sheet(dataset, site, per_site, _SEED, path)
     figures = sheets / "by-site"
     figures.mkdir(parents=True, exist_ok=True)
-    write_partition_figures(dataset.targets, dataset.sites, ids, dataset.classes, figures, "site")
+    write_partition_figures(dataset.targets, dataset.sites, sorted(sizes), dataset.classes, figures, "site")
     return {
         "sites": read_json(figures / FIGURES, "fedscene data show"),
         "partition": None if clients is None else clients.summary,
@@ -79,6 +69,18 @@ def inspect_data(root: Path, sheets: Path, per_site: int, only: Sequence[str] = 
         "figures": str(figures),
         "source_change": _source_change(root / "dataset"),
     }
+
+
+def _sites_with_sheets(sizes: Mapping[str, int], only: Sequence[str]) -> Sequence[str]:
+    """Return the named sites, or the largest ones; ``sizes``: site -> number of images."""
+    if unknown := sorted(set(only) - set(sizes)):
+        raise UserError(
+            "no such site",
+            where="--site",
+            expected=", ".join(map(visible_name, sorted(sizes)[:20])),
+            found=", ".join(map(visible_name, unknown)),
+        )
+    return only or sorted(sizes, key=lambda site: (-sizes[site], site))[:_MAX_SHEETS]
 
 
 def _source_change(dataset: Path) -> str:

@@ -50,22 +50,13 @@ def locked(
     """
     lock = file or place.with_name(f".{place.name}.lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, waited = _try_for(lock, 0.0 if wait_s == FOREVER else wait_s), False
+    descriptor = _try_for(lock, 0.0 if wait_s == FOREVER else wait_s)
+    waited = descriptor is None
     if descriptor is None:
         holder = _holder(lock)
         if refusal and (wait_s < FOREVER or holder.startswith(f"process {os.getpid()} ")):
             raise UserError(refusal, where=place, found=holder, hint=hint)
-        if holder.startswith(f"process {os.getppid()} "):
-            # A worker that runs its program from the top again; both would wait for each other.
-            raise UserError(
-                "a process would wait for the one that started it",
-                where=place,
-                found=holder,
-                hint='put the call under if __name__ == "__main__":',
-            )
-        logging.getLogger(__name__).warning("waiting for %s: %s; its result will be used", holder, place)
-        descriptor, waited = _lock(lock, wait=True), True
-    assert descriptor is not None
+        descriptor = _wait_for(lock, place, holder)
     try:
         before = os.fstat(descriptor)
         os.ftruncate(descriptor, 0)
@@ -84,6 +75,26 @@ def _try_for(path: Path, seconds: float) -> int | None:
     end = time.monotonic() + seconds
     while (descriptor := _lock(path, wait=False)) is None and time.monotonic() < end:
         time.sleep(POLL_S)
+    return descriptor
+
+
+def _wait_for(lock: Path, place: Path, holder: str) -> int:
+    """Return an open file that is locked, once its holder is done.
+
+    Raises:
+        UserError: If the holder is the process that started this one.
+    """
+    if holder.startswith(f"process {os.getppid()} "):
+        # A worker that runs its program from the top again; both would wait for each other.
+        raise UserError(
+            "a process would wait for the one that started it",
+            where=place,
+            found=holder,
+            hint='put the call under if __name__ == "__main__":',
+        )
+    logging.getLogger(__name__).warning("waiting for %s: %s; its result will be used", holder, place)
+    descriptor = _lock(lock, wait=True)
+    assert descriptor is not None
     return descriptor
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from flows.papers.benchmark.schema import Benchmark, Images, Row, ScaleName, Variant
-from flows.papers.replicate.tables import PlannedRun
-from flows.settings.dotted import merge, nested
-from flows.settings.files import load_preset, parse_overrides
+from flows.papers.replicate.tables import PlannedRun, common_overrides, require_rows
+from flows.settings.dotted import merge
+from flows.settings.files import load_preset
 from flows.settings.schema import Settings, validate
 from models.errors import UserError
 
@@ -88,17 +88,11 @@ def make_benchmark_plan(
     """
     if scale not in ("small", "full"):
         raise UserError("no such scale", where=benchmark.name, expected="small, full", found=scale)
-    unknown = sorted(set(rows) - set(benchmark.rows))
-    if unknown:
-        raise UserError(
-            "there is no such row", where="--rows", expected=", ".join(benchmark.rows), found=", ".join(unknown)
-        )
+    require_rows(rows, benchmark.rows)
     for name in rows:
         if (reason := benchmark.rows[name].not_yet) is not None:
             raise UserError("this row cannot be run yet", where=f"row {name}", found=reason)
-    top = nested(parse_overrides(overrides))
-    if "seed" in top:
-        raise UserError("a benchmark has seeds, not one seed", where="--set seed", hint="--seeds 1,2,3")
+    top = common_overrides(overrides)
     scale_name: ScaleName = "small" if scale == "small" else "full"
     planned = [_row_plan(benchmark, name, scale_name, root, top, seeds) for name in benchmark.rows]
     return BenchmarkPlan(benchmark, scale_name, planned, frozenset(rows or benchmark.rows))
@@ -123,11 +117,9 @@ def _row_plan(
     if row.not_yet is not None:
         return RowPlan(name, row, variant, folder, missing, [], 0)
     values = row_values(benchmark, name, scale, variant, folder)
-    federation = top.get("federation", {})
-    rounds = federation.get("rounds") if isinstance(federation, Mapping) else None
-    rounds = rounds or (protocol.rounds if scale == "full" else protocol.small.rounds)
+    rounds = protocol.rounds if scale == "full" else protocol.small.rounds
     planned = seeds or (protocol.seeds if scale == "full" else [SMALL_SEED])
-    runs = [_planned_run(name, seed, rounds, merge(values, top)) for seed in planned]
+    runs = [_planned_run(name, seed, rounds, values, top) for seed in planned]
     passes = sum(training_passes(run.settings, images) for run in runs if run.settings is not None)
     return RowPlan(name, row, variant if folder else None, folder, missing, runs, passes)
 
@@ -149,12 +141,13 @@ def row_values(
     return values
 
 
-def _planned_run(name: str, seed: int, rounds: int, values: Mapping[str, Any]) -> PlannedRun:
+def _planned_run(name: str, seed: int, rounds: int, values: Mapping[str, Any], top: Mapping[str, Any]) -> PlannedRun:
+    values = merge(merge(values, {"seed": seed, "federation": {"rounds": rounds}}), top)
     try:
-        settings = validate(merge(values, {"seed": seed, "federation": {"rounds": rounds}}), f"row {name}")
-        return PlannedRun(name, seed, settings, rounds, None)
+        settings = validate(values, f"row {name}")
     except UserError as error:
         return PlannedRun(name, seed, None, rounds, None, error)
+    return PlannedRun(name, seed, settings, settings.federation.rounds, None)
 
 
 def find_images(images: Images, root: Path | None) -> tuple[Variant | None, Path | None]:

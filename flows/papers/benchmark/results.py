@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -176,19 +177,19 @@ def _rounds(
     claim: FewerRounds, faster: dict[int, CellRun], slower: dict[int, CellRun], seeds: Sequence[int]
 ) -> tuple[str, str]:
     """Compare the median rounds at which both reach what the slower row has after ``target_round`` rounds."""
-    import statistics
-
     first, second = [], []
     for seed in seeds:
-        target = max(value for value in slower[seed].curve[: claim.target_round] if math.isfinite(value))
-        ours = rounds_to(faster[seed].curve, target)
-        theirs = rounds_to(slower[seed].curve, target)
-        first.append(math.inf if ours is None else float(ours))
-        second.append(math.inf if theirs is None else float(theirs))
-    ours_median, theirs_median = statistics.median(first), statistics.median(second)
-    ratio = ours_median / theirs_median
-    text = f"{ours_median:g} against {theirs_median:g} rounds, ratio {ratio:.2f} ({len(seeds)} seeds)"
-    return text, "holds" if ratio <= claim.at_most else "does not hold"
+        reached = [value for value in slower[seed].curve[: claim.target_round] if math.isfinite(value)]
+        if not reached:
+            continue
+        for rounds, run in ((first, faster[seed]), (second, slower[seed])):
+            found = rounds_to(run.curve, max(reached))
+            rounds.append(math.inf if found is None else float(found))
+    if not first:
+        return "-", f"not evaluated up to round {claim.target_round}"
+    ours, theirs = statistics.median(first), statistics.median(second)
+    text = f"{ours:g} against {theirs:g} rounds, ratio {ours / theirs:.2f} ({len(first)} seeds)"
+    return text, "holds" if ours / theirs <= claim.at_most else "does not hold"
 
 
 def read_record(path: Path, benchmark: str, scale: str) -> dict[str, list[CellRun]]:

@@ -4,9 +4,11 @@ Rows are ordinary runs: finished rounds are found and never repeated. What a row
 too, so that the page still shows a row after the code has changed, or on a machine that did not run it.
 """
 
+import json
 import logging
 import math
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,14 @@ from flows.engine.environment import runs_root
 from flows.papers.benchmark.page import page
 from flows.papers.benchmark.plan import BenchmarkPlan, RowPlan
 from flows.papers.benchmark.results import BenchmarkReport, CellRow, CellRun, newest, read_record
-from flows.papers.replicate.run import RowProgress, require_writable
+from flows.papers.replicate.run import RowProgress, attempt, require_writable
 from flows.papers.replicate.tables import PlannedRun
 from flows.papers.replicate.tracked import close_table, open_table, row_tags
-from flows.run.inputs import DataPaths
 from flows.run.open import derive_run_id
 from flows.run.prepare_data import find_data, prepare_data
 from flows.settings.schema import Settings
 from models.errors import UserError
 from models.files import write_text
-from tasks.client.stopping import TrainingStopped
 from tasks.core.finished_rounds import finished_rounds
 from tasks.core.json_files import to_json_values
 from tasks.core.names import metric_parts
@@ -107,13 +107,12 @@ def replicate_cells(plan: BenchmarkPlan, out: Path, progress: RowProgress) -> Be
             progress.row_begins(number, len(to_do), run)
             cell = report.rows[row.name]
             try:
-                failed = _run(plan, row, run, parent, progress)
+                done, failed = attempt(run, partial(_run, plan, row, run, parent, progress))
             finally:  # if it is interrupted too: its rounds belong on the page
                 cell.runs = newest(_found(plan, row), cell.runs)
             cell.failed = failed or cell.failed
             _write(report, out)
-            done = next((found for found in cell.runs if found.seed == run.seed), None)
-            progress.row_done(run, None if failed else done, failed)
+            progress.row_done(run, done, failed)
         finished = True
     finally:
         files = _write(report, out)
@@ -123,8 +122,6 @@ def replicate_cells(plan: BenchmarkPlan, out: Path, progress: RowProgress) -> Be
 
 
 def _write(report: BenchmarkReport, out: Path) -> list[Path]:
-    import json
-
     name = report.benchmark.name
     text = json.dumps(to_json_values(report.as_dict()), indent=1, allow_nan=False)
     write_text(out / f"{name}.md", page(report))
@@ -170,27 +167,24 @@ def measured(plan: BenchmarkPlan, row: RowPlan, run: PlannedRun) -> CellRun | No
     )
 
 
-def _run(plan: BenchmarkPlan, row: RowPlan, run: PlannedRun, parent: str | None, progress: RowProgress) -> str | None:
-    """Make or continue one run; return why it failed, ``None`` if it did not."""
+def _run(plan: BenchmarkPlan, row: RowPlan, run: PlannedRun, parent: str | None, progress: RowProgress) -> CellRun:
+    """Make or continue one run; return what it measured.
+
+    Raises:
+        UserError: If its images are missing, its settings are not valid, or it cannot be made.
+    """
     from flows.federate import federate
 
-    try:
-        if (problem := row.missing or run.error) is not None:
-            raise problem
-        assert run.settings is not None
+    if (problem := row.missing or run.error) is not None:
+        raise problem
+    assert run.settings is not None
+    done = measured(plan, row, run)
+    if done is None or len(done.curve) < run.rounds:
+        data = prepare_data(run.settings, progress.counted)
+        federate(run.settings, data, tags=row_tags(plan.benchmark.name, run.row, plan.scale, parent), progress=progress)
         done = measured(plan, row, run)
-        if done is None or len(done.curve) < run.rounds:
-            data: DataPaths = prepare_data(run.settings, progress.counted)
-            tags = row_tags(plan.benchmark.name, run.row, plan.scale, parent)
-            federate(run.settings, data, tags=tags, progress=progress)
-        return None
-    except UserError as error:
-        return str(error)
-    except TrainingStopped:
-        raise
-    except Exception as error:  # one row must not end a benchmark that may have run for hours
-        logging.getLogger(__name__).exception("row %s, seed %d", run.row, run.seed)
-        return f"{type(error).__name__}: {error}"
+    assert done is not None
+    return done
 
 
 def _open_parent(plan: BenchmarkPlan, settings: Settings) -> str | None:

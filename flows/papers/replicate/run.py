@@ -5,17 +5,18 @@ table continues where it stopped.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from flows.engine.environment import runs_root
 from flows.federation.progress import Progress
 from flows.papers.replicate.report import describe, row_metrics, run_result
 from flows.papers.replicate.results import RunResult, TableReport
 from flows.papers.replicate.schema import Table
-from flows.papers.replicate.tables import PlannedRun, data_folder, planned_runs
+from flows.papers.replicate.tables import PlannedRun, data_folder, planned_runs, require_rows
 from flows.papers.replicate.tracked import close_table, open_table, row_tags
 from flows.papers.replicate.write import write_plots, write_table
 from flows.run.inputs import DataPaths
@@ -27,6 +28,8 @@ from tasks.client.stopping import TrainingStopped
 from tasks.core.finished_rounds import finished_rounds
 from tasks.core.records import RoundRecord
 from tasks.core.store import Store, digest_of
+
+Result = TypeVar("Result")
 
 
 class RowOutcome(Protocol):
@@ -94,10 +97,7 @@ def make_plan(
     Raises:
         UserError: If images are missing, a row is unknown, or no row has valid settings.
     """
-    unknown = sorted(set(rows) - set(table.rows))
-    if unknown:
-        known = ", ".join(table.rows)
-        raise UserError("the table has no such row", where="--rows", expected=known, found=", ".join(unknown))
+    require_rows(rows, table.rows)
     size = table.scale(scale)
     has_path = any(text.split("=")[0].strip() == "ingest.path" for text in overrides)
     folder = None if has_path else data_folder(table, scale, root)
@@ -194,7 +194,7 @@ def replicate(plan: Plan, out: Path, progress: RowProgress) -> TableReport:
             report.row(run.row).runs += _done_before(run, data)
         for number, run in enumerate(to_do, 1):
             progress.row_begins(number, len(to_do), run)
-            result, failed = _run(run, data, parent, plan, progress)
+            result, failed = attempt(run, partial(_run, run, data, parent, plan, progress))
             row = report.row(run.row)
             row.runs += [] if result is None else [result]
             row.failed = failed or row.failed
@@ -234,29 +234,40 @@ def _done_before(run: PlannedRun, data: DataPaths) -> list[RunResult]:
         return []
 
 
-def _run(
-    run: PlannedRun, data: DataPaths, parent: str | None, plan: Plan, progress: RowProgress
-) -> tuple[RunResult | None, str | None]:
-    """Make one run; return what it measured, or why it failed."""
-    from flows.federate import federate
+def attempt(run: PlannedRun, work: Callable[[], Result]) -> tuple[Result | None, str | None]:
+    """Do the work of a row; return its result, or why it failed: one row must not end hours of work.
 
+    Raises:
+        TrainingStopped: If the user ends it.
+    """
     try:
-        if run.settings is None:
-            assert run.error is not None
-            raise run.error
-        name, records = _finished_rounds(run, data)
-        if len(records) < run.settings.federation.rounds or not records[-1].metrics:
-            tags = row_tags(plan.table.name, run.row, plan.scale, parent)
-            summary = federate(run.settings, data, tags=tags, progress=progress)
-            name, records = summary.run_id, summary.records
-        return run_result(run, name, records), None
+        return work(), None
     except UserError as error:
         return None, str(error)
     except TrainingStopped:
         raise
-    except Exception as error:  # one row must not end a table that may have run for hours
+    except Exception as error:
         logging.getLogger(__name__).exception("row %s, seed %d", run.row, run.seed)
         return None, f"{type(error).__name__}: {error}"
+
+
+def _run(run: PlannedRun, data: DataPaths, parent: str | None, plan: Plan, progress: RowProgress) -> RunResult:
+    """Make or continue one run; return what it measured.
+
+    Raises:
+        UserError: If its settings are not valid, or it cannot be made.
+    """
+    from flows.federate import federate
+
+    if run.error is not None:
+        raise run.error
+    assert run.settings is not None
+    name, records = _finished_rounds(run, data)
+    if len(records) < run.settings.federation.rounds or not records[-1].metrics:
+        tags = row_tags(plan.table.name, run.row, plan.scale, parent)
+        summary = federate(run.settings, data, tags=tags, progress=progress)
+        name, records = summary.run_id, summary.records
+    return run_result(run, name, records)
 
 
 def _open_parent(plan: Plan) -> str | None:

@@ -4,7 +4,7 @@ A file may name another one with ``common``, which holds what several tables sha
 later ones on top: the scale, the data set, the row, the row's overrides for the scale, ``--set``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -148,6 +148,32 @@ def _check_row(row: Row, scale: str) -> None:
             raise UserError("a row may set neither seed nor federation.rounds; the scale does", where="rows")
 
 
+def require_rows(rows: Collection[str], known: Collection[str]) -> None:
+    """Refuse rows that a table or benchmark does not have.
+
+    Raises:
+        UserError: If there is one.
+    """
+    if unknown := [name for name in rows if name not in known]:
+        raise UserError(
+            "there is no such row", where="--rows", expected=", ".join(known), found=", ".join(sorted(unknown))
+        )
+
+
+def common_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return ``section.key=value`` texts as nested settings for every row.
+
+    Raises:
+        UserError: If a text is none, or sets the seed.
+    """
+    top = nested(parse_overrides(overrides))
+    if "seed" in top:
+        raise UserError("rows have seeds, not one seed", where="--set seed", hint="--seeds 1,2,3")
+    if not isinstance(federation := top.get("federation", {}), Mapping):
+        raise UserError("not a section", where="--set federation", expected="federation.KEY=VALUE", found=federation)
+    return top
+
+
 def planned_runs(
     table: Table, scale: str, folder: Path | None, overrides: Sequence[str] = (), seeds: Sequence[int] | None = None
 ) -> list[PlannedRun]:
@@ -163,10 +189,7 @@ def planned_runs(
     Raises:
         UserError: If an override is not a ``section.key=value``, or sets the seed.
     """
-    dotted = parse_overrides(overrides)
-    if "seed" in nested(dotted):
-        raise UserError("a table has seeds, not one seed", where="--set seed", hint="--seeds 1,2,3")
-    size, base, top = table.scale(scale), base_values(table, scale, folder), nested(dotted)
+    size, base, top = table.scale(scale), base_values(table, scale, folder), common_overrides(overrides)
     for key, what in size.requires.items():
         if key not in flat(top):
             raise UserError(f"the rows of {table.name} need a setting", where=f"--set {key}=VALUE", expected=what)
@@ -182,11 +205,7 @@ def _planned_run(
 ) -> PlannedRun:
     try:
         _check_row(row, scale)
-        federation = top.get("federation", {})
-        if not isinstance(federation, Mapping):
-            expected = "federation.KEY=VALUE"
-            raise UserError("not a section", where="--set federation", expected=expected, found=federation)
-        rounds = federation.get("rounds", size.rounds)
+        rounds = top.get("federation", {}).get("rounds", size.rounds)
         values = merge({"evaluation": {"every": rounds}}, base)
         values = _merged(values, row.presets, row.settings)
         values = merge(merge(values, row.overrides_at(scale)), top)

@@ -10,6 +10,7 @@ from flows.papers.benchmark.bands import CLAIM
 from flows.papers.benchmark.page import page
 from flows.papers.benchmark.plan import find_images, make_benchmark_plan, training_passes
 from flows.papers.benchmark.results import BenchmarkReport, CellRow, CellRun, newest, read_record
+from flows.papers.benchmark.run import row_states
 from flows.papers.benchmark.schema import Difference, Images, is_benchmark, load_benchmark
 from models.errors import UserError
 from tests.support.benchmark import BENCHMARK, written
@@ -147,6 +148,15 @@ def test_rows_scales_and_overrides_that_cannot_be_run_are_refused(tmp_path):
             make_benchmark_plan(benchmark, scale, None, rows, overrides)
 
 
+@pytest.mark.parametrize("rounds", ["0", "-1", "many"])
+def test_rounds_that_are_none_are_refused_and_not_taken_for_the_protocols(tmp_path, rounds):
+    plan = make_benchmark_plan(
+        load_benchmark(written(tmp_path)), "full", None, ["C1-fedavg"], [f"federation.rounds={rounds}"]
+    )
+    states = [state for state in row_states(plan) if state.row == "C1-fedavg"]
+    assert all("federation.rounds" in state.problem for state in states)
+
+
 def test_images_are_found_below_data_then_where_packages_install_them_then_named(tmp_path):
     def variant(name, usual=()):
         needs = {"folder": name, "origin": f"the package {name}"}
@@ -219,6 +229,8 @@ def test_verdicts_of_claims(tmp_path):
     # The slower row has 40 after round 2, which the faster one reaches in round 1
     fast = report(tmp_path, fedavg=[run(0, [30, 40, 50])], fedprox=[run(0, [45, math.nan, 50])])
     assert fast.claim(rounds) == ("1 against 2 rounds, ratio 0.50 (1 seeds)", "holds")
+    late = report(tmp_path, fedavg=[run(0, [math.nan, math.nan, 50])], fedprox=[run(0, [45, 46, 50])])
+    assert late.claim(rounds) == ("-", "not evaluated up to round 2")
     never = report(tmp_path, fedavg=[run(0, [30, 40, 50])], fedprox=[run(0, [1, 2, 3])])
     assert never.claim(rounds)[1] == "does not hold"
 

@@ -1,11 +1,14 @@
 """A benchmark that is run: sittings, records, the page and the command line."""
 
+import io
 import json
 
 import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
+from flows.cli.output import SafeConsole
+from flows.cli.replicate_progress import Rows
 from flows.papers.benchmark.plan import make_benchmark_plan, without_runs
 from flows.papers.benchmark.run import measured, replicate_cells, row_states
 from flows.papers.benchmark.schema import load_benchmark
@@ -130,6 +133,21 @@ def test_a_metric_that_the_rounds_do_not_have_is_named(here):
     plan = make_benchmark_plan(load_benchmark(written(folder, protocols=protocols)), "full", None, (), OFF, [0])
     with pytest.raises(UserError, match="do not have the row's metric"):
         measured(plan, plan.row("C1-fedavg"), plan.row("C1-fedavg").runs[0])
+
+
+def test_a_row_without_its_metric_fails_after_its_run(here, monkeypatch):
+    root, _ = here
+    folder = root / "late-metric"
+    folder.mkdir()
+    monkeypatch.setenv("FEDSCENE_RUNS", str(folder / "runs"))  # nothing is known before the run
+    protocols = {"plain": BENCHMARK["protocols"]["plain"] | {"metric": "dice", "rounds": 1}}
+    plan = make_benchmark_plan(
+        load_benchmark(written(folder, protocols=protocols)), "full", None, ["C1-fedavg"], OFF, [0]
+    )
+    progress = Rows(SafeConsole(file=io.StringIO()))
+    report = replicate_cells(plan, folder, progress)
+    assert "do not have the row's metric" in report.rows["C1-fedavg"].failed
+    assert "failed: the rounds do not have" in progress.console.file.getvalue()
 
 
 def test_the_command_line(here):
