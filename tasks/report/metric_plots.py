@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,41 +16,35 @@ from tasks.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, in
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Line = tuple[str, str, str, str]  # metric, label, colour, line style
-# By the primary metric: the two panels of the learning curve, each with its lines and the metrics with a chance level
-PANELS: dict[str, tuple[tuple[str, tuple[Line, ...], tuple[str, ...]], ...]] = {
-    "macro_ap": (
-        (
-            "Average precision",
-            (("macro_ap", "macro AP", BLUE, "-"), ("micro_ap", "micro AP", SKY, "--")),
-            ("macro_ap", "micro_ap"),
+
+class Line(NamedTuple):
+    """A metric in the learning curve; ``compared``: with its chance level."""
+
+    metric: str
+    label: str
+    colour: str
+    style: str
+    compared: bool = True
+
+
+# By the primary metric: title and lines of the two panels of the learning curve
+PANELS = {
+    "macro_ap": {
+        "Average precision": (Line("macro_ap", "macro AP", BLUE, "-"), Line("micro_ap", "micro AP", SKY, "--")),
+        "F1": (
+            Line("cf1", "CF1", GREEN, "-"),
+            Line("mean_f1", "mean of class F1", PURPLE, "--", compared=False),
+            Line("micro_f1", "micro F1", ORANGE, "-."),
         ),
-        (
-            "F1",
-            (
-                ("cf1", "CF1", GREEN, "-"),
-                ("mean_f1", "mean of class F1", PURPLE, "--"),
-                ("micro_f1", "micro F1", ORANGE, "-."),
-            ),
-            ("cf1", "micro_f1"),
+    },
+    "accuracy": {
+        "Accuracy": (Line("accuracy", "accuracy", BLUE, "-"), Line("top5_accuracy", "top-5", SKY, "--")),
+        "Mean over the classes": (
+            Line("macro_f1", "F1", GREEN, "-"),
+            Line("macro_precision", "precision", PURPLE, "--", compared=False),
+            Line("balanced_accuracy", "recall", ORANGE, "-."),
         ),
-    ),
-    "accuracy": (
-        (
-            "Accuracy",
-            (("accuracy", "accuracy", BLUE, "-"), ("top5_accuracy", "top-5", SKY, "--")),
-            ("accuracy", "top5_accuracy"),
-        ),
-        (
-            "Mean over the classes",
-            (
-                ("macro_f1", "F1", GREEN, "-"),
-                ("macro_precision", "precision", PURPLE, "--"),
-                ("balanced_accuracy", "recall", ORANGE, "-."),
-            ),
-            ("macro_f1", "balanced_accuracy"),
-        ),
-    ),
+    },
 }
 MAX_CLASSES = 60  # beyond it the names and cells of a confusion matrix are illegible
 MAX_NUMBERS = 20  # up to this many classes each cell shows its share
@@ -62,10 +56,10 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
     main, best = primary_metric(last), best_round(records)
     with new_figure(path, 3.9) as figure:
         panels = figure.subplots(1, 2, sharey=True)
-        for axes, (title, lines, compared) in zip(panels, PANELS[main], strict=True):
-            present = [line for line in lines if line[0] in last or line[0] != "top5_accuracy"]
+        for axes, (title, lines) in zip(panels, PANELS[main].items(), strict=True):
+            present = [line for line in lines if line.metric in last or line.metric != "top5_accuracy"]
             plot_metrics(axes, records, present)
-            _chance_lines(axes, last, [line[:3] for line in present if line[0] in compared])
+            _chance_lines(axes, last, [line for line in present if line.compared])
             axes.set(title=title, xlabel="round", ylim=(0, 1.02), xlim=span(rounds))
             integer_ticks(axes)
         value = next(record.metrics.get(main, math.nan) for record in records if record.round == best)
@@ -76,22 +70,24 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False)
 
 
-def _chance_lines(axes: "Axes", metrics: Mapping[str, float], lines: Sequence[tuple[str, str, str]]) -> None:
+def _chance_lines(axes: "Axes", metrics: Mapping[str, float], lines: Sequence[Line]) -> None:
     """Plot chance levels, which are the same in every round."""
-    for key, label, colour in lines:
-        level = metrics.get(CHANCE + key, math.nan)
+    for line in lines:
+        level = metrics.get(CHANCE + line.metric, math.nan)
         if math.isfinite(level):
-            axes.axhline(level, color=colour, linestyle=":", label=f"{label} by chance, {level:.3f}")
+            axes.axhline(level, color=line.colour, linestyle=":", label=f"{line.label} by chance, {level:.3f}")
 
 
-def plot_metrics(axes: "Axes", records: Sequence[RoundRecord], lines: Sequence[tuple[str, str, str, str]]) -> None:
+def plot_metrics(axes: "Axes", records: Sequence[RoundRecord], lines: Sequence[Line]) -> None:
     """Plot metrics of the evaluated rounds as lines; the other rounds leave no gap."""
     evaluated = [record for record in records if record.metrics]
     rounds = [record.round for record in evaluated]
     marker = "o" if len(evaluated) <= 30 else ""
-    for key, label, colour, style in lines:
-        values = [record.metrics.get(key, math.nan) for record in evaluated]
-        axes.plot(rounds, values, color=colour, linestyle=style, marker=marker, markersize=3.5, label=label)
+    for line in lines:
+        values = [record.metrics.get(line.metric, math.nan) for record in evaluated]
+        axes.plot(
+            rounds, values, color=line.colour, linestyle=line.style, marker=marker, markersize=3.5, label=line.label
+        )
 
 
 def per_class_bars(record: RoundRecord, path: Path) -> None:

@@ -21,7 +21,7 @@ from tasks.data.ingest.audit_report import AUDIT_FILES, REPORT
 from tasks.data.statistics.plots import FIGURES, TABLE
 from tasks.data.statistics.plots import TITLES as DATA_TITLES
 from tasks.evaluation.thresholds import class_thresholds, thresholds_of
-from tasks.report.client_rounds import write_client_rounds
+from tasks.report.client_rounds import CSV, PARQUET, write_client_rounds
 from tasks.report.head import head_section, settings_section
 from tasks.report.number_files import CONFUSION, main_metrics, write_confusion, write_rounds
 from tasks.report.tables import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 DATA_PAGES = {TABLE: "How the clients' data differs, in numbers", REPORT: "Input files and their status"}
+CLIENT_PAGES = {CSV: "Clients by round, csv", PARQUET: "Clients by round, parquet"}
 DATA_FIGURES = "data"  # folder of a run with the partition's plots and tables
 RUN_FILE = "a file of the run"  # in errors
 MAX_IMAGES = 60  # images that a run keeps for its reports
@@ -110,15 +111,18 @@ def build_report(
     parts = [
         head_section(run, effective, records, evaluation["threshold"], read_end(Store(run_root))),
         *(f"![{title}](plots/{path.name})" for title, path in plots.items()),
-        *(f"[Images by class and predicted class]({path.name})" for path in confusion),
-        *(f"[Clients by round, {path.suffix[1:]}]({path.name})" for path in by_client),
-        *(f"[{DATA_PAGES[path.name]}]({path.name})" for path in data_tables if path.name in DATA_PAGES),
+        *_links([*confusion, *by_client, *data_tables]),
         *_sections(records, evaluation["zero_support"]),
         settings_section(effective),
     ]
     write_text(out / "report.md", "\n\n".join(part for part in parts if part) + "\n")
     files = [out / name for name in ("report.md", "metrics.json", "rounds.csv")]
     return {"metrics": metrics, "files": [*files, *confusion, *by_client, *plots.values(), *data_tables]}
+
+
+def _links(files: Sequence[Path]) -> list[str]:
+    titles = {CONFUSION: "Images by class and predicted class", **CLIENT_PAGES, **DATA_PAGES}
+    return [f"[{titles[path.name]}]({path.name})" for path in files if path.name in titles]
 
 
 def _sections(records: Sequence[RoundRecord], zero_support: str) -> list[str]:

@@ -5,6 +5,7 @@ of them leaves a file that MLflow can neither use nor repair. So the file is cre
 """
 
 import contextlib
+import itertools
 import logging
 import os
 import shutil
@@ -16,11 +17,13 @@ from urllib.parse import quote
 
 from tasks.core.locks import locked
 from tasks.tracking.errors import quiet_mlflow, store_error
-from tasks.tracking.uri import SQLITE
+from tasks.tracking.uri import ARTIFACTS, SQLITE
 
 log = logging.getLogger(__name__)
 
 MIGRATION_TIMEOUT_S = 180.0  # creating the tables takes 3-6 s; other processes wait for it
+# Where MLflow stores the absolute addresses of artifacts
+_ADDRESSES = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
 _CREATING = ".making-"  # part of the name of the folder in which a database is created
 _opened: dict[str, tuple[int, int]] = {}  # URI -> (device, inode) of the file that MLflow is connected to
 
@@ -42,6 +45,7 @@ def database_ready(uri: str) -> Iterator[None]:
     refusal, lock = "another process holds MLflow's database", Path(f"{path}.lock")
     with locked(path, "uses it", wait_s=MIGRATION_TIMEOUT_S, refusal=refusal, hint="wait for it, or end it", file=lock):
         _prepare(path)
+        follow_artifacts(path)
         yield
 
 
@@ -104,6 +108,31 @@ def is_incomplete(path: Path) -> bool:
     return left_over or revision is None or _is_earlier(str(revision))
 
 
+def follow_artifacts(path: Path) -> None:
+    """Correct the addresses of artifacts if an SQLite file and the folder beside it were moved or copied together.
+
+    MLflow stores absolute addresses: it would write to the old place, and find nothing in the new one.
+    """
+    own = path.parent / ARTIFACTS
+    if not own.is_dir():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            found = database.execute("SELECT DISTINCT artifact_location FROM experiments").fetchall()
+            places = [place for (place,) in found if str(place).startswith("file:") and place.endswith(f"/{ARTIFACTS}")]
+            moved = [place for place in places if place != own.as_uri()]
+            for place, (table, column) in itertools.product(moved, _ADDRESSES):
+                inside = f"substr({column}, 1, ?) = ?"
+                database.execute(
+                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE {column} = ? OR {inside}",  # noqa: S608
+                    (own.as_uri(), len(place) + 1, place, len(place) + 1, f"{place}/"),
+                )
+    except sqlite3.Error:  # locked, damaged or of another MLflow, whose own message is clearer
+        return
+    for place in moved:
+        log.warning("MLflow's artifacts were in %s and are now beside their database, in %s", place, own)
+
+
 def _has_content(database: sqlite3.Connection, tables: set[str]) -> bool:
     queries = {
         "runs": "SELECT 1 FROM runs LIMIT 1",
@@ -138,7 +167,7 @@ def _create(path: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}{_CREATING}", dir=path.parent))
     try:
         created = folder / path.name
-        create_tables(created, (path.parent / "mlartifacts").as_uri())
+        create_tables(created, (path.parent / ARTIFACTS).as_uri())
         for left in ("-journal", "-wal", "-shm"):  # of a removed file of this name
             Path(f"{path}{left}").unlink(missing_ok=True)
         with created.open("rb") as file:

@@ -8,6 +8,7 @@ from models.errors import UserError
 from tasks.tracking.settings import TrackingSettings
 
 SQLITE = "sqlite:///"
+ARTIFACTS = "mlartifacts"  # folder of artifacts beside an SQLite file
 
 
 def resolve_uri(settings: TrackingSettings, runs_root: Path) -> str:
@@ -59,4 +60,4 @@ def artifact_location(uri: str, runs_root: Path) -> str | None:
     if uri.startswith(("http://", "https://", "databricks")):
         return None
     home = Path(uri.removeprefix("sqlite:///")).parent if uri.startswith("sqlite:///") else runs_root.resolve()
-    return (home / "mlartifacts").as_uri()
+    return (home / ARTIFACTS).as_uri()

@@ -62,7 +62,8 @@ def test_overrides_of_the_seed_and_bad_seeds_are_refused(tmp_path):
     table = load_table(written(tmp_path))
     with pytest.raises(UserError, match="not one seed"):
         planned_runs(table, "small", None, ["seed.x=3"])
-    assert all(job.error for job in planned_runs(table, "small", None, ["federation=5"]))
+    with pytest.raises(UserError, match="not a section"):
+        planned_runs(table, "small", None, ["federation=5"])
     for text in ("7,07", "", "1,x", "-3"):
         with pytest.raises(UserError, match="not seeds"):
             parse_seeds(text)

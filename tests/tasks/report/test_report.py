@@ -166,7 +166,7 @@ def test_lines_join_the_evaluated_rounds(tmp_path):
     for record in records:
         record.metrics = record.metrics if record.round in (3, 6, 7) else {}
     axes = Figure().subplots()
-    metric_plots.plot_metrics(axes, records, (("macro_ap", "macro AP", "k", "-"),))
+    metric_plots.plot_metrics(axes, records, [metric_plots.Line("macro_ap", "macro AP", "k", "-")])
     assert axes.lines[0].get_xdata().tolist() == [3, 6, 7]
     assert np.isfinite(axes.lines[0].get_ydata()).all()
 

@@ -4,13 +4,16 @@ import logging
 import shutil
 import sqlite3
 import time
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from models.errors import UserError
 from tasks.tracking import mlflow_runs
 from tasks.tracking.availability import check_available
+from tasks.tracking.mlflow_client import make_client
 from tasks.tracking.settings import TrackingSettings
 from tasks.tracking.uri import resolve_uri
 
@@ -157,3 +160,36 @@ def test_a_locked_database_is_refused_within_the_timeout(existing, tmp_path):
             check_available(settings, tmp_path)
         database.execute("ROLLBACK")
     check_available(settings, tmp_path)
+
+
+def test_artifacts_that_were_moved_with_their_database_are_found_and_new_ones_are_beside_them(
+    migrated, tmp_path, caplog, monkeypatch
+):
+    old, new = tmp_path / "old place", tmp_path / "new"
+    old.mkdir()
+    shutil.copy(migrated, old)
+    (report := tmp_path / "report.md").write_text("first")
+    run_id = open_in(old)
+    mlflow_runs.finish_run(TrackingSettings(), old, run_id, "FINISHED", [report])
+    old.rename(new)
+    # Another process, which has not opened the old place
+    monkeypatch.setattr("mlflow.tracking._tracking_service.utils._artifact_repos_cache", OrderedDict())
+    assert open_in(new) == run_id
+    assert "are now beside their database" in caplog.text
+    client = make_client(resolve_uri(TrackingSettings(), new))
+    assert Path(client.download_artifacts(run_id, "report/report.md")).read_text() == "first"
+    report.write_text("second")
+    mlflow_runs.finish_run(TrackingSettings(), new, run_id, "FINISHED", [report])
+    assert [file.read_text() for file in (new / "mlartifacts").rglob("report.md")] == ["second"]
+    assert not old.exists()
+    caplog.clear()
+    assert open_in(new) == run_id and "beside" not in caplog.text
+
+
+def test_artifacts_elsewhere_stay_there(migrated, tmp_path):
+    shutil.copy(migrated, tmp_path)
+    uri = resolve_uri(TrackingSettings(), tmp_path)
+    elsewhere = make_client(uri).create_experiment("elsewhere", "s3://bucket/mlartifacts")
+    (tmp_path / "mlartifacts").mkdir()
+    open_in(tmp_path)
+    assert make_client(uri).get_experiment(elsewhere).artifact_location == "s3://bucket/mlartifacts"
