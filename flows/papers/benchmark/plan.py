@@ -7,12 +7,17 @@ from typing import Any
 
 from flows.papers.benchmark.schema import Benchmark, Images, Row, ScaleName, Variant
 from flows.papers.replicate.tables import PlannedRun, common_overrides, require_rows
-from flows.settings.dotted import merge
+from flows.settings.dotted import flat, merge
 from flows.settings.files import load_preset
 from flows.settings.schema import Settings, validate
 from models.errors import UserError
 
 SMALL_SEED = 0
+# Overrides that are no deviation: where and how long rows run, and what is shown of them
+_NEUTRAL = (
+    "federation.rounds", "federation.workers", "federation.engine", "federation.device", "federation.client_timeout_s",
+    "federation.clients_per_task", "federation.clients_per_gpu", "tracking.", "report.", "ingest.path",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,14 @@ class BenchmarkPlan:
         scale: small or full.
         rows: All rows, in order.
         selected: Names of the rows that may be run; of the others, finished work is shown.
+        changed: The overrides that change a result, as text, "" if there are none.
     """
 
     benchmark: Benchmark
     scale: ScaleName
     rows: list[RowPlan]
     selected: frozenset[str]
+    changed: str = ""
 
     def row(self, name: str) -> RowPlan:
         """Return a row by name."""
@@ -95,7 +102,8 @@ def make_benchmark_plan(
     top = common_overrides(overrides)
     scale_name: ScaleName = "small" if scale == "small" else "full"
     planned = [_row_plan(benchmark, name, scale_name, root, top, seeds) for name in benchmark.rows]
-    return BenchmarkPlan(benchmark, scale_name, planned, frozenset(rows or benchmark.rows))
+    changed = ", ".join(f"{key}={value}" for key, value in flat(top).items() if not key.startswith(_NEUTRAL))
+    return BenchmarkPlan(benchmark, scale_name, planned, frozenset(rows or benchmark.rows), changed)
 
 
 def _row_plan(

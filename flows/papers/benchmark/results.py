@@ -25,7 +25,8 @@ class CellRun:
         of: Rounds that the row needs.
         curve: The metric in percent after every finished round; NaN where it was not evaluated.
         seconds: Wall time of the rounds.
-        images: Deviation of the images that were used, "" if none.
+        images: Deviations of this run: of the images that were used, and of settings that ``--set`` changed; "" if
+            there are none.
     """
 
     seed: int

@@ -152,6 +152,7 @@ def measured(plan: BenchmarkPlan, row: RowPlan, run: PlannedRun) -> CellRun | No
     if not records:
         return None
     protocol = plan.benchmark.protocols[row.row.protocol]
+    deviations = [row.variant.deviation if row.variant else None, plan.changed and f"run with --set {plan.changed}"]
     values = [record.metrics.get(protocol.metric, math.nan) for record in records]
     if records[-1].metrics and protocol.metric not in records[-1].metrics:
         expected, names = protocol.metric, ", ".join(sorted(records[-1].metrics)[:12])
@@ -163,7 +164,7 @@ def measured(plan: BenchmarkPlan, row: RowPlan, run: PlannedRun) -> CellRun | No
         protocol.rounds if plan.scale == "full" else run.rounds,
         [100 * value for value in values],
         sum(totals(record)[SECONDS] for record in records),
-        (row.variant.deviation if row.variant else None) or "",
+        "; ".join(filter(None, deviations)),
     )
 
 

@@ -157,6 +157,16 @@ def test_rounds_that_are_none_are_refused_and_not_taken_for_the_protocols(tmp_pa
     assert all("federation.rounds" in state.problem for state in states)
 
 
+def test_overrides_that_change_a_result_are_a_deviation(tmp_path):
+    benchmark = load_benchmark(written(tmp_path))
+    neutral = ["federation.rounds=2", "federation.workers=2", "tracking.enabled=false"]
+    assert make_benchmark_plan(benchmark, "full", None, (), neutral).changed == ""
+    changed = make_benchmark_plan(
+        benchmark, "full", None, (), [*neutral, "train.lr=0.5", "federation.clients_per_round=2"]
+    )
+    assert changed.changed == "federation.clients_per_round=2, train.lr=0.5"
+
+
 def test_images_are_found_below_data_then_where_packages_install_them_then_named(tmp_path):
     def variant(name, usual=()):
         needs = {"folder": name, "origin": f"the package {name}"}
