@@ -178,7 +178,8 @@ def _rounds(
     claim: FewerRounds, faster: dict[int, CellRun], slower: dict[int, CellRun], seeds: Sequence[int]
 ) -> tuple[str, str]:
     """Compare the median rounds at which both reach what the slower row has after ``target_round`` rounds."""
-    first, second = [], []
+    first: list[float] = []
+    second: list[float] = []
     for seed in seeds:
         reached = [value for value in slower[seed].curve[: claim.target_round] if math.isfinite(value)]
         if not reached:
