@@ -71,7 +71,8 @@ def check_weights(settings: ModelSettings, image_size: int) -> None:
     if NETWORKS[settings.name].is_classifier:
         backbone = backbone_of(build_model(settings, ModelSpec(("any",), image_size)))
     else:
-        backbone = ResNetTokens(settings.backbone, settings.inputs)  # the label embeddings are not known yet
+        with seeded(0):  # without the rest, as the label embeddings are not known yet
+            backbone = ResNetTokens(settings.backbone, settings.inputs)
     _load(backbone, settings)
 
 

@@ -19,7 +19,7 @@ from tasks.core.problem_kind import Kind
 from tasks.core.records import ModelRef
 from tasks.core.store import state_digest
 from tasks.core.update_transforms import load_transform
-from tasks.data.clients import Clients, load_clients, require_match
+from tasks.data.clients import Clients, load_clients, partitioned, require_match
 from tasks.data.dataset import Dataset, load_dataset
 from tasks.data.ingest.dataset_kind import dataset_kind
 from tasks.evaluation.metric_sets import metric_set
@@ -162,6 +162,7 @@ def read_inputs(settings: Settings, data: DataPaths) -> RunInputs:
 
     dataset, clients = load_dataset(data.dataset), load_clients(data.clients)
     require_match(clients, dataset)
+    dataset = partitioned(dataset, clients)
     if load_method(settings.method.name).DATA == "labelled":
         clients.require_labels()
     kind = dataset_kind(data.dataset)
@@ -227,8 +228,8 @@ def require_validation(settings: Settings, dataset: Dataset, kind: Kind) -> None
         raise UserError(
             f"{' and '.join(needed)} needs validation images, and the data set has none",
             where=dataset.root,
-            hint="set ingest.split.val above 0, or federation.stop.patience and target to null and "
-            "evaluation.thresholds to fixed",
+            hint="set ingest.split.val (with partition.images=all: partition.local.val) above 0, or "
+            "federation.stop.patience and target to null and evaluation.thresholds to fixed",
         )
     if stop.metric is not None:
         count, targets = len(dataset.classes), dataset.targets[rows[:1]]

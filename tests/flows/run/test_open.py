@@ -5,11 +5,13 @@ import json
 import pytest
 
 from flows.run.find import find_run
-from flows.run.inputs import DataPaths
+from flows.run.inputs import DataPaths, read_inputs
 from flows.run.open import open_run, read_context
 from flows.settings.files import load_settings
 from models.errors import UserError
 from models.label_aware.label_embeddings import write_label_file
+from tasks.data.partition.settings import PartitionSettings
+from tasks.data.partition.stage import partition
 
 SETS = ["ingest.image_size=32", "partition.scheme=iid", "partition.clients=4"]
 
@@ -46,6 +48,21 @@ def test_the_id_depends_on_the_settings_that_can_change_a_result(opened):
         "method.name=fedavg",
     ):
         assert opened(other).id != first.id, other
+
+
+@pytest.mark.parametrize("val", [0, 0.2])
+def test_validation_images_are_those_of_the_partition(tiny_data, tmp_path, val):
+    settings = PartitionSettings(
+        scheme="iid", clients=3, images="all", local={"scheme": "local", "val": val, "test": 0.2}, min_size=4
+    )
+    partition(tiny_data.dataset, settings, tmp_path / "clients", seed=1)
+    data = DataPaths(tiny_data.dataset, tmp_path / "clients")
+    wanted = load_settings(None, ["tiny"], [*SETS, "federation.stop.patience=2"])
+    if val:
+        assert len(read_inputs(wanted, data).dataset.indices("val"))
+    else:
+        with pytest.raises(UserError, match=r"federation\.stop needs validation images[\s\S]*partition\.local\.val"):
+            read_inputs(wanted, data)
 
 
 def test_settings_of_other_methods_do_not_change_the_id(opened):

@@ -138,8 +138,7 @@ def test_another_networks_weights_are_refused(tmp_path):
     torch.save(backbone_state(network("lenet5")), tmp_path / "w.pth")
     settings = ModelSettings(name="simple_cnn", backbone={"weights": tmp_path / "w.pth"})
     with pytest.raises(UserError, match="do not fit the backbone"):
-        build = new_model(settings, ModelSpec(("a",), 28), 0)
-        assert build is None
+        new_model(settings, ModelSpec(("a",), 28), 0)
 
 
 def test_meta_tensors_cost_nothing():
