@@ -31,7 +31,7 @@ class Network:
     Attributes:
         module: Import path; the module has ``build(settings, spec) -> nn.Module``.
         description: What it is, and its paper.
-        objectives: The objectives it can be trained with; the first is its default.
+        objectives: The objectives it can be trained with, the first by default; by default those of logits of an image.
         cluster_prefix: Prefix of the parameters that FMMAN's server clusters clients on; None if there are none.
         needs_labels: Whether ``build`` needs label embeddings [C, d].
         needs_state_embeddings: Whether it may need state embeddings [2, d].
@@ -44,7 +44,7 @@ class Network:
 
     module: str
     description: str
-    objectives: tuple[str, ...]
+    objectives: tuple[str, ...] = ("bce", "asl", "ce")
     cluster_prefix: str | None = None
     needs_labels: bool = False
     needs_state_embeddings: bool = False
@@ -60,7 +60,6 @@ class Network:
         return self.module.startswith("models.classifiers.")
 
 
-PLAIN = ("bce", "asl", "ce")  # objectives of networks that map images to logits
 FIRST_LAYER = "transformer.layers.0."
 
 NETWORKS: dict[str, Network] = {
@@ -92,72 +91,60 @@ NETWORKS: dict[str, Network] = {
     "resnet9": Network(
         module="models.classifiers.resnet9",
         description="ResNet-9 (Page, DAWNBench 2018), without norm FedMatch's (Jeong et al., ICLR 2021)",
-        objectives=PLAIN,
         norm="batch",
         min_side=8,
     ),
     "resnet18": Network(
         module="models.classifiers.classifier",
         description="ResNet-18 with a linear classifier (He et al., CVPR 2016)",
-        objectives=PLAIN,
         norm="batch",
     ),
     "resnet34": Network(
         module="models.classifiers.classifier",
         description="ResNet-34 with a linear classifier (He et al., CVPR 2016)",
-        objectives=PLAIN,
         norm="batch",
     ),
     "resnet50": Network(
         module="models.classifiers.classifier",
         description="ResNet-50 with a linear classifier (He et al., CVPR 2016)",
-        objectives=PLAIN,
         norm="batch",
     ),
     "resnet101": Network(
         module="models.classifiers.classifier",
         description="ResNet-101 with a linear classifier (He et al., CVPR 2016)",
-        objectives=PLAIN,
         norm="batch",
     ),
     "vit_tiny": Network(
         module="models.classifiers.timm_classifiers",
         description="ViT-Tiny (Dosovitskiy et al., ICLR 2021; Steiner et al., TMLR 2022)",
-        objectives=PLAIN,
         normalisation="half",
     ),
     "vit_small": Network(
         module="models.classifiers.timm_classifiers",
         description="ViT-Small (Dosovitskiy et al., ICLR 2021; Steiner et al., TMLR 2022)",
-        objectives=PLAIN,
         normalisation="half",
     ),
     "vit_base": Network(
         module="models.classifiers.timm_classifiers",
         description="ViT-B/16 (Dosovitskiy et al., ICLR 2021; Steiner et al., TMLR 2022)",
-        objectives=PLAIN,
         normalisation="half",
     ),
     "mlp_mixer": Network(
         module="models.classifiers.timm_classifiers",
         description="MLP-Mixer (Tolstikhin et al., NeurIPS 2021)",
-        objectives=PLAIN,
         normalisation="half",
     ),
     "convmixer": Network(
         module="models.classifiers.timm_classifiers",
         description="ConvMixer (Trockman and Kolter, TMLR 2023)",
-        objectives=PLAIN,
     ),
     "poolformer": Network(
         module="models.classifiers.timm_classifiers",
         description="PoolFormer (Yu et al., CVPR 2022)",
-        objectives=PLAIN,
     ),
     "vgg11": Network(
         module="models.classifiers.vgg",
         description="VGG-11 with two hidden layers of 512 (Simonyan and Zisserman, ICLR 2015)",
-        objectives=PLAIN,
         norm="none",
         dropout=0.5,
         min_side=32,
@@ -165,7 +152,6 @@ NETWORKS: dict[str, Network] = {
     "vgg16": Network(
         module="models.classifiers.vgg",
         description="VGG-16 with two hidden layers of 512 (Simonyan and Zisserman, ICLR 2015)",
-        objectives=PLAIN,
         norm="none",
         dropout=0.5,
         min_side=32,
@@ -173,35 +159,30 @@ NETWORKS: dict[str, Network] = {
     "lenet5": Network(
         module="models.classifiers.small_networks",
         description="LeNet-5 with ReLU and max pooling (LeCun et al., Proc. IEEE 1998)",
-        objectives=PLAIN,
         normalisation="half",
         min_side=12,
     ),
     "simple_cnn": Network(
         module="models.classifiers.small_networks",
         description="NIID-Bench's simple-cnn: two convolutions, two hidden layers (Li et al., ICDE 2022)",
-        objectives=PLAIN,
         normalisation="none",
         min_side=16,
     ),
     "fedavg_cnn": Network(
         module="models.classifiers.small_networks",
         description="PFLlib's FedAvgCNN, after FedAvg's CNN (McMahan et al., AISTATS 2017)",
-        objectives=PLAIN,
         normalisation="half",
         min_side=16,
     ),
     "moderate_cnn": Network(
         module="models.classifiers.moderate_cnn",
         description="NVIDIA FLARE's ModerateCNN: six convolutions, two hidden layers",
-        objectives=PLAIN,
         dropout=0.1,
         min_side=8,
     ),
     "mlp": Network(
         module="models.classifiers.small_networks",
         description="Multi-layer perceptron on the pixels; by default FedCor's (Tang et al., CVPR 2022)",
-        objectives=PLAIN,
         normalisation="half",
     ),
     "xuesgcn": Network(

@@ -27,6 +27,18 @@ class Section(BaseModel):
                     raise ValueError(f"{name} must be a number, found {value}")
         return values
 
+    def refuse_changed(self, names: Iterable[str], why: str) -> None:
+        """Raise a ValueError if one of these fields, which nothing uses, has another value than its default.
+
+        Args:
+            names: The unused fields.
+            why: Why they are unused, for the message.
+        """
+        for name in names:
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default:
+                raise ValueError(f"{name} is {value}, but {why}; leave it at {default}")
+
 
 class Choice(Section):
     """A section with a ``name`` and one block per name; see ``choice_section``."""

@@ -35,10 +35,10 @@ class StopSettings(Section):
 
     @model_validator(mode="after")
     def _parts_are_used(self) -> Self:
-        if not self.by_metric and (self.metric is not None or self.min_delta):
-            raise ValueError("metric and min_delta are used by patience and target, and neither is set")
-        if self.min_delta and self.patience is None:
-            raise ValueError("min_delta is used by patience, which is not set")
+        if not self.by_metric:
+            self.refuse_changed(("metric",), "neither patience nor target is set")
+        if self.patience is None:
+            self.refuse_changed(("min_delta",), "it is for patience, which is not set")
         return self
 
 

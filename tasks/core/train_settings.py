@@ -45,6 +45,14 @@ class ScheduleSettings(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _all_values_are_used(self) -> Self:
+        parts = {"step": ("milestones", "gamma"), "warmup": ("warmup_rounds", "after")}
+        unused = [field for name, fields in parts.items() if name != self.name for field in fields]
+        unused += [] if self.uses_cosine else ["rounds", "floor"]
+        self.refuse_changed(unused, f"the schedule {self.name} does not use it")
+        return self
+
     @property
     def uses_cosine(self) -> bool:
         """Return whether the rate follows a cosine, from the start or after the warm-up."""
@@ -101,6 +109,18 @@ class AugmentSettings(Section):
                 raise ValueError(f"{name} must be the smaller number first, found {low:g}, {high:g}")
         return self
 
+    @model_validator(mode="after")
+    def _all_values_are_used(self) -> Self:
+        if self.crop != "resized":
+            self.refuse_changed(("scale", "ratio"), f"it is for crop resized, and crop is {self.crop}")
+        if self.crop != "pad":
+            self.refuse_changed(("padding",), f"it is for crop pad, and crop is {self.crop}")
+            if not self.rotation:
+                self.refuse_changed(("border",), "it is for crop pad and rotation, and both are off")
+        if not self.erasing:
+            self.refuse_changed(("erasing_scale", "erasing_ratio"), "erasing is 0")
+        return self
+
 
 class TrainSettings(Section):
     """How a client trains in one stage. A fresh optimiser is made for every client, stage and round."""
@@ -135,8 +155,8 @@ class TrainSettings(Section):
 
     @model_validator(mode="after")
     def _momentum_needs_sgd(self) -> Self:
-        if self.momentum and self.optimizer != "sgd":
-            raise ValueError(f"momentum is used by optimizer sgd only, and optimizer is {self.optimizer}; set it to 0")
+        if self.optimizer != "sgd":
+            self.refuse_changed(("momentum",), f"it is for optimizer sgd, and optimizer is {self.optimizer}")
         return self
 
     @model_validator(mode="after")

@@ -191,10 +191,10 @@ class FeatureSettings(Section):
 
     @model_validator(mode="after")
     def _options_have_a_skew(self) -> Self:
-        if (self.clean_first or self.channels == "same") and self.kind != "noise":
-            raise ValueError("clean_first and channels are for the kind noise")
-        if self.test == "clients" and self.kind == "none":
-            raise ValueError("test: clients needs a feature skew; set kind to noise or transform")
+        if self.kind != "noise":
+            self.refuse_changed(("clean_first", "channels"), f"it is for kind noise, and kind is {self.kind}")
+        if self.kind == "none":
+            self.refuse_changed(("test",), "kind is none")
         return self
 
 

@@ -130,8 +130,8 @@ def test_an_end_is_written_read_and_removed(tmp_path):
     ("settings", "message"),
     [
         ({"stop": {"metric": "macro_ap", "patience": 2}}, "String should match pattern"),
-        ({"stop": {"metric": "val_macro_ap"}}, "neither is set"),
-        ({"stop": {"target": 0.5, "min_delta": 0.1}}, "min_delta is used by patience"),
+        ({"stop": {"metric": "val_macro_ap"}}, "neither patience nor target is set"),
+        ({"stop": {"target": 0.5, "min_delta": 0.1}}, "min_delta is 0.1, but it is for patience"),
         ({"stop": {"max_hours": 0}}, "greater than 0"),
         ({"required": ["a", "a"]}, "more than once"),
         ({"required": ["a", "b"], "clients_per_round": 1}, "more than clients_per_round 1"),

@@ -75,7 +75,7 @@ def test_later_sources_override_only_the_keys_that_they_set():
         ("method.name=fedprocks", ["method.name", "no such method", "fedavg, fmman"]),
         ("objective.name=hinge", ["objective.name", "no such objective"]),
         ("model.name=vgg", ["model.name", "fmman, fedlgt, ctran"]),
-        ("train.momentum=0.9", ["train", "momentum is used by optimizer sgd only"]),
+        ("train.momentum=0.9", ["train", "momentum is 0.9, but it is for optimizer sgd"]),
         ("federation.precision=bf16", ["federation", "CUDA"]),
         ("federation.device=gpu", ["federation.device", "gpu"]),
         ("train.lr", ["section.key=value", "train.lr"]),

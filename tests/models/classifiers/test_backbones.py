@@ -147,6 +147,9 @@ def test_a_narrow_network_can_start_from_a_backbone_of_the_same_size(tmp_path, w
     state = trained.state_dict() if whole else trained.backbone.state_dict()
     save_file(state, tmp_path / "model.safetensors")  # a finished round's model, or its backbone alone
     settings = ModelSettings(name="ctran", backbone=narrow | {"weights": tmp_path / "model.safetensors"})
+    before = torch.get_rng_state()
+    check_weights(settings, 64)
+    assert torch.equal(torch.get_rng_state(), before)
     model = new_model(settings, PROBLEM, 2)
     assert all(torch.equal(t, model.backbone.state_dict()[n]) for n, t in trained.backbone.state_dict().items())
 

@@ -209,6 +209,10 @@ def test_a_weak_and_a_strong_view_come_from_the_same_function():
         ({"augment": {"erasing_ratio": [3.0, 0.3]}}, "erasing_ratio"),
         ({"shift": 2, "augment": {"crop": "pad"}}, "both move the image"),
         ({"augment": {"hue": 0.7}}, "less than or equal to 0.5"),
+        ({"augment": {"padding": 8}}, "padding is 8, but it is for crop pad, and crop is none; leave it at 4"),
+        ({"augment": {"crop": "pad", "scale": [0.5, 1]}}, "scale is .* for crop resized, and crop is pad"),
+        ({"augment": {"crop": "resized", "border": "edge"}}, "border is edge, .* both are off"),
+        ({"augment": {"erasing_ratio": [1, 1]}}, "erasing_ratio is .* but erasing is 0"),
     ],
 )
 def test_settings_without_sense_are_refused(settings, message):

@@ -74,6 +74,10 @@ def test_a_rate_of_zero_is_refused_and_names_the_setting():
         ({"name": "cosine"}, "train.schedule.rounds"),
         ({"name": "warmup", "after": "cosine"}, "train.schedule.rounds"),
         ({"name": "warmup", "after": "cosine", "warmup_rounds": 5, "rounds": 5}, "leave no round"),
+        ({"milestones": [3]}, "milestones is .*the schedule constant does not use it; leave it at"),
+        ({"name": "step", "milestones": [3], "rounds": 9}, "rounds is 9, but the schedule step does not use it"),
+        ({"name": "warmup", "floor": 0.1}, "floor is 0.1, but the schedule warmup"),
+        ({"name": "cosine", "rounds": 9, "after": "cosine"}, "after is cosine, but the schedule cosine"),
     ],
 )
 def test_schedules_without_sense_are_refused(schedule, message):

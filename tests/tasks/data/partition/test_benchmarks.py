@@ -258,7 +258,7 @@ def test_the_pooled_test_set_is_copied_for_each_client(tiny_data, make_run, tmp_
         ({"features": {"clean_first": True}}, "kind noise"),
         ({"features": {"channels": "same"}}, "kind noise"),
         ({"features": {"kind": "transform", "clean_first": True}}, "kind noise"),
-        ({"features": {"test": "clients"}}, "needs a feature skew"),
+        ({"features": {"test": "clients"}}, "test is clients, but kind is none"),
     ],
 )
 def test_options_without_sense_are_refused(changes, words):
