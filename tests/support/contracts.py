@@ -11,7 +11,8 @@ class Contract:
     """How a method is held to the contracts.
 
     Attributes:
-        neutral: The method's settings that make it FedAvg; see also ``neutral_rounds`` and ``not_averaged``.
+        neutral: The method's settings that make it FedAvg; see also ``neutral_rounds`` and ``not_averaged``. ``None``:
+            none does, so nothing is held against FedAvg bit for bit.
         neutral_rounds: For how many rounds they do.
         neutral_keeps: Whether clients keep tensors even then.
         not_averaged: Tensors that the method never averages, so that they are not compared with FedAvg's.
@@ -25,7 +26,7 @@ class Contract:
         sends_all: Whether clients send every tensor; else some stay with them (``LocalWork.keeps``).
     """
 
-    neutral: dict[str, Any]
+    neutral: dict[str, Any] | None
     neutral_rounds: int = 2
     neutral_keeps: bool = False
     not_averaged: tuple[str, ...] = ()
