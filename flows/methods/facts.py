@@ -19,6 +19,7 @@ class RunFacts:
         clients: Number of clients of the partition; ``None`` while it is unknown.
         clients_per_round: Participants of a round; ``None``: all clients.
         required: Clients that must take part in every round.
+        server_transforms: Names of the update transforms at the server.
     """
 
     method: Any
@@ -27,3 +28,4 @@ class RunFacts:
     clients: int | None
     clients_per_round: int | None
     required: tuple[str, ...] = ()
+    server_transforms: tuple[str, ...] = ()

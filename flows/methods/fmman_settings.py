@@ -32,10 +32,11 @@ class Settings(Section):
 
 
 def check(facts: RunFacts) -> None:
-    """Require parameters to cluster on, and at least as many participants as clusters.
+    """Require parameters to cluster on, at least as many participants as clusters, and known starts of trainings.
 
     Raises:
-        ValueError: If the network names no parameters for it and none are set, or too few clients take part.
+        ValueError: If the network names no parameters for it and none are set, too few clients take part, or the server
+            transforms updates whose start only the client knows.
     """
     s: Settings = facts.method
     network = NETWORKS[facts.model.name]
@@ -43,6 +44,12 @@ def check(facts: RunFacts) -> None:
         raise ValueError(
             f"network {facts.model.name} names no layer to cluster clients on: set method.fmman.cluster_on to a "
             "prefix of its parameters' names, for instance backbone.layer4 of resnet18, or method.name to fedavg"
+        )
+    if s.clustering != "none" and s.stage3_start == "best_cluster" and facts.server_transforms:
+        raise ValueError(
+            "with method.fmman.stage3_start best_cluster only a client knows what its training started from, and "
+            f"aggregation.server_transforms ({', '.join(facts.server_transforms)}) measure from there: use "
+            "aggregation.client_transforms"
         )
     known = [count for count in (facts.clients, facts.clients_per_round) if count is not None]
     if s.clustering != "none" and known and s.clusters > min(known):

@@ -190,6 +190,7 @@ def check_method(settings: "RunSettings", clients: int | None) -> None:
         clients,
         federation.clients_per_round,
         federation.required,
+        tuple(spec.name for spec in settings.aggregation.server_transforms),
     )
     load_method(settings.method.name).check(facts)
 

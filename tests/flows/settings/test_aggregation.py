@@ -107,3 +107,12 @@ def test_each_methods_own_step_or_the_settings_decide(method):
         load("aggregation.name=median")
     if method == "fedhybrid":
         load("aggregation.name=median", "method.fedhybrid.version=prox")
+
+
+def test_the_server_transforms_no_updates_whose_start_only_the_client_knows():
+    chosen = ["method.name=fmman", "method.fmman.stage3_start=best_cluster"]
+    clip = "transforms=[{name: clip_norm, max_norm: 1}]"
+    with pytest.raises(UserError, match=r"best_cluster only a client knows .*server_transforms \(clip_norm\)"):
+        load_settings(None, ["tiny"], [*chosen, f"aggregation.server_{clip}"])
+    load_settings(None, ["tiny"], [*chosen, f"aggregation.client_{clip}"])
+    load_settings(None, ["tiny"], ["method.name=fmman", f"aggregation.server_{clip}"])
