@@ -85,5 +85,9 @@ def client_distribution(per_client: Mapping[str, Mapping[str, float]], metrics: 
 
 
 def weighted_mean(rows: Sequence[Mapping[str, float]], weights: Sequence[float]) -> dict[str, float]:
-    """Average the rows key by key, with weights that need not sum to 1."""
+    """Average the rows key by key, with weights that need not sum to 1; if all are 0, each row counts alike.
+
+    They are where clients have no labelled images.
+    """
+    weights = weights if any(weights) else [1.0] * len(rows)
     return {key: float(np.average([row[key] for row in rows], weights=weights)) for key in rows[0]}

@@ -125,17 +125,10 @@ def resampled_metrics(
     settings: EvaluationSettings,
     thresholds: float | np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Compute the metrics of one label that have an interval, of B resamples of the images.
-
-    Args:
-        scores: Probabilities [N, C].
-        targets: One-hot 0/1 [N, C].
-        counts: How often each image occurs in each resample [B, N].
-        settings: The treatment of classes without images.
-        thresholds: Not used.
+    """Compute the metrics of one label that have an interval; arguments as of ``bootstrap.resampled_metrics``.
 
     Returns:
-        Accuracy, top-5 accuracy, balanced accuracy and macro F1, [B] each.
+        Accuracy, top-5 accuracy, balanced accuracy and macro F1 of the B resamples, [B] each.
     """
     del thresholds
     images, classes = targets.shape

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from flows.papers.replicate.schema import METRICS
 from models.errors import UserError
+from tasks.core.metric_titles import headline
 from tasks.core.summary_statistics import mean_and_std
 
 # Rows are compared at equal rounds, and at equal numbers of local epochs
@@ -72,8 +73,7 @@ class RunResult:
     @property
     def headline(self) -> str:
         """Return its first figures in words."""
-        metrics = self.rounds.metrics
-        return f"macro-AP {metrics['macro_ap']:.3f}, micro-AP {metrics['micro_ap']:.3f}"
+        return headline(self.rounds.metrics)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the run as it is written to ``table.json``."""

@@ -95,7 +95,7 @@ def make_plan(
         seeds: Instead of the scale's.
 
     Raises:
-        UserError: If images are missing, a row is unknown, or no row has valid settings.
+        UserError: If images are missing or have one label each, a row is unknown, or no row has valid settings.
     """
     require_rows(rows, table.rows)
     size = table.scale(scale)
@@ -105,6 +105,12 @@ def make_plan(
     valid = [run.settings for run in runs if run.settings is not None]
     if not valid:
         raise next(run.error for run in runs if run.error is not None)
+    if valid[0].ingest.problem_kind == "single_label":
+        raise UserError(
+            "a table compares metrics of several labels an image, and its images have one",
+            where=table.name,
+            hint="make it a benchmark (kind: benchmark, docs/replicate.md), or set ingest.kind=multi_label",
+        )
     first = valid[0].model_copy(update={"seed": size.data_seed})
     checked = [_with_same_images(run, first) for run in runs]
     return Plan(table, scale, checked, frozenset(rows or table.rows), first)

@@ -128,3 +128,9 @@ def test_the_example_in_the_docs_is_a_table(tmp_path):
     found = planned_runs(load_table(str(tmp_path / "example.yaml")), "small", None)
     assert [job.row for job in found] == ["FedAvg"] * 3 + ["MOON"] * 3 + ["FMMAN"] * 3
     assert not any(job.error for job in found) and {job.equal_epoch_rounds for job in found} == {4, None}
+
+
+def test_a_table_of_images_with_one_label_is_refused_with_what_to_do(tmp_path):
+    images = ["ingest.synthetic.set=scrap", "model.name=simple_cnn", "method.name=fedavg", "objective.name=default"]
+    with pytest.raises(UserError, match="kind: benchmark"):
+        make_plan(load_table(written(tmp_path)), "small", None, (), images)

@@ -251,3 +251,9 @@ def test_the_evaluation_settings_apply_to_every_table(make_case):
     assert any(
         row["classes_used"] < len(dataset.classes) for row in evaluate_model(context, state)["per_site"].values()
     )
+
+
+def test_means_are_weighted_and_clients_without_labelled_images_count_alike():
+    rows = [{"a": 1.0}, {"a": 4.0}]
+    assert weighted_mean(rows, [2, 1]) == {"a": 2.0}
+    assert weighted_mean(rows, [0, 0]) == {"a": 2.5}
