@@ -31,7 +31,7 @@ def replicate(
     """Run the missing rows of a paper's table; write it as Markdown, JSON and plots, next to the printed figures.
 
     Repeat the command to continue. Tables share rows: a run that another table made is not repeated. Exit code 1 means
-    that a row failed; the table gives the reason.
+    that a row failed; the page gives the reason.
     """
     with user_errors(as_json):
         from flows.papers.benchmark.schema import is_benchmark

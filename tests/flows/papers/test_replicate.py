@@ -122,7 +122,7 @@ def test_the_command_line_lists_runs_and_refuses(finished_table):
     arguments = ["replicate", name, "--set", OFF[0], "--out", str(root / "cli")]
     assert "none, finished" in runner.invoke(app, [*arguments, "--dry-run"]).stdout
     done = runner.invoke(app, [*arguments, "--json"])
-    assert done.exit_code == 1 and "failed rows (the table gives the reasons): Broken" in done.stderr
+    assert done.exit_code == 1 and "failed rows (the page gives the reasons): Broken" in done.stderr
     assert json.loads(done.stdout)["rows"][0]["runs"][0]["seed"] == 5
     good = runner.invoke(app, [*arguments, "--rows", "FedAvg, FMMAN"])
     assert good.exit_code == 0 and "table.md" in good.stdout
