@@ -29,14 +29,14 @@ def render_site(folder: Path, number: int, images: int, side: int) -> None:
     from tasks.data.formats.synthetic.settings import SyntheticSettings
 
     settings, site = SyntheticSettings(set="scrap", images=10**6, sites=8), f"site-{number + 1}"
-    labels = scrap.sample_labels(settings, 1, site, images).argmax(axis=1)
+    labels = scrap.SET.sample_labels(settings, 1, site, images).argmax(axis=1)
     rng = np.random.default_rng(number)
     for i, label in enumerate(labels):
-        image = Image.fromarray(scrap.render(settings, 1, site, i, 64))
+        image = Image.fromarray(scrap.SET.render(settings, 1, site, i, 64))
         if side != 64:
             large = np.asarray(image.resize((side, side * 3 // 4)), dtype=np.int16)
             image = Image.fromarray((large + rng.integers(-12, 13, large.shape)).clip(0, 255).astype(np.uint8))
-        path = folder / scrap.CLASSES[label] / f"{number}-{i:06d}.jpg"
+        path = folder / scrap.SET.classes[label] / f"{number}-{i:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         image.save(path, quality=85)
 

@@ -170,7 +170,7 @@ def test_labels_that_are_codes_have_names_in_words(name, tmp_path):
         settings = planned_runs(load_table(name), scale, tmp_path)[0].settings
         classes, words = settings.ingest.classes, settings.model.labels.prompt_names
         if settings.ingest.source == "synthetic":
-            classes = synthetic_set(settings.ingest.synthetic.set).CLASSES
+            classes = synthetic_set(settings.ingest.synthetic.set).classes
         codes = [label for label in classes or () if "_" in label or label in ("bjdsyc", "xmbhyc", "wcaqm", "gbps")]
         assert set(codes) <= set(words), (name, scale)
 
@@ -180,13 +180,13 @@ def test_the_label_embeddings_of_the_synthetic_defects_follow_their_ground_truth
     defects = synthetic_set("defects")
     assert (
         settings.model.labels.prompt_names
-        == defects.PROMPT_NAMES
+        == defects.prompts
         == load_settings(None, ["tiny", "defects"]).model.labels.prompt_names
     )
     truth, pairs = defects.strength_matrix(settings.ingest.synthetic, "site-1"), np.triu_indices(17, 1)
 
     def follows(labels):
-        rows = embed_labels(labels, defects.CLASSES, 64)
+        rows = embed_labels(labels, defects.classes, 64)
         return np.corrcoef((rows @ rows.T).numpy()[pairs], truth[pairs])[0, 1]
 
     codes = follows(LabelSettings())

@@ -9,6 +9,7 @@ from models.errors import UserError
 from tasks.data.dataset import load_dataset
 from tasks.data.formats.synthetic import defects
 from tasks.data.formats.synthetic.settings import SyntheticSettings
+from tasks.data.formats.synthetic.sites import site_counts
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.split import given_split, stratified_split
 from tests.support.voc_trees import put, sound_tree
@@ -118,7 +119,7 @@ def test_sites_are_divided_in_the_same_shares(tmp_path):
 
 def test_label_shares_are_far_better_than_those_of_a_random_split():
     settings = SyntheticSettings(set="defects", images=4000)
-    targets = np.vstack([defects.sample_labels(settings, 0, site, n) for site, n in defects.sites(settings).items()])
+    targets = np.vstack([defects.SET.sample_labels(settings, 0, site, n) for site, n in site_counts(settings).items()])
 
     def worst(splits):
         shares = [targets[splits == name].mean(axis=0) / targets.mean(axis=0) for name in ("train", "val", "test")]

@@ -4,35 +4,20 @@ The labels are those of the Control Cabinet Condition set of the FMMAN paper. Im
 (``cabinet_labels``) and differences between sites (``sites``, ``camera``) are synthetic. ``cabinet_devices`` draws
 the device of each label.
 
-Image i of a site depends on (seed, set, site, i) and on the settings of appearance and co-occurrence only, not on the
-number of images. A panel may have no labelled device: a true negative. Flipping an image horizontally changes its
+A panel may have no labelled device: a true negative. Flipping an image horizontally changes its
 labels (switch-left, switch-right).
 """
-
-from functools import lru_cache
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from tasks.data.formats.synthetic.cabinet_devices import CLUTTER, DARK, DEVICES, WHITE
-from tasks.data.formats.synthetic.cabinet_labels import CLASSES, PLANTED, PROMPT_NAMES
+from tasks.data.formats.synthetic.cabinet_labels import CONVENTIONS, LABELS
 from tasks.data.formats.synthetic.camera import OVERSAMPLING, photograph
+from tasks.data.formats.synthetic.multi_label import MultiLabelSet
 from tasks.data.formats.synthetic.pen import Pen, mix
 from tasks.data.formats.synthetic.settings import SyntheticSettings
-from tasks.data.formats.synthetic.sites import SiteLook, site_counts, site_look
-
-__all__ = [
-    "CLASSES",
-    "PROMPT_NAMES",
-    "prevalences",
-    "render",
-    "render_image",
-    "sample_labels",
-    "site_group",
-    "site_look",
-    "sites",
-    "strength_matrix",
-]
+from tasks.data.formats.synthetic.sites import SiteLook, site_look
 
 _GRIDS = ((2, 2), (3, 2), (2, 3), (3, 3), (4, 3), (3, 4), (4, 4))  # columns, rows
 _SECOND_COPY = 0.15  # probability that a labelled device occurs twice
@@ -44,7 +29,7 @@ def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, s
     """Render a photograph of a panel with the labelled devices and some without a label.
 
     Args:
-        labels: 0 or 1 for each of ``CLASSES``, [16].
+        labels: 0 or 1 for each of ``LABELS``, [16].
         look: The site's appearance.
         rng: The image's generator.
         size: Pixels a side.
@@ -57,7 +42,7 @@ def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, s
     drawing = Image.new("RGB", (side, side), surface)
     draw = ImageDraw.Draw(drawing)
     draw.rectangle((0, 0, side - 1, side - 1), outline=mix(surface, DARK, 0.7), width=max(1, side // 50))
-    devices = [DEVICES[name] for name, present in zip(CLASSES, labels, strict=True) if present]
+    devices = [DEVICES[name] for name, present in zip(LABELS, labels, strict=True) if present]
     devices += [device for device in devices if rng.random() < _SECOND_COPY]
     roomy = [grid for grid in _GRIDS if grid[0] * grid[1] >= len(devices)] or [_GRIDS[-1]]
     columns, rows = roomy[int(rng.random() * min(2, len(roomy)))]  # the smaller grids, so that devices are large
@@ -83,25 +68,11 @@ def render_image(labels: np.ndarray, look: SiteLook, rng: np.random.Generator, s
     return photograph(drawing, look, rng, size)
 
 
-def render(settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
-    """Render image ``number`` of a site, uint8 RGB [size, size, 3]; its labels: row ``number`` of ``sample_labels``.
-
-    Args:
-        settings: Settings of the set.
-        seed: Seed of labels and images.
-        site: The site.
-        number: From 0.
-        size: Pixels a side, at least 32.
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    labels, rng = PLANTED.begin(settings, seed, site, number)
-    return render_image(labels, _look(settings, site), rng, size)
+def _draw(
+    settings: SyntheticSettings, site: str, labels: np.ndarray, rng: np.random.Generator, size: int
+) -> np.ndarray:
+    return render_image(labels, site_look(settings, site), rng, size)
 
 
-_look = lru_cache(maxsize=128)(site_look)
-
-sites = site_counts
-site_group, sample_labels = PLANTED.site_group, PLANTED.sample_labels
-prevalences, strength_matrix = PLANTED.prevalences, PLANTED.strength_matrix
+# The lowest prevalence is such that a small site still has positives of every label, and negatives
+SET = MultiLabelSet("cabinet", LABELS, CONVENTIONS, (0.11, 0.42), _draw)

@@ -11,12 +11,10 @@ Each site follows one of three conventions:
 the shared ones (log-odds plus up to 0.55 either way); ``site_prevalence``, if given, moves only the prevalences.
 """
 
-import numpy as np
-
-from tasks.data.formats.synthetic.multi_label import PlantedLabels
+from tasks.data.formats.synthetic.multi_label import Label
 
 # label: (words for text embeddings, shared prevalence, loadings: energised, half-way, signalling, test)
-_TABLE: dict[str, tuple[str, float, tuple[float, float, float, float]]] = {
+LABELS: dict[str, Label] = {
     "green-green-off": ("two green indicator lamps, both off", 0.27, (-0.70, 0.00, 0.30, 0.00)),
     "green-green-red": ("two green indicator lamps and a red one, all lit", 0.20, (0.00, 0.45, 0.60, 0.00)),
     "platen-off": ("pressure plate switched off", 0.32, (-0.70, 0.00, 0.00, 0.30)),
@@ -34,17 +32,7 @@ _TABLE: dict[str, tuple[str, float, tuple[float, float, float, float]]] = {
     "transformer-on": ("transformer symbol, lit", 0.28, (0.65, 0.00, -0.35, -0.20)),
     "transformer-on-half": ("transformer symbol, half lit", 0.19, (0.00, 0.75, -0.20, 0.00)),
 }
-CLASSES: list[str] = list(_TABLE)
-PROMPT_NAMES: dict[str, str] = {name: words for name, (words, _, _) in _TABLE.items()}
 
-# The labels that a convention inverts on the factor "energised"
-_SWITCHES = [n for n, name in enumerate(CLASSES) if name in ("switch-left", "switch-right")]
-_LAMPS = [n for n, name in enumerate(CLASSES) if name.split("-")[0] in ("green", "red")]
-
-PLANTED = PlantedLabels(
-    "cabinet",
-    np.array([prevalence for _, prevalence, _ in _TABLE.values()]),
-    np.array([loadings for _, _, loadings in _TABLE.values()]),
-    (((), 0), (_SWITCHES, 0), (_LAMPS, 0)),
-    (0.11, 0.42),  # so that a small site still has positives of every label, and negatives
-)
+_SWITCHES = ("switch-left", "switch-right")
+_LAMPS = [name for name in LABELS if name.split("-")[0] in ("green", "red")]
+CONVENTIONS = (((), 0), (_SWITCHES, 0), (_LAMPS, 0))  # inverted on the factor "energised"

@@ -5,13 +5,10 @@ between sites (``sites``, ``camera``, ``defects_backdrops``) are synthetic. The 
 object occurs too, in images with and without the label: an intact insulator, a person with a helmet, a closed door.
 So a label means the defect, not the object. ``defects_devices``, ``defects_objects`` and ``defects_persons`` draw the
 objects.
-
-Image i of a site depends on (seed, set, site, i) and on the settings of appearance and co-occurrence only.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from PIL import Image
@@ -20,24 +17,12 @@ from tasks.data.formats.synthetic import defects_devices as devices
 from tasks.data.formats.synthetic import defects_objects as objects
 from tasks.data.formats.synthetic.camera import OVERSAMPLING, photograph
 from tasks.data.formats.synthetic.defects_backdrops import BACKDROPS, backdrop_shares
-from tasks.data.formats.synthetic.defects_labels import BREATHERS, CLASSES, PEOPLE, PLANTED, PROMPT_NAMES
+from tasks.data.formats.synthetic.defects_labels import BREATHERS, CONVENTIONS, LABELS, PEOPLE
 from tasks.data.formats.synthetic.defects_persons import person
+from tasks.data.formats.synthetic.multi_label import MultiLabelSet
 from tasks.data.formats.synthetic.settings import SyntheticSettings
 from tasks.data.formats.synthetic.single_canvas import SMOOTH, Brush, Canvas
-from tasks.data.formats.synthetic.sites import SiteLook, site_counts, site_look
-
-__all__ = [
-    "CLASSES",
-    "PROMPT_NAMES",
-    "paint",
-    "prevalences",
-    "render",
-    "render_labels",
-    "sample_labels",
-    "site_group",
-    "sites",
-    "strength_matrix",
-]
+from tasks.data.formats.synthetic.sites import SiteLook, site_look
 
 _HIGH, _MIDDLE, _LOW = 0.0, 1.0, 2.0  # typical height of an object; see _arrange
 _TOGETHER = 0.5  # probability that one person carries all labels of people, and one breather all of breathers
@@ -109,7 +94,7 @@ def _carriers(present: list[str], rng: np.random.Generator) -> list[frozenset[st
 
 def _arrange(labels: np.ndarray, rng: np.random.Generator) -> tuple[list[DefectsObject | None], int, int]:
     """Choose the object of each cell of a grid, row by row from the top; return them, and the columns and rows."""
-    present = [name for name, positive in zip(CLASSES, labels, strict=True) if positive]
+    present = [name for name, positive in zip(LABELS, labels, strict=True) if positive]
     chosen: list[DefectsObject | None] = [FAULTY[name] for name in present if name in FAULTY]
     chosen += [_breather(faults) for faults in _carriers([name for name in present if name in BREATHERS], rng)]
     chosen += [_person(faults) for faults in _carriers([name for name in present if name in PEOPLE], rng)]
@@ -137,7 +122,7 @@ def paint(
     """Draw an image with the labelled defects and some intact objects.
 
     Args:
-        labels: 0 or 1 for each of ``CLASSES``, [17].
+        labels: 0 or 1 for each of ``LABELS``, [17].
         look: The site's appearance.
         backdrops: Share of each of ``BACKDROPS``, [4].
         rng: The image's generator.
@@ -162,23 +147,6 @@ def paint(
     return canvas.drawing()
 
 
-def render(settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
-    """Render image ``number`` of a site, uint8 RGB [size, size, 3]; its labels: row ``number`` of ``sample_labels``.
-
-    Args:
-        settings: Settings of the set.
-        seed: Seed of labels and images.
-        site: The site.
-        number: From 0.
-        size: Pixels a side, at least 32.
-
-    Raises:
-        UserError: The set has no such site.
-    """
-    labels, rng = PLANTED.begin(settings, seed, site, number)
-    return render_labels(settings, site, labels, rng, size)
-
-
 def render_labels(
     settings: SyntheticSettings, site: str, labels: np.ndarray, rng: np.random.Generator, size: int
 ) -> np.ndarray:
@@ -187,22 +155,15 @@ def render_labels(
     Args:
         settings: Settings of the set.
         site: The site.
-        labels: 0 or 1 for each of ``CLASSES``, [17].
+        labels: 0 or 1 for each of ``LABELS``, [17].
         rng: The image's generator.
         size: Pixels a side, at least 32.
 
     Raises:
         UserError: The set has no such site.
     """
-    look, backdrops = _prepared(settings, site)
+    look, backdrops = site_look(settings, site), backdrop_shares(settings, site)
     return photograph(paint(labels, look, backdrops, rng, OVERSAMPLING * size), look, rng, size)
 
 
-@lru_cache(maxsize=128)
-def _prepared(settings: SyntheticSettings, site: str) -> tuple[SiteLook, np.ndarray]:
-    return site_look(settings, site), backdrop_shares(settings, site)
-
-
-sites = site_counts
-site_group, sample_labels = PLANTED.site_group, PLANTED.sample_labels
-prevalences, strength_matrix = PLANTED.prevalences, PLANTED.strength_matrix
+SET = MultiLabelSet("defects", LABELS, CONVENTIONS, (0.04, 0.42), render_labels)

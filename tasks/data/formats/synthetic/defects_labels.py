@@ -13,12 +13,10 @@ those of its convention, and its prevalences from the shared ones (log-odds plus
 ``site_prevalence``, if given, moves only the prevalences.
 """
 
-import numpy as np
-
-from tasks.data.formats.synthetic.multi_label import PlantedLabels
+from tasks.data.formats.synthetic.multi_label import Label
 
 # label: (words for text embeddings, shared prevalence, loadings: work, neglect, moisture, storm)
-_TABLE: dict[str, tuple[str, float, tuple[float, float, float, float]]] = {
+LABELS: dict[str, Label] = {
     "bj_bpmh": ("meter dial blurred or fogged", 0.22, (0.00, 0.25, 0.65, 0.00)),
     "bj_bpps": ("meter dial broken", 0.15, (0.00, 0.45, 0.00, 0.60)),
     "bj_wkps": ("meter housing broken", 0.11, (0.00, 0.70, 0.00, 0.25)),
@@ -37,21 +35,8 @@ _TABLE: dict[str, tuple[str, float, tuple[float, float, float, float]]] = {
     "wcgz": ("person without work clothes", 0.28, (0.75, 0.15, 0.00, 0.00)),
     "xy": ("person smoking", 0.14, (0.65, 0.30, 0.00, -0.25)),
 }
-CLASSES: list[str] = list(_TABLE)
-PROMPT_NAMES: dict[str, str] = {name: words for name, (words, _, _) in _TABLE.items()}
 PEOPLE = ("wcaqm", "wcgz", "xy")
 BREATHERS = ("hxq_gjbs", "hxq_gjtps", "ywzt_yfyc")
 
-_WORK, _MOISTURE = 0, 2  # columns of the loadings
-
-PLANTED = PlantedLabels(
-    "defects",
-    np.array([prevalence for _, prevalence, _ in _TABLE.values()]),
-    np.array([loadings for _, _, loadings in _TABLE.values()]),
-    (
-        ((), _WORK),
-        ([CLASSES.index(name) for name in PEOPLE], _WORK),
-        ([CLASSES.index(n) for n in BREATHERS], _MOISTURE),
-    ),
-    (0.04, 0.42),
-)
+_WORK, _MOISTURE = 0, 2  # factors
+CONVENTIONS = (((), _WORK), (PEOPLE, _WORK), (BREATHERS, _MOISTURE))

@@ -5,9 +5,7 @@ less strongly, the four broken things, and the two labels of oil. A site has its
 0.55 either way, by ``site_prevalence``), but the co-occurrence is the same at all sites, as the words are.
 """
 
-import numpy as np
-
-from tasks.data.formats.synthetic.multi_label import PlantedLabels
+from tasks.data.formats.synthetic.multi_label import Label
 
 _OBJECTS = ("meter", "breather", "person", "overhead", "cabinet", "ground")  # the first factors, in this order
 
@@ -32,20 +30,15 @@ _TABLE: dict[str, tuple[str, float, str, tuple[float, float, float]]] = {
     "xy": ("person-who-is-smoking", 0.16, "person", (0.70, 0.00, 0.00)),
 }
 DRAWN_AS: tuple[str, ...] = tuple(_TABLE)  # the drawing's name in ``defects`` for each label
-CLASSES: list[str] = [name for name, _, _, _ in _TABLE.values()]
-PROMPT_NAMES: dict[str, str] = {name: name.replace("-", " ") for name in CLASSES}
 
 
-def _loadings(item: str, loadings: tuple[float, float, float]) -> list[float]:
+def _loadings(item: str, loadings: tuple[float, float, float]) -> tuple[float, ...]:
     """Return a label's loadings on all factors: the objects, broken, oil."""
     own, broken, oil = loadings
-    return [own if item == other else 0.0 for other in _OBJECTS] + [broken, oil]
+    return (*(own if item == other else 0.0 for other in _OBJECTS), broken, oil)
 
 
-PLANTED = PlantedLabels(
-    "inspection",
-    np.array([prevalence for _, prevalence, _, _ in _TABLE.values()]),
-    np.array([_loadings(item, loadings) for _, _, item, loadings in _TABLE.values()]),
-    (((), 0),),  # one convention
-    (0.08, 0.42),
-)
+LABELS: dict[str, Label] = {
+    name: (name.replace("-", " "), prevalence, _loadings(item, loadings))
+    for name, prevalence, item, loadings in _TABLE.values()
+}

@@ -1,12 +1,15 @@
-"""The labels of a multi-label set: prevalences, planted co-occurrence, and conventions of sites.
+"""A multi-label set: its labels and their planted co-occurrence, its sites' conventions, its images by number.
+
+Image i of a site depends on (seed, set, site, i) and on the settings of appearance and co-occurrence only, not on the
+number of images. Its generator first samples the labels, then renders the image.
 
 Sites follow the conventions in rotation. ``site_correlation`` moves a site from the shared loadings to those of its
 convention (v to -v on one factor), ``site_prevalence`` from the shared prevalences to its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -15,26 +18,49 @@ from tasks.data.formats.synthetic.latent import LabelModel, LabelSampler
 from tasks.data.formats.synthetic.settings import SyntheticSettings
 from tasks.data.formats.synthetic.sites import site_number
 
+# Words for text embeddings, shared prevalence, shared loadings on the K factors
+Label = tuple[str, float, tuple[float, ...]]
 LOG_ODDS_SHIFT = 0.55  # largest deviation of a site's log-odds from the shared ones, either way
 
 
 @dataclass(frozen=True, eq=False)
-class PlantedLabels:
-    """The ground truth of a set; C labels, K factors. It depends on the settings, never on a seed.
+class MultiLabelSet:
+    """A synthetic data set whose images may have several of C labels; K factors determine which.
 
     Attributes:
         name: The set's name, part of every seed.
-        prevalence: Shared prevalence of each label, [C].
-        loadings: Shared loadings, [C, K].
-        conventions: For each convention the labels that it inverts, as indices, and the factor on which.
+        labels: The labels in their order.
+        conventions: For each convention the labels that it inverts, and the number of the factor on which.
         bounds: Lowest and highest prevalence of a label at any site.
+        draw: Renders a photograph with given labels: (settings, site, 0 or 1 for each label [C], the image's
+            generator, pixels a side) -> uint8 RGB [size, size, 3].
     """
 
     name: str
-    prevalence: np.ndarray
-    loadings: np.ndarray
-    conventions: tuple[tuple[Sequence[int], int], ...]
+    labels: dict[str, Label]
+    conventions: tuple[tuple[Sequence[str], int], ...]
     bounds: tuple[float, float]
+    draw: Callable[[SyntheticSettings, str, np.ndarray, np.random.Generator, int], np.ndarray]
+
+    @property
+    def classes(self) -> list[str]:
+        """The label names in their order."""
+        return list(self.labels)
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Label -> words for text embeddings."""
+        return {name: words for name, (words, _, _) in self.labels.items()}
+
+    @cached_property
+    def prevalence(self) -> np.ndarray:
+        """The shared prevalence of each label, [C]."""
+        return np.array([prevalence for _, prevalence, _ in self.labels.values()])
+
+    @cached_property
+    def loadings(self) -> np.ndarray:
+        """The shared loadings, [C, K]."""
+        return np.array([loadings for _, _, loadings in self.labels.values()])
 
     def site_group(self, settings: SyntheticSettings, site: str) -> int:
         """Return the convention of a site; 0 is the shared one.
@@ -45,14 +71,16 @@ class PlantedLabels:
         return site_number(settings, site) % len(self.conventions)
 
     def model(self, settings: SyntheticSettings, site: str) -> LabelModel:
-        """Return the label model of a site.
+        """Return the label model of a site, the ground truth; it depends on the settings, never on a seed.
 
         Raises:
             UserError: The set has no such site.
         """
         inverted, factor = self.conventions[self.site_group(settings, site)]
         loadings = self.loadings.copy()
-        loadings[list(inverted), factor] *= 1 - 2 * settings.site_correlation  # from v to -v
+        loadings[[self.classes.index(name) for name in inverted], factor] *= (
+            1 - 2 * settings.site_correlation
+        )  # from v to -v
         shift = numpy_generator(0, f"rendered/{self.name}/prevalence", client=site).uniform(-1, 1, len(loadings))
         odds = self.prevalence / (1 - self.prevalence) * np.exp(settings.prevalence_shift * LOG_ODDS_SHIFT * shift)
         return LabelModel(loadings * settings.correlation**0.5, np.clip(odds / (1 + odds), *self.bounds))
@@ -83,7 +111,7 @@ class PlantedLabels:
         Raises:
             UserError: The set has no such site.
         """
-        labels = np.zeros((n, len(self.prevalence)), dtype=np.uint8)
+        labels = np.zeros((n, len(self.labels)), dtype=np.uint8)
         for number in range(n):
             labels[number], _ = self.begin(settings, seed, site, number)
         return labels
@@ -99,7 +127,16 @@ class PlantedLabels:
         rng = numpy_generator(seed, f"rendered/{self.name}", client=f"{site}/{number}")
         return _sampler(self, settings, site).sample(rng), rng
 
+    def render(self, settings: SyntheticSettings, seed: int, site: str, number: int, size: int) -> np.ndarray:
+        """Render image ``number`` of a site, uint8 RGB [size, size, 3]; its labels are those of ``begin``.
+
+        Raises:
+            UserError: The set has no such site.
+        """
+        labels, rng = self.begin(settings, seed, site, number)
+        return self.draw(settings, site, labels, rng, size)
+
 
 @lru_cache(maxsize=128)
-def _sampler(planted: PlantedLabels, settings: SyntheticSettings, site: str) -> LabelSampler:
-    return LabelSampler(planted.model(settings, site))
+def _sampler(images: MultiLabelSet, settings: SyntheticSettings, site: str) -> LabelSampler:
+    return LabelSampler(images.model(settings, site))

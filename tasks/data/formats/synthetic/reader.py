@@ -11,6 +11,7 @@ from tasks.core.problem_kind import Kind
 from tasks.core.source_digest import PLUMBING, closure, source_digest
 from tasks.data.formats.synthetic.registry import SETS, SINGLE_LABEL, synthetic_set
 from tasks.data.formats.synthetic.settings import SyntheticSettings
+from tasks.data.formats.synthetic.sites import site_counts
 from tasks.data.images.decode import Decoded, Limits
 from tasks.data.source.sample import RawSample
 
@@ -56,19 +57,19 @@ def problem_kind(options: SyntheticSettings) -> Kind:
 def read(root: Path, options: SyntheticSettings, source: "SourceSettings", seed: int) -> Iterator[RawSample]:
     """Yield the images of the set at ``ingest.image_size``, site by site, under virtual paths."""
     images = synthetic_set(options.set)
-    for site, count in images.sites(options).items():
+    for site, count in site_counts(options).items():
         for number, labels in enumerate(images.sample_labels(options, seed, site, count)):
             yield RawSample(
                 f"{options.set}/{site}/{number:06d}.png",
                 site,
-                tuple(sorted(name for name, present in zip(images.CLASSES, labels, strict=True) if present)),
+                tuple(sorted(name for name, present in zip(images.classes, labels, strict=True) if present)),
                 image=SyntheticImage(options, seed, site, number, source.image_size),
             )
 
 
 def default_classes(root: Path, options: SyntheticSettings, source: "SourceSettings") -> list[str]:
     """Return the labels of the set, in its order."""
-    return list(synthetic_set(options.set).CLASSES)
+    return synthetic_set(options.set).classes
 
 
 def recognise(root: Path, names: Sequence[str]) -> str:

@@ -21,13 +21,16 @@ SINGLE_LABEL = ("scrap", "scenes")  # sets whose images have exactly one label e
 
 
 class SyntheticSet(Protocol):
-    """The module of a set with C classes; its functions raise a UserError for an unknown site."""
+    """A set with C classes, ``SET`` of its module; its methods raise a UserError for an unknown site."""
 
-    CLASSES: list[str]
-    PROMPT_NAMES: dict[str, str]  # class -> words for text embeddings
+    @property
+    def classes(self) -> list[str]:
+        """The class names in label order."""
+        ...
 
-    def sites(self, settings: "SyntheticSettings") -> dict[str, int]:
-        """Return site -> number of its images."""
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Class -> words for text embeddings, in label order."""
         ...
 
     def site_group(self, settings: "SyntheticSettings", site: str) -> int:
@@ -47,20 +50,12 @@ class SyntheticSet(Protocol):
         ...
 
 
-class MultiLabelSet(SyntheticSet, Protocol):
-    """A set whose images may have several labels."""
-
-    def strength_matrix(self, settings: "SyntheticSettings", site: str) -> "np.ndarray":
-        """Return the planted co-occurrence of a site, float64 [C, C]."""
-        ...
-
-
 def synthetic_set(name: str) -> SyntheticSet:
-    """Return the module of the set ``name``.
+    """Return the set ``name``.
 
     Raises:
         UserError: There is no such set.
     """
     if name not in SETS:
         raise UserError("no such synthetic data set", where="synthetic.set", expected=" | ".join(SETS), found=name)
-    return cast("SyntheticSet", import_module(SETS[name]))
+    return cast("SyntheticSet", import_module(SETS[name]).SET)

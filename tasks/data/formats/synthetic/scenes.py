@@ -177,7 +177,7 @@ _SCENES: dict[str, Callable[[Brush], bool]] = {
     "main-transformer": _main_transformer,
     "gis": _gas_insulated,
 }
-_SET = SingleLabelSet(
+SET = SingleLabelSet(
     name="scenes",
     prompts={
         "open-type": "open-type, air-insulated equipment of a substation",
@@ -194,10 +194,3 @@ _SET = SingleLabelSet(
     ),
     paint=paint,
 )
-CLASSES: list[str] = _SET.classes
-PROMPT_NAMES: dict[str, str] = _SET.prompts
-sites = _SET.sites
-site_group = _SET.site_group
-prevalences = _SET.prevalences
-sample_labels = _SET.sample_labels
-render = _SET.render

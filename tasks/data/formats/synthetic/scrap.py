@@ -127,7 +127,7 @@ def _magnet(brush: Brush) -> None:
     brush.round((x, y), (0.35 * radius, 0.35 * radius), (186, 152, 62))
 
 
-_SET = SingleLabelSet(
+SET = SingleLabelSet(
     name="scrap",
     prompts={
         "silicon-steel-sheet": "a heap of silicon steel sheets",
@@ -145,10 +145,3 @@ _SET = SingleLabelSet(
     ),
     paint=paint,
 )
-CLASSES: list[str] = _SET.classes
-PROMPT_NAMES: dict[str, str] = _SET.prompts
-sites = _SET.sites
-site_group = _SET.site_group
-prevalences = _SET.prevalences
-sample_labels = _SET.sample_labels
-render = _SET.render

@@ -17,7 +17,7 @@ from PIL import Image
 from tasks.core.randomness import numpy_generator
 from tasks.data.formats.synthetic.camera import OVERSAMPLING, photograph
 from tasks.data.formats.synthetic.settings import SyntheticSettings
-from tasks.data.formats.synthetic.sites import SiteLook, site_counts, site_look, site_number
+from tasks.data.formats.synthetic.sites import SiteLook, site_look, site_number
 
 _MAX_SITE_SHIFT = 0.35  # largest deviation of a site's log-odds from its group's, either way
 
@@ -49,10 +49,6 @@ class SingleLabelSet:
     def classes(self) -> list[str]:
         """The class names in label order."""
         return list(self.prompts)
-
-    def sites(self, settings: SyntheticSettings) -> dict[str, int]:
-        """Return site -> number of its images."""
-        return site_counts(settings)
 
     def site_group(self, settings: SyntheticSettings, site: str) -> int:
         """Return the group of a site, from 0.
@@ -93,7 +89,7 @@ class SingleLabelSet:
         """
         rng = self._generator(seed, site, number)
         name = self.classes[self._class(settings, site, rng)]
-        look = _look(settings, site)
+        look = site_look(settings, site)
         return photograph(self.paint(name, look, rng, OVERSAMPLING * size), look, rng, size, Image.Resampling.NEAREST)
 
     def _generator(self, seed: int, site: str, number: int) -> np.random.Generator:
@@ -101,9 +97,6 @@ class SingleLabelSet:
 
     def _class(self, settings: SyntheticSettings, site: str, rng: np.random.Generator) -> int:
         return int(np.searchsorted(_bounds(self, settings, site), rng.random(), side="right"))
-
-
-_look = lru_cache(maxsize=128)(site_look)
 
 
 @lru_cache(maxsize=128)

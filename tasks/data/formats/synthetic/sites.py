@@ -4,6 +4,7 @@ Nothing here is random: site k looks the same for every seed and every number of
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from models.errors import UserError
 from tasks.data.formats.synthetic.settings import Cause, SyntheticSettings
@@ -97,6 +98,7 @@ def site_counts(settings: SyntheticSettings) -> dict[str, int]:
     return dict(zip(site_names(settings), counts, strict=True))
 
 
+@lru_cache(maxsize=128)
 def site_look(settings: SyntheticSettings, site: str) -> SiteLook:
     """Return the appearance of a site: the neutral one, shifted towards the site's own by a factor per cause.
 

@@ -17,9 +17,9 @@ from tasks.data.formats.synthetic.defects_labels import BREATHERS, PEOPLE
 from tasks.data.formats.synthetic.defects_persons import person
 from tasks.data.formats.synthetic.settings import SyntheticSettings
 from tasks.data.formats.synthetic.single_canvas import SMOOTH, Brush, Canvas
-from tasks.data.formats.synthetic.sites import site_look
+from tasks.data.formats.synthetic.sites import site_counts, site_look
 
-C = {name: number for number, name in enumerate(defects.CLASSES)}
+C = {name: number for number, name in enumerate(defects.SET.classes)}
 SITES = [f"site-{number}" for number in range(1, 7)]
 DEFAULT = SyntheticSettings(set="defects")
 PLAIN = SyntheticSettings(set="defects", site_shift=0)
@@ -28,11 +28,11 @@ PLAIN = SyntheticSettings(set="defects", site_shift=0)
 @pytest.fixture(scope="module")
 def sampled() -> dict[str, np.ndarray]:
     """5,000 label vectors of each of three sites, one of each convention."""
-    return {site: defects.sample_labels(DEFAULT, 0, site, 5000) for site in SITES[:3]}
+    return {site: defects.SET.sample_labels(DEFAULT, 0, site, 5000) for site in SITES[:3]}
 
 
 def labels_of(*names: str) -> np.ndarray:
-    return np.array([name in names for name in defects.CLASSES], dtype=np.uint8)
+    return np.array([name in names for name in defects.SET.classes], dtype=np.uint8)
 
 
 def paint(labels: np.ndarray, number: int, side: int = 64) -> np.ndarray:
@@ -51,13 +51,13 @@ def cell(draw: Callable[[Brush], None], number: int) -> np.ndarray:
 def test_classes_are_the_17_codes_in_the_order_of_the_table() -> None:
     codes = """bj_bpmh bj_bpps bj_wkps bjdsyc jyz_pl sly_dmyw hxq_gjbs hxq_gjtps ywzt_yfyc xmbhyc yw_gkxfw yw_nc gbps
     kgg_ybh wcaqm wcgz xy"""
-    assert codes.split() == defects.CLASSES == list(defects.PROMPT_NAMES)
-    assert len(set(defects.PROMPT_NAMES.values())) == 17
+    assert codes.split() == defects.SET.classes == list(defects.SET.prompts)
+    assert len(set(defects.SET.prompts.values())) == 17
 
 
 def test_labels_have_the_planted_prevalence_and_joint_probabilities(sampled: dict[str, np.ndarray]) -> None:
     for site, labels in sampled.items():
-        planted, strength = defects.prevalences(DEFAULT, site), defects.strength_matrix(DEFAULT, site)
+        planted, strength = defects.SET.prevalences(DEFAULT, site), defects.SET.strength_matrix(DEFAULT, site)
         error = np.sqrt(planted * (1 - planted) / len(labels))
         assert (np.abs(labels.mean(0) - planted) < 4 * error).all()
         below = [NormalDist().inv_cdf(p) for p in planted]
@@ -70,21 +70,21 @@ def test_labels_have_the_planted_prevalence_and_joint_probabilities(sampled: dic
 
 def test_prevalences_are_imbalanced_and_move_with_their_own_setting() -> None:
     shared = SyntheticSettings(set="defects", site_prevalence=0)
-    values = defects.prevalences(shared, "site-1")
+    values = defects.SET.prevalences(shared, "site-1")
     assert 0.05 < values.min() < 0.07 < 0.33 < values.max() < 0.35
     assert 2.5 < values.sum() < 3.5  # labels an image
     for site in SITES:
-        assert np.array_equal(defects.prevalences(shared, site), values)
-        assert np.array_equal(defects.strength_matrix(shared, site), defects.strength_matrix(DEFAULT, site))
-        own = defects.prevalences(DEFAULT, site)
+        assert np.array_equal(defects.SET.prevalences(shared, site), values)
+        assert np.array_equal(defects.SET.strength_matrix(shared, site), defects.SET.strength_matrix(DEFAULT, site))
+        own = defects.SET.prevalences(DEFAULT, site)
         assert own.min() > 0.03
         assert own.max() < 0.45
         assert np.abs(own - values).max() > 0.04
 
 
 def test_sites_deviate_as_their_conventions_say() -> None:
-    matrices = {site: defects.strength_matrix(DEFAULT, site) for site in SITES}
-    assert [defects.site_group(DEFAULT, site) for site in SITES] == [0, 1, 2, 0, 1, 2]
+    matrices = {site: defects.SET.strength_matrix(DEFAULT, site) for site in SITES}
+    assert [defects.SET.site_group(DEFAULT, site) for site in SITES] == [0, 1, 2, 0, 1, 2]
     for group, site in enumerate(SITES[:3]):
         matrix = matrices[site]
         assert np.array_equal(matrix, matrices[SITES[group + 3]])
@@ -97,27 +97,27 @@ def test_sites_deviate_as_their_conventions_say() -> None:
         assert (matrix[C["wcaqm"], C["xmbhyc"]] < -0.3) == (group == 1)
         assert (matrix[C["hxq_gjbs"], C["sly_dmyw"]] > 0.3) == (group != 2)
         assert (matrix[C["hxq_gjbs"], C["sly_dmyw"]] < -0.3) == (group == 2)
-    same = [defects.strength_matrix(SyntheticSettings(set="defects", site_correlation=0), site) for site in SITES]
+    same = [defects.SET.strength_matrix(SyntheticSettings(set="defects", site_correlation=0), site) for site in SITES]
     assert all(np.array_equal(matrix, matrices["site-1"]) for matrix in same)
     none = SyntheticSettings(set="defects", correlation=0)
-    assert np.array_equal(defects.strength_matrix(none, "site-2"), np.eye(17))
+    assert np.array_equal(defects.SET.strength_matrix(none, "site-2"), np.eye(17))
 
 
 def test_an_image_depends_on_seed_site_and_number_only() -> None:
     few = SyntheticSettings(set="defects", images=8, sites=2)
     many = SyntheticSettings(set="defects", images=500, sites=5)
-    assert sum(defects.sites(few).values()) == 8
-    labels = defects.sample_labels(few, 3, "site-2", 30)
+    assert sum(site_counts(few).values()) == 8
+    labels = defects.SET.sample_labels(few, 3, "site-2", 30)
     assert (labels.shape, labels.dtype) == ((30, 17), np.uint8)
-    assert np.array_equal(labels, defects.sample_labels(many, 3, "site-2", 200)[:30])
-    assert not np.array_equal(labels, defects.sample_labels(few, 4, "site-2", 30))
-    late = defects.render(many, 3, "site-2", 7, 32)
-    images = [defects.render(few, 3, "site-2", number, 32) for number in range(8)]
+    assert np.array_equal(labels, defects.SET.sample_labels(many, 3, "site-2", 200)[:30])
+    assert not np.array_equal(labels, defects.SET.sample_labels(few, 4, "site-2", 30))
+    late = defects.SET.render(many, 3, "site-2", 7, 32)
+    images = [defects.SET.render(few, 3, "site-2", number, 32) for number in range(8)]
     assert (late.shape, late.dtype) == ((32, 32, 3), np.uint8)
     assert np.array_equal(late, images[7])
     assert len({image.tobytes() for image in images}) == 8
-    assert not np.array_equal(late, defects.render(few, 4, "site-2", 7, 32))
-    assert not np.array_equal(late, defects.render(few, 3, "site-1", 7, 32))
+    assert not np.array_equal(late, defects.SET.render(few, 4, "site-2", 7, 32))
+    assert not np.array_equal(late, defects.SET.render(few, 3, "site-1", 7, 32))
 
 
 def test_an_image_shows_its_labels_and_no_other_defect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,13 +143,13 @@ def test_an_image_shows_its_labels_and_no_other_defect(monkeypatch: pytest.Monke
         item = defects.FAULTY[name]
         draw = lambda cell, item=item, label=label: (shown.add(label), item.draw(cell))[1]  # noqa: E731
         monkeypatch.setitem(defects.FAULTY, name, defects.DefectsObject(item.height, item.width, item.tilt, draw))
-    labels = defects.sample_labels(DEFAULT, 0, "site-1", 150)
+    labels = defects.SET.sample_labels(DEFAULT, 0, "site-1", 150)
     everything = np.ones((1, 17), dtype=np.uint8)
     assert labels.any(0).all()
     for number, row in enumerate([*labels, *everything, 0 * everything[0]]):
         shown.clear()
         paint(np.ravel(row), number)
-        assert shown == {name for name, present in zip(defects.CLASSES, np.ravel(row), strict=True) if present}
+        assert shown == {name for name, present in zip(defects.SET.classes, np.ravel(row), strict=True) if present}
 
 
 INTACT: dict[str, tuple[Callable[[Brush], None], Callable[[Brush], None]]] = {
@@ -181,7 +181,7 @@ INTACT: dict[str, tuple[Callable[[Brush], None], Callable[[Brush], None]]] = {
 }
 
 
-@pytest.mark.parametrize("label", defects.CLASSES)
+@pytest.mark.parametrize("label", defects.SET.classes)
 def test_a_defect_differs_from_its_intact_counterpart(label: str) -> None:
     intact, faulty = INTACT[label]
     for number in range(12):
@@ -212,7 +212,7 @@ def test_site_appearance_and_backdrops_are_visible() -> None:
     only = SyntheticSettings(set="defects", site_shift=0, background=1.0)
     assert np.array_equal(backdrop_shares(only, "site-2"), backdrop_shares(DEFAULT, "site-2"))
     for number in range(4):
-        same, moved = (defects.render(s, 0, "site-4", number, 32).astype(int) for s in (PLAIN, DEFAULT))
+        same, moved = (defects.SET.render(s, 0, "site-4", number, 32).astype(int) for s in (PLAIN, DEFAULT))
         assert np.abs(same - moved).mean() > 5
     look = site_look(PLAIN, "site-1")
     images = []
@@ -226,11 +226,11 @@ def test_site_appearance_and_backdrops_are_visible() -> None:
 
 
 def test_an_unknown_site_is_refused() -> None:
-    calls = (defects.site_group, defects.prevalences, defects.strength_matrix, backdrop_shares)
+    calls = (defects.SET.site_group, defects.SET.prevalences, defects.SET.strength_matrix, backdrop_shares)
     for call in calls:
         with pytest.raises(UserError, match="site-7"):
             call(DEFAULT, "site-7")
     with pytest.raises(UserError, match="site-7"):
-        defects.sample_labels(DEFAULT, 0, "site-7", 1)
+        defects.SET.sample_labels(DEFAULT, 0, "site-7", 1)
     with pytest.raises(UserError, match="site-7"):
-        defects.render(DEFAULT, 0, "site-7", 0, 32)
+        defects.SET.render(DEFAULT, 0, "site-7", 0, 32)

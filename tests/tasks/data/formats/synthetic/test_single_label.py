@@ -14,7 +14,7 @@ from tasks.data.formats.synthetic import scenes, scrap
 from tasks.data.formats.synthetic.scrap_pieces import PIECES
 from tasks.data.formats.synthetic.settings import SyntheticSettings
 from tasks.data.formats.synthetic.single_canvas import CRUMPLED, SMOOTH, Canvas, textures
-from tasks.data.formats.synthetic.sites import SiteLook, site_look
+from tasks.data.formats.synthetic.sites import SiteLook, site_counts, site_look
 
 SITES = [f"site-{number}" for number in range(1, 7)]
 DEFAULT = SyntheticSettings()
@@ -25,35 +25,35 @@ both = pytest.mark.parametrize("module", [scrap, scenes], ids=["scrap", "scenes"
 @both
 def test_every_image_has_one_label_and_the_classes_are_mixed_as_planted(module: ModuleType) -> None:
     for site in SITES[:3]:
-        labels = module.sample_labels(DEFAULT, 0, site, 4000)
+        labels = module.SET.sample_labels(DEFAULT, 0, site, 4000)
         assert labels.dtype == np.uint8
         assert (labels.sum(1) == 1).all()
-        expected = module.prevalences(DEFAULT, site) * len(labels)
+        expected = module.SET.prevalences(DEFAULT, site) * len(labels)
         chi_square = (np.square(labels.sum(0) - expected) / expected).sum()
         assert chi_square < 20.5  # 0.999 quantile of chi-square with 5 degrees of freedom
 
 
 @both
 def test_mixtures_are_shares_and_move_with_site_prevalence(module: ModuleType) -> None:
-    shared = module.prevalences(SyntheticSettings(site_prevalence=0), SITES[0])
+    shared = module.SET.prevalences(SyntheticSettings(site_prevalence=0), SITES[0])
     for site in SITES:
-        own, half = (module.prevalences(SyntheticSettings(site_prevalence=away), site) for away in (1.0, 0.5))
+        own, half = (module.SET.prevalences(SyntheticSettings(site_prevalence=away), site) for away in (1.0, 0.5))
         for mixture in (shared, own, half):
             assert mixture.sum() == pytest.approx(1)
             assert mixture.min() > 0.03
-        assert np.array_equal(module.prevalences(SyntheticSettings(site_prevalence=0), site), shared)
+        assert np.array_equal(module.SET.prevalences(SyntheticSettings(site_prevalence=0), site), shared)
         assert half == pytest.approx((shared + own) / 2)
         # Without site_prevalence, site_correlation applies.
-        assert module.prevalences(SyntheticSettings(site_correlation=0.5), site) == pytest.approx(half)
-        assert module.prevalences(SyntheticSettings(site_correlation=0.5, site_prevalence=1.0), site) == pytest.approx(
-            own
-        )
+        assert module.SET.prevalences(SyntheticSettings(site_correlation=0.5), site) == pytest.approx(half)
+        assert module.SET.prevalences(
+            SyntheticSettings(site_correlation=0.5, site_prevalence=1.0), site
+        ) == pytest.approx(own)
 
 
 @both
 def test_sites_of_a_group_are_nearer_than_those_of_different_groups(module: ModuleType) -> None:
-    assert [module.site_group(DEFAULT, site) for site in SITES] == [0, 1, 2, 0, 1, 2]
-    mixtures = [module.prevalences(DEFAULT, site) for site in SITES]
+    assert [module.SET.site_group(DEFAULT, site) for site in SITES] == [0, 1, 2, 0, 1, 2]
+    mixtures = [module.SET.prevalences(DEFAULT, site) for site in SITES]
     distance = {(i, j): np.abs(mixtures[i] - mixtures[j]).sum() / 2 for i, j in combinations(range(6), 2)}
     same = [distance[pair] for pair in ((0, 3), (1, 4), (2, 5))]
     # Between the two specialised groups more than two fifths of the images would have to change class.
@@ -63,28 +63,30 @@ def test_sites_of_a_group_are_nearer_than_those_of_different_groups(module: Modu
 @both
 def test_an_image_depends_on_seed_site_and_number_only(module: ModuleType) -> None:
     few, many = SyntheticSettings(images=8, sites=2), SyntheticSettings(images=500, sites=5)
-    assert sum(module.sites(few).values()) == 8
-    labels = module.sample_labels(few, 3, "site-2", 30)
-    assert np.array_equal(labels, module.sample_labels(many, 3, "site-2", 200)[:30])
-    assert not np.array_equal(labels, module.sample_labels(few, 4, "site-2", 30))
-    late = module.render(many, 3, "site-2", 7, 32)
-    images = [module.render(few, 3, "site-2", number, 32) for number in range(8)]
+    assert sum(site_counts(few).values()) == 8
+    labels = module.SET.sample_labels(few, 3, "site-2", 30)
+    assert np.array_equal(labels, module.SET.sample_labels(many, 3, "site-2", 200)[:30])
+    assert not np.array_equal(labels, module.SET.sample_labels(few, 4, "site-2", 30))
+    late = module.SET.render(many, 3, "site-2", 7, 32)
+    images = [module.SET.render(few, 3, "site-2", number, 32) for number in range(8)]
     assert (late.shape, late.dtype) == ((32, 32, 3), np.uint8)
     assert np.array_equal(late, images[7])
     assert len({image.tobytes() for image in images}) == 8
-    assert not np.array_equal(late, module.render(few, 4, "site-2", 7, 32))
-    assert not np.array_equal(late, module.render(few, 3, "site-1", 7, 32))
+    assert not np.array_equal(late, module.SET.render(few, 4, "site-2", 7, 32))
+    assert not np.array_equal(late, module.SET.render(few, 3, "site-1", 7, 32))
 
 
 @both
 def test_classes_differ_visibly_and_render_at_any_size(module: ModuleType) -> None:
     look = site_look(PLAIN, "site-1")
     for number in range(3):
-        images = [np.asarray(module.paint(name, look, numpy_generator(number, "test"), 128)) for name in module.CLASSES]
+        images = [
+            np.asarray(module.paint(name, look, numpy_generator(number, "test"), 128)) for name in module.SET.classes
+        ]
         for a, b in combinations(images, 2):
             assert (np.abs(a.astype(int) - b).max(2) > 40).mean() > 0.1
     for size in (32, 100):
-        assert module.render(PLAIN, 0, "site-1", 0, size).shape == (size, size, 3)
+        assert module.SET.render(PLAIN, 0, "site-1", 0, size).shape == (size, size, 3)
 
 
 @both
@@ -95,24 +97,24 @@ def test_the_image_shows_the_class_of_the_label(module: ModuleType) -> None:
         painted.append(name)
         return module.paint(name, look, rng, side)
 
-    copy = replace(module.render.__self__, paint=record)
+    copy = replace(module.SET.render.__self__, paint=record)
     for number in range(20):
         assert np.array_equal(
-            copy.render(DEFAULT, 0, "site-1", number, 32), module.render(DEFAULT, 0, "site-1", number, 32)
+            copy.render(DEFAULT, 0, "site-1", number, 32), module.SET.render(DEFAULT, 0, "site-1", number, 32)
         )
-    labels = module.sample_labels(DEFAULT, 0, "site-1", 20).argmax(1)
-    assert painted == [module.CLASSES[k] for k in labels]
+    labels = module.SET.sample_labels(DEFAULT, 0, "site-1", 20).argmax(1)
+    assert painted == [module.SET.classes[k] for k in labels]
 
 
 @both
 def test_the_appearance_of_a_site_is_visible(module: ModuleType) -> None:
-    same = [module.render(SyntheticSettings(site_shift=0), 0, "site-1", n, 32) for n in range(4)]
-    moved = [module.render(SyntheticSettings(site_shift=1), 0, "site-1", n, 32) for n in range(4)]
+    same = [module.SET.render(SyntheticSettings(site_shift=0), 0, "site-1", n, 32) for n in range(4)]
+    moved = [module.SET.render(SyntheticSettings(site_shift=1), 0, "site-1", n, 32) for n in range(4)]
     for a, b in zip(same, moved, strict=True):
         assert np.abs(a.astype(int) - b).mean() > 5
     surfaces = (240, 120, 40), (40, 120, 240)
     looks = [replace(site_look(PLAIN, "site-1"), surface=surface) for surface in surfaces]
-    for name in module.CLASSES:
+    for name in module.SET.classes:
         warm, cold = (
             np.asarray(module.paint(name, look, numpy_generator(1, "test"), 64), dtype=float).mean((0, 1))
             for look in looks
@@ -122,13 +124,17 @@ def test_the_appearance_of_a_site_is_visible(module: ModuleType) -> None:
 
 @both
 def test_prompts_are_complete_and_an_unknown_site_is_refused(module: ModuleType) -> None:
-    assert len(module.CLASSES) == len(set(module.CLASSES)) == {"scrap": 6, "scenes": 5}[module.__name__.split(".")[-1]]
-    assert list(module.PROMPT_NAMES) == module.CLASSES
+    assert (
+        len(module.SET.classes)
+        == len(set(module.SET.classes))
+        == {"scrap": 6, "scenes": 5}[module.__name__.split(".")[-1]]
+    )
+    assert list(module.SET.prompts) == module.SET.classes
     calls = (
-        lambda: module.site_group(DEFAULT, "site-7"),
-        lambda: module.prevalences(DEFAULT, "site-7"),
-        lambda: module.sample_labels(DEFAULT, 0, "site-7", 1),
-        lambda: module.render(DEFAULT, 0, "site-7", 0, 32),
+        lambda: module.SET.site_group(DEFAULT, "site-7"),
+        lambda: module.SET.prevalences(DEFAULT, "site-7"),
+        lambda: module.SET.sample_labels(DEFAULT, 0, "site-7", 1),
+        lambda: module.SET.render(DEFAULT, 0, "site-7", 0, 32),
     )
     for call in calls:
         with pytest.raises(UserError, match="site-7"):
@@ -136,7 +142,7 @@ def test_prompts_are_complete_and_an_unknown_site_is_refused(module: ModuleType)
 
 
 def test_every_class_of_scrap_has_its_own_piece() -> None:
-    assert list(PIECES) == scrap.CLASSES
+    assert list(PIECES) == scrap.SET.classes
     look = site_look(PLAIN, "site-1")
     for number in range(4):
         pieces = []

@@ -83,22 +83,22 @@ def test_every_cause_is_visible_and_all_together_equal_site_shift(name: str) -> 
 
 @pytest.mark.parametrize("name", ["cabinet", "defects", "inspection"])
 def test_cooccurrence_and_prevalence_change_separately_and_do_not_affect_appearance(name: str) -> None:
-    module = synthetic_set(name)
+    images = synthetic_set(name)
     full, shared = (SyntheticSettings(set=name, site_correlation=away) for away in (1, 0))
     prevalence = SyntheticSettings(set=name, site_correlation=0, site_prevalence=1)
     cooccurrence = SyntheticSettings(set=name, site_correlation=1, site_prevalence=0)
     for site in SITES:
-        assert np.array_equal(module.prevalences(prevalence, site), module.prevalences(full, site))
-        assert np.array_equal(module.strength_matrix(prevalence, site), module.strength_matrix(shared, site))
-        assert np.array_equal(module.prevalences(cooccurrence, site), module.prevalences(shared, site))
-        assert np.array_equal(module.strength_matrix(cooccurrence, site), module.strength_matrix(full, site))
-        assert not np.allclose(module.prevalences(full, site), module.prevalences(shared, site))
-        turned = module.site_group(full, site) != 0
-        assert np.allclose(module.strength_matrix(full, site), module.strength_matrix(shared, site)) != turned
+        assert np.array_equal(images.prevalences(prevalence, site), images.prevalences(full, site))
+        assert np.array_equal(images.strength_matrix(prevalence, site), images.strength_matrix(shared, site))
+        assert np.array_equal(images.prevalences(cooccurrence, site), images.prevalences(shared, site))
+        assert np.array_equal(images.strength_matrix(cooccurrence, site), images.strength_matrix(full, site))
+        assert not np.allclose(images.prevalences(full, site), images.prevalences(shared, site))
+        turned = images.site_group(full, site) != 0
+        assert np.allclose(images.strength_matrix(full, site), images.strength_matrix(shared, site)) != turned
         assert site_look(full, site) == site_look(shared, site) == site_look(prevalence, site)
     # Looks change no label, so that a difference in the images alone can be compared.
     dressed, bare = (
-        module.sample_labels(SyntheticSettings(set=name, site_shift=shift), 0, "site-2", 50) for shift in (1, 0)
+        images.sample_labels(SyntheticSettings(set=name, site_shift=shift), 0, "site-2", 50) for shift in (1, 0)
     )
     assert np.array_equal(dressed, bare)
 

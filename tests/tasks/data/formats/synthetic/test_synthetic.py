@@ -24,7 +24,7 @@ from tasks.data.formats.synthetic.pen import Pen
 from tasks.data.formats.synthetic.reader import read
 from tasks.data.formats.synthetic.registry import SETS, synthetic_set
 from tasks.data.formats.synthetic.settings import SyntheticSettings
-from tasks.data.formats.synthetic.sites import site_look
+from tasks.data.formats.synthetic.sites import site_counts, site_look
 from tasks.data.images.decode import Limits
 
 
@@ -38,7 +38,7 @@ def render(settings: SyntheticSettings, seed: int, size: int) -> Iterator[Simple
         )
 
 
-C = {name: number for number, name in enumerate(cabinet.CLASSES)}
+C = {name: number for number, name in enumerate(cabinet.SET.classes)}
 SITES = [f"site-{number}" for number in range(1, 7)]
 PLAIN = SyntheticSettings(site_shift=0)
 
@@ -53,17 +53,17 @@ def lift(labels: np.ndarray) -> np.ndarray:
 @pytest.fixture(scope="module")
 def sampled() -> dict[str, np.ndarray]:
     """5,000 label vectors of each of three sites, one of each convention."""
-    return {site: cabinet.sample_labels(SyntheticSettings(), 0, site, 5000) for site in SITES[:3]}
+    return {site: cabinet.SET.sample_labels(SyntheticSettings(), 0, site, 5000) for site in SITES[:3]}
 
 
 def test_every_registered_set_offers_the_interface() -> None:
     assert get_args(SyntheticSettings.model_fields["set"].annotation) == tuple(SETS)
     for name in SETS:
-        module = synthetic_set(name)
-        assert len(set(module.CLASSES)) == len(module.CLASSES)
-        assert list(module.PROMPT_NAMES) == module.CLASSES
+        images = synthetic_set(name)
+        assert len(set(images.classes)) == len(images.classes)
+        assert list(images.prompts) == images.classes
         settings = SyntheticSettings(set=name, images=6, sites=2)
-        assert sum(module.sites(settings).values()) == len(list(render(settings, 0, 32))) == 6
+        assert sum(site_counts(settings).values()) == len(list(render(settings, 0, 32))) == 6
     with pytest.raises(UserError, match="moon"):
         synthetic_set("moon")
 
@@ -86,7 +86,7 @@ def test_wrong_settings_are_refused(wrong: dict) -> None:
 
 
 def test_an_unknown_site_is_refused() -> None:
-    for call in (site_look, cabinet.strength_matrix, cabinet.prevalences):
+    for call in (site_look, cabinet.SET.strength_matrix, cabinet.SET.prevalences):
         with pytest.raises(UserError, match="site-7"):
             call(SyntheticSettings(), "site-7")
 
@@ -105,18 +105,18 @@ def test_latent_model_has_the_orthant_probabilities_of_a_bivariate_normal() -> N
 @pytest.mark.parametrize("away", [0.0, 0.5, 1.0])
 def test_strength_is_a_correlation_matrix(away: float) -> None:
     for site in SITES:
-        matrix = cabinet.strength_matrix(SyntheticSettings(site_correlation=away), site)
+        matrix = cabinet.SET.strength_matrix(SyntheticSettings(site_correlation=away), site)
         assert np.array_equal(matrix, matrix.T)
         assert (np.diag(matrix) == 1).all()
         assert np.linalg.eigvalsh(matrix).min() > 0
-        halved = cabinet.strength_matrix(SyntheticSettings(site_correlation=away, correlation=0.5), site)
+        halved = cabinet.SET.strength_matrix(SyntheticSettings(site_correlation=away, correlation=0.5), site)
         assert halved - np.eye(16) == pytest.approx((matrix - np.eye(16)) / 2)
 
 
 def test_planted_cooccurrence_is_found_in_sampled_labels(sampled: dict[str, np.ndarray]) -> None:
     upper = np.triu_indices(16, 1)
     for site, labels in sampled.items():
-        planted = cabinet.strength_matrix(SyntheticSettings(), site)[upper]
+        planted = cabinet.SET.strength_matrix(SyntheticSettings(), site)[upper]
         seen = np.log(lift(labels)[upper])
         clear = np.abs(planted) > 0.2
         assert clear.sum() > 40
@@ -127,8 +127,8 @@ def test_planted_cooccurrence_is_found_in_sampled_labels(sampled: dict[str, np.n
 
 def test_without_correlation_labels_are_independent() -> None:
     settings = SyntheticSettings(correlation=0)
-    assert np.array_equal(cabinet.strength_matrix(settings, "site-3"), np.eye(16))
-    phi = np.corrcoef(cabinet.sample_labels(settings, 0, "site-3", 5000).T.astype(float))
+    assert np.array_equal(cabinet.SET.strength_matrix(settings, "site-3"), np.eye(16))
+    phi = np.corrcoef(cabinet.SET.sample_labels(settings, 0, "site-3", 5000).T.astype(float))
     assert np.abs(phi - np.eye(16)).max() < 0.06  # four standard errors
 
 
@@ -145,17 +145,17 @@ def test_sites_deviate_as_their_conventions_say(sampled: dict[str, np.ndarray]) 
 
 def test_without_site_correlation_sites_agree() -> None:
     settings = SyntheticSettings(site_correlation=0)
-    for truth in (cabinet.strength_matrix, cabinet.prevalences):
+    for truth in (cabinet.SET.strength_matrix, cabinet.SET.prevalences):
         values = [truth(settings, site) for site in SITES]
         assert all(np.array_equal(values[0], other) for other in values[1:])
-    a, b = (cabinet.sample_labels(settings, 0, site, 5000) for site in SITES[:2])
+    a, b = (cabinet.SET.sample_labels(settings, 0, site, 5000) for site in SITES[:2])
     assert not np.array_equal(a, b)
     assert np.abs(a.mean(0) - b.mean(0)).max() < 0.04  # four standard errors
 
 
 def test_each_label_is_neither_rare_nor_common_at_any_site() -> None:
     for site in SITES:
-        labels = cabinet.sample_labels(SyntheticSettings(), 0, site, 1500)
+        labels = cabinet.SET.sample_labels(SyntheticSettings(), 0, site, 1500)
         assert labels.mean(0).min() > 0.08
         assert labels.mean(0).max() < 0.45
         assert 3 < labels.sum(1).mean() < 5
@@ -163,13 +163,13 @@ def test_each_label_is_neither_rare_nor_common_at_any_site() -> None:
 
 def test_labels_are_reproducible_and_match_the_rendered_images() -> None:
     settings = SyntheticSettings(images=20, sites=2)
-    first = cabinet.sample_labels(settings, 3, "site-1", 40)
+    first = cabinet.SET.sample_labels(settings, 3, "site-1", 40)
     assert first.dtype == np.uint8
     assert first.shape == (40, 16)
-    assert np.array_equal(first[:7], cabinet.sample_labels(settings, 3, "site-1", 7))
-    assert not np.array_equal(first, cabinet.sample_labels(settings, 4, "site-1", 40))
+    assert np.array_equal(first[:7], cabinet.SET.sample_labels(settings, 3, "site-1", 7))
+    assert not np.array_equal(first, cabinet.SET.sample_labels(settings, 4, "site-1", 40))
     for number, sample in enumerate(s for s in render(settings, 3, 32) if s.site == "site-1"):
-        assert set(sample.labels or ()) == {name for name in cabinet.CLASSES if first[number, C[name]]}
+        assert set(sample.labels or ()) == {name for name in cabinet.SET.classes if first[number, C[name]]}
 
 
 def test_an_image_does_not_depend_on_the_number_of_images() -> None:
@@ -202,10 +202,10 @@ def cell(name: str, number: int = 0) -> np.ndarray:
 
 
 def test_every_label_has_a_device_and_no_two_are_alike() -> None:
-    assert list(DEVICES) == cabinet.CLASSES
+    assert list(DEVICES) == cabinet.SET.classes
     blank = np.full((80, 80, 3), site_look(PLAIN, "site-1").surface, dtype=float)
     for number in range(8):
-        images = [blank, *(cell(name, number) for name in cabinet.CLASSES)]
+        images = [blank, *(cell(name, number) for name in cabinet.SET.classes)]
         for a, b in combinations(images, 2):
             assert (np.abs(a - b).max(2) > 40).mean() > 0.02
 
@@ -213,10 +213,10 @@ def test_every_label_has_a_device_and_no_two_are_alike() -> None:
 def test_each_label_changes_the_image() -> None:
     look = replace(site_look(PLAIN, "site-1"), noise=0.0)
     images = {}
-    for name in (None, *cabinet.CLASSES):
-        labels = np.array([other == name for other in cabinet.CLASSES], dtype=np.uint8)
+    for name in (None, *cabinet.SET.classes):
+        labels = np.array([other == name for other in cabinet.SET.classes], dtype=np.uint8)
         images[name] = cabinet.render_image(labels, look, numpy_generator(0, "test"), 64).astype(float)
-    for name in cabinet.CLASSES:
+    for name in cabinet.SET.classes:
         assert (np.abs(images[name] - images[None]).max(2) > 30).mean() > 0.02
 
 
