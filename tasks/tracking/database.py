@@ -13,7 +13,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from tasks.core.locks import locked
 from tasks.tracking.errors import quiet_mlflow, store_error
@@ -111,7 +111,8 @@ def is_incomplete(path: Path) -> bool:
 def follow_artifacts(path: Path) -> None:
     """Correct the addresses of artifacts if an SQLite file and the folder beside it were moved or copied together.
 
-    MLflow stores absolute addresses: it would write to the old place, and find nothing in the new one.
+    MLflow stores absolute addresses: it would write to the old place, and find nothing in the new one. Addresses of
+    artifacts that are not in the new place stay.
     """
     own = path.parent / ARTIFACTS
     if not own.is_dir():
@@ -120,7 +121,7 @@ def follow_artifacts(path: Path) -> None:
         with contextlib.closing(sqlite3.connect(path)) as database, database:
             found = database.execute("SELECT DISTINCT artifact_location FROM experiments").fetchall()
             places = [place for (place,) in found if str(place).startswith("file:") and place.endswith(f"/{ARTIFACTS}")]
-            moved = [place for place in places if place != own.as_uri()]
+            moved = [place for place in places if place != own.as_uri() and _holds_runs_of(database, own, place)]
             for place, (table, column) in itertools.product(moved, _ADDRESSES):
                 inside = f"substr({column}, 1, ?) = ?"
                 database.execute(
@@ -131,6 +132,13 @@ def follow_artifacts(path: Path) -> None:
         return
     for place in moved:
         log.warning("MLflow's artifacts were in %s and are now beside their database, in %s", place, own)
+
+
+def _holds_runs_of(database: sqlite3.Connection, own: Path, place: str) -> bool:
+    """Return whether artifacts of a run whose address is in ``place`` are in the folder ``own``."""
+    query = "SELECT substr(artifact_uri, ?) FROM runs WHERE substr(artifact_uri, 1, ?) = ?"
+    inside = database.execute(query, (len(place) + 2, len(place) + 1, f"{place}/"))
+    return any((own / unquote(name)).is_dir() for (name,) in inside)
 
 
 def _has_content(database: sqlite3.Connection, tables: set[str]) -> bool:

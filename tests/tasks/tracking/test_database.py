@@ -186,10 +186,11 @@ def test_artifacts_that_were_moved_with_their_database_are_found_and_new_ones_ar
     assert open_in(new) == run_id and "beside" not in caplog.text
 
 
-def test_artifacts_elsewhere_stay_there(migrated, tmp_path):
+@pytest.mark.parametrize("location", ["s3://bucket/mlartifacts", "file:///another/disk/mlartifacts"])
+def test_artifacts_elsewhere_stay_there(migrated, tmp_path, location):
     shutil.copy(migrated, tmp_path)
     uri = resolve_uri(TrackingSettings(), tmp_path)
-    elsewhere = make_client(uri).create_experiment("elsewhere", "s3://bucket/mlartifacts")
+    elsewhere = make_client(uri).create_experiment("elsewhere", location)
     (tmp_path / "mlartifacts").mkdir()
     open_in(tmp_path)
-    assert make_client(uri).get_experiment(elsewhere).artifact_location == "s3://bucket/mlartifacts"
+    assert make_client(uri).get_experiment(elsewhere).artifact_location == location
