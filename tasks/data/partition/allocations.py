@@ -6,6 +6,7 @@ stratum g. So no image is lost or given out twice. ``assignment`` chooses the im
 
 import numpy as np
 
+from models.errors import UserError
 from tasks.data.partition.settings import ClassesSettings, QuantitySettings
 
 _INFINITE_ALPHA = 1e12  # a larger concentration changes less than one image in a million
@@ -114,9 +115,14 @@ def by_classes(totals: np.ndarray, clients: int, settings: ClassesSettings, rng:
     """Give each client a few strata, ``settings.classes``, and divide each stratum among its owners.
 
     A stratum without an owner goes to the client that is smallest at that point, so no image is lost.
+
+    Raises:
+        UserError: A listed stratum has no images.
     """
     nonempty = np.flatnonzero(totals)
-    if settings.choice == "blocks":
+    if settings.listed is not None:
+        chosen = choose_listed(settings.listed, nonempty)
+    elif settings.choice == "blocks":
         chosen = choose_in_blocks(clients, len(nonempty), settings.classes)
     else:
         chosen = choose_at_random(clients, len(nonempty), settings.classes, rng)
@@ -139,6 +145,23 @@ def choose_at_random(clients: int, strata: int, classes: int, rng: np.random.Gen
     order[np.arange(clients), np.arange(clients) % strata] = -1
     chosen: np.ndarray = np.argsort(order, axis=1).argsort(axis=1) < classes
     return chosen
+
+
+def choose_listed(listed: list[list[int]], nonempty: np.ndarray) -> np.ndarray:
+    """Choose the strata that ``listed`` gives each client, bool [K, G], columns in the order of ``nonempty`` [G].
+
+    Raises:
+        UserError: A listed stratum is not in ``nonempty``.
+    """
+    unknown = sorted({label for labels in listed for label in labels} - set(nonempty.tolist()))
+    if unknown:
+        raise UserError(
+            "partition.classes_per_client.listed names labels without images",
+            where="partition.classes_per_client.listed",
+            expected=f"numbers of labels that are the primary label of an image: {nonempty.tolist()}",
+            found=", ".join(map(str, unknown)),
+        )
+    return np.array([np.isin(nonempty, labels) for labels in listed])
 
 
 def choose_in_blocks(clients: int, strata: int, classes: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Settings of the partition. Only the block of the chosen ``scheme`` is used."""
 
 import math
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_serializer, model_validator
 
@@ -80,16 +80,32 @@ class ClassesSettings(Section):
     """Scheme classes_per_client: each client holds a few primary labels only."""
 
     classes: int = Field(2, ge=1, description="Primary labels per client.")
-    choice: Literal["random", "blocks"] = Field(
+    choice: Literal["random", "blocks", "listed"] = Field(
         "random",
         description="random: client k gets label k mod C, the others at random (NIID-Bench); blocks: the next few "
-        "clients that lack labels share the next label (PFLlib).",
+        "clients that lack labels share the next label (PFLlib); listed: as in listed.",
+    )
+    listed: list[list[Annotated[int, Field(ge=0)]]] | None = Field(
+        None,
+        description="For choice listed: the labels of each client, as numbers from 0 in label order; to repeat a "
+        "published draw.",
     )
     sizes: Literal["even", "uneven"] = Field(
         "even",
         description="How a label's images are divided among its clients. uneven: each but the last gets between a "
         "tenth and the whole of an even share, the last one the rest (PFLlib).",
     )
+
+    @model_validator(mode="after")
+    def _listed_has_a_list(self) -> Self:
+        if (self.choice == "listed") != (self.listed is not None):
+            raise ValueError("listed and choice: listed belong together: set both or neither")
+        for client, labels in enumerate(self.listed or []):
+            if len(set(labels)) != self.classes or len(labels) != self.classes:
+                raise ValueError(
+                    f"listed: client {client} must have {self.classes} different labels (classes), found {labels}"
+                )
+        return self
 
 
 class QuantitySettings(Section):
@@ -257,6 +273,12 @@ class PartitionSettings(Section):
             raise ValueError(f"clients: the scheme {self.scheme} needs a number of clients")
         if self.scheme == "natural" and self.labelled.balanced:
             raise ValueError("labelled.balanced does not fit the scheme natural, which leaves every image at its site")
+        listed = self.classes_per_client.listed
+        if self.scheme == "classes_per_client" and listed is not None and len(listed) != self.clients:
+            raise ValueError(
+                f"classes_per_client.listed must list the labels of {self.clients} clients (clients), found "
+                f"{len(listed)}"
+            )
         if self.images == "all" and self.local.scheme != "local":
             raise ValueError(
                 f"images: all leaves no common test images, so local.scheme must be local, it is {self.local.scheme}"
