@@ -180,6 +180,13 @@ NETWORKS: dict[str, Network] = {
         dropout=0.1,
         min_side=8,
     ),
+    "pfl_cnn": Network(
+        module="models.classifiers.pfl_cnn",
+        description="pfl's CNN for CIFAR-10, after the one for EMNIST (Reddi et al., ICLR 2021)",
+        normalisation="half",
+        dropout=0.5,
+        min_side=6,
+    ),
     "mlp": Network(
         module="models.classifiers.small_networks",
         description="Multi-layer perceptron on the pixels; by default FedCor's (Tang et al., CVPR 2022)",
