@@ -26,6 +26,7 @@ class Update:
         sums: For each reported loss term (sum, weight); the mean is sum / weight.
         seconds: Wall seconds of the training.
         state: The client's own state for its next round, if its method keeps one.
+        compressed_bytes: Bytes of the weights as they travel, if they are compressed.
     """
 
     client: str
@@ -35,6 +36,12 @@ class Update:
     sums: dict[str, tuple[float, float]]
     seconds: float
     state: ModelRef | None = None
+    compressed_bytes: int | None = None
+
+    @property
+    def bytes_up(self) -> int:
+        """Return the bytes of the weights that travel to the server."""
+        return self.model.bytes if self.compressed_bytes is None else self.compressed_bytes
 
     def mean(self, term: str) -> float:
         """Return the mean of one loss term, NaN if nothing was counted."""

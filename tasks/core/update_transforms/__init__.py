@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from models.errors import UserError
 from models.settings.section import Section
 from tasks.core.state_schema import Schema
+from tasks.core.update_transforms.compression import Encoding
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 TRANSFORMS: dict[str, str] = {
+    "bf16": "tasks.core.update_transforms.bf16",
     "clip_norm": "tasks.core.update_transforms.clip_norm",
+    "int8": "tasks.core.update_transforms.int8",
     "sign_flip": "tasks.core.update_transforms.sign_flip",
+    "topk": "tasks.core.update_transforms.topk",
 }
 
 
@@ -34,6 +38,7 @@ class SentUpdate:
         schema: What each tensor is.
         generator: For draws; of the run's seed, the round, the stage and the client.
         memory: What this transform kept of the client's last update; empty at first and at the server.
+        encoding: How the parameters' change travels after earlier transforms; ``None``: in full.
     """
 
     client: str
@@ -42,6 +47,7 @@ class SentUpdate:
     schema: Schema
     generator: "torch.Generator"
     memory: "Mapping[str, Tensor]" = field(default_factory=dict)
+    encoding: Encoding | None = None
 
 
 @dataclass(frozen=True)
@@ -51,10 +57,12 @@ class Transformed:
     Attributes:
         state: All tensors, changed or not, with their types and shapes.
         memory: What it keeps of this update for the client's next one.
+        encoding: How the parameters' change travels now; ``None``: as before.
     """
 
     state: "dict[str, Tensor]"
     memory: "dict[str, Tensor]" = field(default_factory=dict)
+    encoding: Encoding | None = None
 
 
 class TransformModule(Protocol):
@@ -112,17 +120,18 @@ def transform_update(
         UserError: If a transform keeps tensors where nothing can be kept.
     """
     kept: dict[str, Tensor] = {}
-    out = dict(state)
+    out, encoding = dict(state), None
     for position, settings in enumerate(specs):
         prefix = f"{position}-{settings.name}/"
         own = {key.removeprefix(prefix): value for key, value in (memory or {}).items() if key.startswith(prefix)}
-        done = load_transform(settings.name).apply(settings, SentUpdate(client, out, start, schema, generator, own))
+        sent = SentUpdate(client, out, start, schema, generator, own, encoding)
+        done = load_transform(settings.name).apply(settings, sent)
         if done.memory and memory is None:
             raise UserError(
                 f"transform {settings.name} keeps tensors from update to update, which only a client can",
                 where="aggregation.server_transforms",
                 hint="name it in aggregation.client_transforms",
             )
-        out = done.state
+        out, encoding = done.state, done.encoding or encoding
         kept |= {f"{prefix}{key}": value for key, value in done.memory.items()}
-    return Transformed(out, kept)
+    return Transformed(out, kept, encoding)

@@ -1,6 +1,8 @@
 """The section ``aggregation``: which aggregator combines updates, and what is done to updates before."""
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from models.settings.section import choice_section
 from tasks.core.aggregator_spec import AggregatorSpec
@@ -34,6 +36,16 @@ class AggregationSettings(_Aggregation):  # type: ignore[valid-type,misc]
     server_transforms: tuple[TransformSettings, ...] = Field(
         (), description="Applied in this order to every valid update before aggregation: the same."
     )
+
+    @model_validator(mode="after")
+    def _the_server_keeps_nothing(self) -> Self:
+        keeping = [spec.name for spec in self.server_transforms if getattr(spec, "error_feedback", False)]
+        if keeping:
+            raise ValueError(
+                f"{keeping[0]} at the server (server_transforms) cannot keep what error_feedback adds to a client's "
+                "next update: set error_feedback to false, or name it in client_transforms"
+            )
+        return self
 
     @property
     def spec(self) -> AggregatorSpec:

@@ -9,6 +9,7 @@ from flows.settings.files import load_settings
 from models.errors import UserError
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.server.aggregators import AGGREGATORS
+from tasks.server.aggregators.settings import AggregationSettings
 
 
 def settings(*overrides):
@@ -116,3 +117,11 @@ def test_the_server_transforms_no_updates_whose_start_only_the_client_knows():
         load_settings(None, ["tiny"], [*chosen, f"aggregation.server_{clip}"])
     load_settings(None, ["tiny"], [*chosen, f"aggregation.client_{clip}"])
     load_settings(None, ["tiny"], ["method.name=fmman", f"aggregation.server_{clip}"])
+
+
+def test_error_feedback_is_for_clients():
+    kept = [{"name": "topk", "fraction": 0.1}]
+    assert AggregationSettings(client_transforms=kept).transforms == ["topk"]
+    assert AggregationSettings(server_transforms=[kept[0] | {"error_feedback": False}]).transforms == ["topk"]
+    with pytest.raises(ValueError, match="set error_feedback to false"):
+        AggregationSettings(server_transforms=kept)
