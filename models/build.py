@@ -2,12 +2,14 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from models.classifiers.backbones import Backbone
 from models.classifiers.resnet import ResNetTokens
@@ -29,6 +31,23 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
+class _WithoutWeights(TorchFunctionMode):
+    """Makes layers without weights, in this thread: ``torch.empty`` allocates nothing, ``torch.nn.init`` draws nothing.
+
+    Buffers have their values: layers make those by other functions.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.empty:
+            return func(*args, **(kwargs | {"device": "meta"}))
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
 def build_model(settings: ModelSettings, spec: ModelSpec, seed: int = 0) -> nn.Module:
     """Build the network ``settings.name`` on the CPU, initialised as its constructor does it.
 
@@ -42,6 +61,26 @@ def build_model(settings: ModelSettings, spec: ModelSpec, seed: int = 0) -> nn.M
     build = import_module(network.module).build
     with seeded(seed):
         model: nn.Module = build(settings, spec)
+    return model
+
+
+def load_model(settings: ModelSettings, spec: ModelSpec, state: dict[str, Tensor]) -> nn.Module:
+    """Build the network around a whole state, without drawing initial weights.
+
+    Args:
+        settings: The whole model section.
+        spec: The task.
+        state: Every tensor of the network's ``state_dict``.
+
+    Raises:
+        RuntimeError: If a tensor is missing, unknown or of another shape.
+    """
+    with _WithoutWeights():
+        model = build_model(settings, spec)
+    # Copies, because a file's tensors begin at any address, and kernels may round otherwise by alignment.
+    model.load_state_dict({name: value.clone() for name, value in state.items()}, strict=True, assign=True)
+    left = [name for name, value in (*model.named_parameters(), *model.named_buffers()) if value.is_meta]
+    assert not left, f"not in the state: {left}"
     return model
 
 

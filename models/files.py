@@ -45,6 +45,15 @@ def _same(new: Path, old: Path) -> bool:
         return False
 
 
+def stamp(path: Path) -> tuple[int, ...]:
+    """Return a file's inode, size and times, which change when it is written; empty if it does not exist."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically."""
     with replacing_file(path) as beside:

@@ -34,7 +34,7 @@ def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
     store.delete(working)
 
     def place(name: str, ref: ModelRef) -> ModelRef:
-        store.put_state(f"{working}/{name}", store.get_state(ref))
+        store.put_state(f"{working}/{name}", store.get_state(ref), ref.digest)
         return replace(ref, uri=f"{final}/{name}")
 
     def place_model(name: str, ref: ModelRef) -> ModelRef:
@@ -45,7 +45,7 @@ def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
         return (
             ref
             if ref.uri.startswith(f"{folder}/")
-            else store.put_state(f"{folder}/model-{record.round:04d}.safetensors", store.get_state(ref))
+            else store.put_state(f"{folder}/model-{record.round:04d}.safetensors", store.get_state(ref), ref.digest)
         )
 
     state = replace(

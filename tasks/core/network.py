@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from models.errors import UserError
 from tasks.core.records import ModelRef
+from tasks.core.state_cache import read_state
 from tasks.core.store import Store
 
 if TYPE_CHECKING:
@@ -39,14 +40,15 @@ def build_network(context: "RunContext", store: Store, ref: ModelRef | None = No
     Raises:
         UserError: If the weights do not fit the network.
     """
-    from models.build import build_model
+    from models.build import build_model, load_model
 
-    model = build_model(context.model, model_spec(context, store))
-    if ref is not None:
-        try:
-            model.load_state_dict(store.get_state(ref), strict=True)
-        except RuntimeError as error:
-            raise UserError("weights do not fit the network", where=store.path(ref.uri), found=error) from error
+    spec = model_spec(context, store)
+    if ref is None:
+        return build_model(context.model, spec).to(context.device)
+    try:
+        model = load_model(context.model, spec, read_state(store, ref))
+    except RuntimeError as error:
+        raise UserError("weights do not fit the network", where=store.path(ref.uri), found=error) from error
     return model.to(context.device)
 
 

@@ -18,19 +18,20 @@ from torch import Tensor
 
 from models.errors import UserError
 
-DTYPES = {
+DTYPES = {  # in the order in which safetensors stores them: wide types first, which keeps every tensor aligned
+    "I64": torch.int64,
     "F64": torch.float64,
     "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
     "I32": torch.int32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
     "I16": torch.int16,
     "I8": torch.int8,
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
+_RANK = {dtype: rank for rank, dtype in enumerate(DTYPES.values())}
 ALIGNED = 4096  # entries: blocks begin at multiples of it, so that vectorised loops see the same tails
 
 
@@ -131,6 +132,7 @@ class Layout:
 
     Attributes:
         names: The tensors' names in order.
+        order: The same in the order of the file.
         entries: Name -> its type, shape and place.
         header: What a file begins with; it ends in the tensors' digest, 64 zeros until that is known.
         bytes: Of all tensors.
@@ -138,17 +140,48 @@ class Layout:
 
     def __init__(self, tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> None:
         self.names, self.bytes = sorted(tensors), 0
-        # As safetensors itself: wide types first, which keeps every tensor aligned.
         begin, values = {}, {}
-        for name in sorted(tensors, key=lambda name: (-tensors[name][0].itemsize, name)):
+        self.order = sorted(tensors, key=lambda name: (_RANK[tensors[name][0]], name))
+        for name in self.order:
             dtype, shape = tensors[name]
             begin[name], end = self.bytes, self.bytes + math.prod(shape) * dtype.itemsize
             values[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [self.bytes, end]}
             self.bytes = end
-        text = json.dumps({"__metadata__": {"digest": UNKNOWN}, **values}, separators=(",", ":")).encode()
+        text = json.dumps(
+            {"__metadata__": {"digest": UNKNOWN}, **values}, ensure_ascii=False, separators=(",", ":")
+        ).encode()
         text += b" " * (-len(text) % 8)
         self.header = len(text).to_bytes(8, "little") + text
         self.entries = {name: Entry(*tensors[name], offset=len(self.header) + begin[name]) for name in self.names}
+
+    def header_with(self, digest: str) -> bytes:
+        """Return the header of a file whose tensors have this digest."""
+        return self.header.replace(UNKNOWN.encode(), digest.encode(), 1)
+
+
+def write_state(path: Path, state: Mapping[str, Tensor], digest: str) -> int:
+    """Write a safetensors file from the tensors' own memory; ``safetensors.torch.save`` makes two copies of it.
+
+    Args:
+        path: The new file.
+        state: Contiguous tensors on the CPU.
+        digest: Theirs, as ``tasks.core.store.state_digest``.
+
+    Returns:
+        The bytes of all tensors.
+    """
+    layout = Layout({name: (value.dtype, tuple(value.shape)) for name, value in state.items()})
+    with path.open("wb") as file:
+        file.write(layout.header_with(digest))
+        for name in layout.order:
+            file.write(_memory(state[name]))
+    return layout.bytes
+
+
+def _memory(values: Tensor) -> memoryview:
+    """Return the bytes of a contiguous tensor."""
+    data: memoryview = values.reshape(-1).view(torch.uint8).numpy().data
+    return data
 
 
 class StateWriter:
@@ -171,7 +204,7 @@ class StateWriter:
         if name != self._name:
             self._next(name)
         entry = self.layout.entries[name]
-        data = values.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data
+        data = _memory(values.detach().contiguous())
         assert values.dtype == entry.dtype and self._done + values.numel() <= entry.numel, name
         self._digest.update(data)
         with self.path.open("r+b") as file:
@@ -196,5 +229,5 @@ class StateWriter:
         self._require_complete()
         digest = self._digest.hexdigest()
         with self.path.open("r+b") as file:
-            file.write(self.layout.header.replace(UNKNOWN.encode(), digest.encode(), 1))
+            file.write(self.layout.header_with(digest))
         return digest

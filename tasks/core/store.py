@@ -19,7 +19,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from models.errors import UserError
-from models.files import replacing_file, write_bytes
+from models.files import replacing_file, stamp, write_bytes
 from tasks.core.json_files import damaged, parse_json
 from tasks.core.names import file_name, visible
 from tasks.core.records import ModelRef
@@ -93,8 +93,17 @@ class Store:
         return where
 
     def _holds_path(self, path: Path) -> bool:
-        """Tell whether a local path is within the root, links followed; circular links are no error."""
-        return Path(os.path.realpath(path)).is_relative_to(self.root)
+        """Tell whether a local path below the root is within it, links followed; circular links are no error."""
+        place = self.root
+        for part in path.relative_to(self.root).parts:
+            place = f"{place}/{part}"
+            if os.path.islink(place):  # noqa: PTH114 - in every access to a file, and a Path costs more than the check
+                return Path(os.path.realpath(path)).is_relative_to(self.root)
+        return True
+
+    def stamp(self, name: str) -> tuple[int, ...]:
+        """Return what changes when a local file is written, nothing if there is none (``models.files.stamp``)."""
+        return stamp(Path(self._read_path(name)))
 
     def exists(self, name: str) -> bool:
         """Tell whether the file or folder exists."""
@@ -143,14 +152,20 @@ class Store:
         value: dict[str, Any] = parse_json(content, where, "remove it", what=what)
         return value
 
-    def put_state(self, name: str, state: "Mapping[str, torch.Tensor]") -> ModelRef:
-        """Write tensors as safetensors and return their reference."""
-        from safetensors.torch import save
+    def put_state(self, name: str, state: "Mapping[str, torch.Tensor]", digest: str | None = None) -> ModelRef:
+        """Write tensors as safetensors and return their reference.
+
+        Args:
+            name: The file's name.
+            state: The tensors, on any device.
+            digest: Theirs, where it is known.
+        """
+        from tasks.core.state_stream import write_state
 
         flat = {key: value.detach().cpu().contiguous() for key, value in state.items()}
-        ref = ModelRef(name, state_digest(flat), state_bytes(flat))
-        self.write_bytes(name, save(flat, metadata={"digest": ref.digest}))
-        return ref
+        digest = digest or state_digest(flat)
+        with self.new_file(name) as path:
+            return ModelRef(name, digest, write_state(path, flat, digest))
 
     def get_state(self, ref: ModelRef, verify: bool = True) -> "dict[str, torch.Tensor]":
         """Read all tensors of a reference.

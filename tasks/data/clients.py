@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from models.errors import UserError
-from models.files import replacing_file
+from models.files import replacing_file, stamp
 from tasks.core.json_files import read_json
 from tasks.core.tables import read_table
-from tasks.data.dataset import SPLITS, Dataset, stamp
+from tasks.data.dataset import SPLITS, Dataset
 
 TABLE, SUMMARY = "clients.parquet", "clients.json"
 POOLS = ("labelled", "unlabelled", "server")

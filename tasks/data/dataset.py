@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from models.errors import UserError
-from models.files import replacing_file
+from models.files import replacing_file, stamp
 from tasks.core.json_files import damaged, read_json
 from tasks.core.tables import read_table
 
@@ -100,15 +100,6 @@ def load_dataset(root: Path) -> Dataset:
     stamps = tuple(stamp(folder / name) for name in (IMAGES, SAMPLES, CLASSES))
     with _LOADING:  # clients that start at once must not each hash everything
         return _load(str(folder), summary["digest"], summary["labels_digest"], stamps)
-
-
-def stamp(path: Path) -> tuple[int, ...]:
-    """Return a file's inode, size and times, which change when it is written; empty if it does not exist."""
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @lru_cache(maxsize=8)

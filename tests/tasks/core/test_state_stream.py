@@ -3,12 +3,12 @@
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 
 from models.errors import UserError
 from tasks.core.records import ModelRef
-from tasks.core.state_stream import ALIGNED, Layout, StateFile, StateWriter, ranges
-from tasks.core.store import Store, state_digest
+from tasks.core.state_stream import ALIGNED, DTYPES, Layout, StateFile, StateWriter, ranges, write_state
+from tasks.core.store import Store, state_bytes, state_digest
 
 STATE = {
     "b.weight": torch.randn(3, 5, generator=torch.Generator().manual_seed(1)),
@@ -91,3 +91,17 @@ def test_tensors_are_written_in_name_order_and_completely(tmp_path):
         writer.write("b", torch.ones(2))
     with pytest.raises(AssertionError, match="missing"):
         writer.finish()
+
+
+def test_a_whole_state_is_the_file_that_safetensors_writes(tmp_path):
+    state = {f"of {code}": torch.ones(3, 2).to(dtype) for code, dtype in DTYPES.items()}
+    state |= {"scalar": torch.tensor(5), "none": torch.zeros(0, 4), 'é "quoted" ü': torch.randn(2, 3, 4)}
+    size = write_state(tmp_path / "ours", state, "d" * 64)
+    assert size == state_bytes(state)
+    assert (tmp_path / "ours").read_bytes() == save(state, metadata={"digest": "d" * 64})
+
+
+def test_a_network_with_statistics_is_the_file_that_safetensors_writes(tmp_path):
+    state = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).state_dict()
+    write_state(tmp_path / "ours", state, "0" * 64)
+    assert (tmp_path / "ours").read_bytes() == save(state, metadata={"digest": "0" * 64})
