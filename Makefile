@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PRESET ?= demo
 
 .DEFAULT_GOAL := help
-.PHONY: help run tiny test test-unit test-integration test-slow fuzz torture check format ui server clean
+.PHONY: help run tiny test test-unit test-integration test-slow fuzz torture bench check format ui server clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ fuzz: $(STAMP) ## Feed damaged inputs to the readers (ARGS="--kind images --coun
 torture: $(STAMP) ## Kill a run at each of its events and start it again, about half an hour (ARGS="--sample 6")
 	@PYTHONPATH="$(CURDIR)" $(BIN)/python tests/torture $(ARGS)
 
+bench: $(STAMP) ## Compare speed with hand-written loops, Flower and pfl, up to an hour (ARGS="--only pfl-mini --repeats 3")
+	@PYTHONPATH="$(CURDIR)" $(BIN)/python -m benchmarks $(ARGS)
+
 check: $(STAMP) ## Lint, types, import contracts, file sizes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -67,4 +70,4 @@ server: $(STAMP) ## Start a Prefect server on http://127.0.0.1:4200
 
 clean: ## Remove caches; keep data, runs and the environment
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build ./*.egg-info
-	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -not -path './.venv-bench/*' -prune -exec rm -rf {} +

@@ -41,6 +41,13 @@ def render_site(folder: Path, number: int, images: int, side: int) -> None:
         image.save(path, quality=85)
 
 
+def render_all(folder: Path, images: int, side: int) -> None:
+    """Render all images, in as many processes as there are cores."""
+    parts = [images // 8 + (i < images % 8) for i in range(8)]
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
+        list(pool.map(render_site, [folder] * 8, range(8), parts, [side] * 8))
+
+
 def bare(paths: list[str], size: int) -> int:
     """Decode and resize only."""
     total = 0
@@ -84,9 +91,7 @@ def main() -> None:
     workers = len(os.sched_getaffinity(0))
     folder = (options.keep or Path(tempfile.mkdtemp())) / "images"
     if not folder.is_dir():
-        parts = [options.images // 8 + (i < options.images % 8) for i in range(8)]
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            list(pool.map(render_site, [folder] * 8, range(8), parts, [options.side] * 8))
+        render_all(folder, options.images, options.side)
     pairs = []
     for turn in range(options.repeat):
         if turn % 2 == 0:

@@ -1,0 +1,120 @@
+"""The targets of the benchmarks: what is compared, how good it should be, and how to read it off the results."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from benchmarks.harness.figures import median, ratio
+from benchmarks.harness.results import Result
+
+Results = Mapping[str, Result]
+Reading = Callable[[Results], float | None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One row of the page.
+
+    Attributes:
+        what: What is measured.
+        limit: The value that should be reached.
+        at_least: Whether more is better.
+        read: Reads the value off the results; ``None`` if it was not measured.
+        unit: Behind the numbers.
+        how: How it is measured, if it is not by ``make bench`` alone.
+        remark: What the value does not say.
+    """
+
+    what: str
+    limit: float
+    read: Reading
+    at_least: bool = False
+    unit: str = ""
+    how: str = ""
+    remark: str = ""
+
+    def met(self, value: float) -> bool:
+        """Return whether a value reaches the limit."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+def of(workload: str, top: str, bottom: str, figure: str, factor: float = 1.0) -> Reading:
+    """Return the reading of ``factor`` times a ratio of medians of two contestants."""
+
+    def read(results: Results) -> float | None:
+        result = results.get(workload)
+        found = ratio(result.runs(top), result.runs(bottom), figure) if result else None
+        return None if found is None else factor * found
+
+    return read
+
+
+def alone(workload: str, name: str, figure: str) -> Reading:
+    """Return the reading of a contestant's median."""
+
+    def read(results: Results) -> float | None:
+        result = results.get(workload)
+        return median(result.runs(name), figure) if result else None
+
+    return read
+
+
+def difference(workload: str, more: str, less: str, figure: str) -> Reading:
+    """Return the reading of the difference of two contestants' medians."""
+
+    def read(results: Results) -> float | None:
+        top, bottom = alone(workload, more, figure)(results), alone(workload, less, figure)(results)
+        return None if top is None or bottom is None else top - bottom
+
+    return read
+
+
+def on_a_gpu(read: Reading) -> Reading:
+    """Return a reading of the workload ``gpu`` that counts only if it ran on a GPU."""
+
+    def checked(results: Results) -> float | None:
+        gpu = results.get("gpu")
+        return read(results) if gpu and str(gpu.facts.get("device", "")).startswith("cuda") else None
+
+    return checked
+
+
+TARGETS = (
+    Target("pfl-mini, CPU, 1 worker / hand-written loop", 1.03, of("pfl-mini", "ours-1", "hand-1", "cpu_s")),
+    Target("pfl-mini, wall, 2 workers / loop in 2 processes", 1.05, of("pfl-mini", "ours-2", "hand-2", "wall_s")),
+    Target(
+        "engine prefect, extra CPU a round of 10 clients",
+        0.15,
+        difference("pfl-mini", "ours-prefect-1", "ours-1", "cpu_s"),
+        unit=" s",
+    ),
+    Target("empty round, 10 clients, engine local", 0.06, alone("empty-10", "ours-1", "wall_s"), unit=" s"),
+    Target("start to the first trained batch, engine local", 6.0, alone("start", "ours-local-1", "seconds"), unit=" s"),
+    Target("FMMAN cycle / two FedAvg rounds, CPU", 1.20, of("fmman-cost", "fmman", "fedavg", "cpu_s", 0.5)),
+    Target("demo round, 2 workers / its trainings in 2 processes", 1.05, of("demo", "ours-local", "hand", "wall_s")),
+    Target(
+        "`make run` after installation",
+        5.0,
+        alone("make-run", "make-run", "minutes"),
+        unit=" min",
+        how='`make bench ARGS="--only make-run"`',
+    ),
+    Target("ingest, 64 pixels / bare Pillow", 0.9, of("ingest-64", "ours", "bare", "images_s"), at_least=True),
+    Target("aggregate 1,000 updates / reading them", 0.7, of("aggregate", "mean", "read", "mb_s"), at_least=True),
+    Target("memory, 1,000 updates / 100", 1.10, of("aggregate", "mean", "mean-few", "peak_mb")),
+    Target(
+        "FMMAN, MB a cycle / a FedLGT round",
+        1.0,
+        of("fmman-cost", "fmman", "fedlgt", "mb"),
+        remark="with the method's defaults; the scores that come with fewer bytes are not measured here",
+    ),
+    Target(
+        "GPU, ResNet-18, batch 64, images/s of a round / plain loop",
+        0.9,
+        on_a_gpu(of("gpu", "fed-64", "plain-64", "images_s")),
+        at_least=True,
+        how="`python benchmarks/gpu.py` on a machine with a GPU",
+    ),
+    Target(
+        "whole test suite", 5.0, alone("suite", "suite", "minutes"), unit=" min", how='`make bench ARGS="--only suite"`'
+    ),
+)

@@ -1,0 +1,1 @@
+"""The training workloads: their images, and the contestants beside ``fedscene run``."""
