@@ -11,12 +11,13 @@ from flows.engine.interrupt import stopping_on_interrupt
 from flows.federation.progress import Progress, Quiet
 from flows.rounds import FederationJob, Summary, run_federation
 from flows.run.data_warnings import data_warnings
-from flows.run.inputs import DataPaths
+from flows.run.inputs import DataPaths, resolve_device
 from flows.run.open import Run, open_run
 from flows.run.pretrained import start_notes
 from flows.run.tracker import require_tracking
 from flows.settings.consistency import unused_aggregators
 from flows.settings.schema import Settings
+from tasks.client.worker_processes import worker_processes
 from tasks.data.run_data import load_run_data
 
 
@@ -45,7 +46,7 @@ def federate(
     prepare_torch()
     require_tracking(settings)
     data, progress = data or DataPaths(), progress or Quiet()
-    with open_run(settings, data, run_id) as run:
+    with worker_processes(worker_slots(settings)), open_run(settings, data, run_id) as run:
         _announce(settings, run, data, progress)
         job = FederationJob(settings, run, progress, out, tags or {})
         if settings.federation.engine == "prefect":
@@ -54,6 +55,17 @@ def federate(
             return run_federate_flow(job)
         with stopping_on_interrupt():
             return run_federation(job)
+
+
+def worker_slots(settings: Settings) -> int | None:
+    """Return the number of worker processes of a run; ``None``: clients train in threads of this process."""
+    federation, device = settings.federation, resolve_device(settings)
+    kind = federation.worker_type
+    if kind == "auto":
+        kind = "processes" if device == "cpu" and federation.workers > 1 else "threads"
+    if kind == "threads":
+        return None
+    return federation.workers if device == "cpu" else federation.clients_per_gpu
 
 
 def _announce(settings: Settings, run: Run, data: DataPaths, progress: Progress) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.errors import UserError
 from tasks.client.stopping import TrainingStopped
+from tasks.client.worker_processes import in_worker
 from tasks.core.names import visible_lines
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Policy:
         delays: Seconds before each retry.
         tags: Prefect tags. ``gpu`` takes a slot of the server's concurrency limit of that name, if there is one
             (``prefect concurrency-limit create gpu 1``).
+        in_worker: Whether it runs in a worker process where the run has some (``tasks.client.worker_processes``).
     """
 
     function: str
@@ -39,12 +41,13 @@ class Policy:
     retries: int = 0
     delays: tuple[float, ...] = ()
     tags: tuple[str, ...] = ()
+    in_worker: bool = False
 
     def load(self) -> Callable[..., Any]:
-        """Return the plain function."""
+        """Return the function, as a call of a worker process if it is made for that."""
         module, _, name = self.function.partition(":")
         function: Callable[..., Any] = getattr(import_module(module), name)
-        return function
+        return in_worker(function) if self.in_worker else function
 
 
 TASKS: dict[str, Policy] = {
@@ -58,6 +61,7 @@ TASKS: dict[str, Policy] = {
         retries=2,
         delays=(1.0, 5.0),
         tags=("gpu",),
+        in_worker=True,
     ),
     "evaluate-clients": Policy(
         "tasks.evaluation.client_losses:evaluate_client_losses",
@@ -65,6 +69,7 @@ TASKS: dict[str, Policy] = {
         retries=1,
         delays=(1.0,),
         tags=("gpu",),
+        in_worker=True,
     ),
     "check-updates": Policy("tasks.server.validate_updates:check_updates", "Validate updates before aggregation."),
     "transform-updates": Policy(
@@ -89,6 +94,7 @@ TASKS: dict[str, Policy] = {
         retries=1,
         delays=(1.0,),
         tags=("gpu",),
+        in_worker=True,
     ),
     "save-round": Policy(
         "tasks.core.finished_rounds:save_round", "Store the finished round.", retries=1, delays=(1.0,)

@@ -27,7 +27,7 @@ def evaluate_round(
         sizes: Client -> number of training images, the weights of a mean over the clients' own models.
     """
     shared = engine.run("evaluate", f"round {record.round}: evaluate", context, record.state)
-    parts = chunks(shared.get("clients", []), settings.workers, settings.clients_per_task)
+    parts = chunks(shared.get("clients", []), settings.workers, settings.clients_per_task or 1)
     calls = [
         (
             f"round {record.round}: evaluate clients, {', '.join(part)}",

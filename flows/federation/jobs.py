@@ -94,7 +94,7 @@ def run_jobs(
 
     ``on_progress`` is called with the number of clients that have ended.
     """
-    size = settings.clients_per_task
+    size = settings.task_size(len(jobs))
     chunks = [jobs[i : i + size] for i in range(0, len(jobs), size)]
     slots = settings.workers if context.device == "cpu" else settings.clients_per_gpu
     calls = [
@@ -145,5 +145,5 @@ def cost_of(name: str, jobs: Sequence[TrainJob], updates: Sequence[Update], seco
         clients=len(updates),
         bytes_down=sum(job.payload.bytes for job in jobs),
         bytes_down_naive=sum(job.payload.naive_bytes for job in jobs),
-        bytes_up=sum(update.model.bytes for update in updates),
+        bytes_up=sum(update.bytes_up for update in updates),
     )

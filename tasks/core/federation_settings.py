@@ -56,9 +56,19 @@ class FederationSettings(Section):
     bn_policy: Literal["avg", "total_variance", "local", "frozen"] = Field(
         "avg", description="BatchNorm statistics: averaged, pooled variance, kept by each client, or never updated."
     )
-    engine: Literal["prefect", "local"] = Field("prefect", description="Prefect tasks, or plain threads.")
+    engine: Literal["prefect", "local"] = Field("prefect", description="Prefect tasks, or plain calls.")
     workers: int = Field(2, ge=1, description="Tasks at the same time.")
-    clients_per_task: int = Field(1, ge=1, description="Clients trained one after the other in one task.")
+    worker_type: Literal["auto", "processes", "threads"] = Field(
+        "auto",
+        description="What clients train in: processes use all cores, as Python threads share one interpreter; auto: "
+        "processes on a CPU with more than one worker, else threads.",
+    )
+    clients_per_task: int | None = Field(
+        None,
+        ge=1,
+        description="Clients trained one after the other in one task; null: one, and with engine prefect, where each "
+        "task costs time, as many as give two tasks for each worker.",
+    )
     clients_per_gpu: int = Field(1, ge=1, description="Clients of one process that train on a GPU at once.")
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?|auto)$", description="cpu, cuda, cuda:N or auto.")
     precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 autocast; CUDA only (slower on a CPU).")
@@ -66,6 +76,12 @@ class FederationSettings(Section):
     stop: StopSettings = Field(
         StopSettings.model_validate({}), description="When the run ends before its last round; nothing is set: never."
     )
+
+    def task_size(self, clients: int) -> int:
+        """Return how many of a stage's clients share a task."""
+        if self.clients_per_task is not None:
+            return self.clients_per_task
+        return max(1, -(-clients // (2 * self.workers))) if self.engine == "prefect" else 1
 
     @model_validator(mode="after")
     def _required_fit_into_a_round(self) -> Self:

@@ -28,6 +28,7 @@ PLUMBING = (
     "tasks.core.model_ref",
     "tasks.core.names",
     "tasks.core.own_models",
+    "tasks.core.processes",
     "tasks.core.record_reading",
     "tasks.core.records",
     "tasks.core.round_state",

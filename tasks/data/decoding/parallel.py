@@ -22,8 +22,8 @@ import numpy as np
 
 from models.errors import UserError
 from models.files import replacing_file, write_text
+from tasks.core.processes import process_pool
 from tasks.core.source_digest import PLUMBING, closure, source_digest
-from tasks.data.decoding.workers import process_pool
 from tasks.data.images.decode import DecodeError, Limits
 from tasks.data.images.image import ImageSource, InMemory
 from tasks.data.images.pixels import few_colours

@@ -16,6 +16,7 @@ from tasks.client.payload import Payload
 from tasks.client.regularisers import RegulariserSpec
 from tasks.client.train import train_client
 from tasks.client.work import LocalWork
+from tasks.core.federation_settings import FederationSettings
 from tasks.core.network import build_network, predict_logits, with_personal
 from tasks.core.records import ModelRef, RoundState
 from tasks.evaluation.client_losses import evaluate_client_losses
@@ -134,3 +135,18 @@ def test_clients_evaluate_a_model_on_their_own_images(make_run, tiny_data):
     assert found[tiny_data.ids[1]] == (loss, len(targets))
     none = evaluate_client_losses(context, tiny_data.ids[:1], start, "val")[tiny_data.ids[0]]
     assert none[0] != none[0] and none[1] == 0  # this partition gives clients no validation images
+
+
+@pytest.mark.parametrize(
+    ("engine", "given", "clients", "size"),
+    [
+        ("local", None, 50, 1),
+        ("local", 3, 50, 3),
+        ("prefect", None, 50, 13),
+        ("prefect", None, 4, 1),
+        ("prefect", 1, 50, 1),
+    ],
+)
+def test_clients_share_tasks_where_a_task_costs_time(engine, given, clients, size):
+    settings = FederationSettings(engine=engine, workers=2, clients_per_task=given)
+    assert settings.task_size(clients) == size

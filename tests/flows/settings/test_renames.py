@@ -92,7 +92,8 @@ def test_the_old_settings_of_a_run_are_read_under_the_new_names(tmp_path):
     settings = read_run(tmp_path)
     assert settings.ingest.source == "synthetic"
     assert settings.ingest.synthetic.images == old["ingest"]["rendered"]["images"]
-    assert as_values(settings) == as_values(load_settings(None, ["tiny"]))
+    since = ["federation.worker_type=auto", "federation.clients_per_task=1"]
+    assert as_values(settings) == as_values(load_settings(None, ["tiny"], since))
 
 
 def test_present_settings_have_no_old_name_and_are_left_as_they_are():

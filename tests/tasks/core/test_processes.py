@@ -1,4 +1,4 @@
-"""Decoding processes do not outlive the process that started them."""
+"""Worker processes do not outlive the process that started them."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import pytest
 
 PARENT = """
 import sys, time
-from tasks.data.decoding.workers import process_pool
+from tasks.core.processes import process_pool
 from os import getpid
 
 if __name__ == "__main__":
@@ -28,7 +28,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     """They waited for images for ever."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
     pids = [int(pid) for pid in parent.stdout.readline().split()]
     assert pids

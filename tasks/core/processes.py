@@ -1,4 +1,4 @@
-"""Worker processes that decode images."""
+"""Processes that work for this one and end with it, however it ends."""
 
 import os
 import threading
@@ -8,20 +8,23 @@ from multiprocessing.connection import wait
 
 
 def process_pool(workers: int) -> ProcessPoolExecutor:
-    """Start processes of one thread each; they end with the process that started them, however that ends.
+    """Return a pool of processes of one thread each.
 
     They are spawned: this process may hold threads and locks (Prefect, torch), which a fork would copy.
     """
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start)
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=follow_parent)
 
 
-def _start() -> None:
+def follow_parent() -> None:
+    """Make this process single-threaded, and exit when the one that started it ends.
+
+    A killed parent cannot stop its workers, which would wait for ever.
+    """
     os.environ["OMP_NUM_THREADS"] = "1"
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """Exit when the parent ends: a killed parent cannot stop its workers, which would wait for ever."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])
