@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from models.errors import UserError
 from tasks.client.feature_skew import SkewedImages, client_images
 from tasks.core.round_state import RoundState
 from tasks.data.clients import load_clients, partitioned
@@ -83,52 +82,6 @@ def test_niid_benchs_classes_per_party(classes):
     for column in counts.T:  # cut evenly
         assert np.ptp(column[column > 0]) <= 1
     assert counts.sum(axis=0).tolist() == [600] * 10
-
-
-FLOWERS_DRAW = [[0, 7], [1, 6], [2, 4], [3, 4], [4, 8], [5, 0], [6, 2], [7, 0], [8, 5], [9, 7]]
-
-
-def test_a_listed_draw_gives_each_party_its_classes():
-    data = ten_classes()
-    options = PartitionSettings(
-        scheme="classes_per_client",
-        clients=10,
-        classes_per_client={"classes": 2, "choice": "listed", "listed": FLOWERS_DRAW},
-    )
-    counts = counts_of(data, divide(data, options, 3))
-    assert [np.flatnonzero(row).tolist() for row in counts] == [sorted(classes) for classes in FLOWERS_DRAW]
-    assert counts[:, 0].tolist() == [200, 0, 0, 0, 0, 200, 0, 200, 0, 0]
-    assert counts.sum(axis=0).tolist() == [600] * 10
-
-
-def test_a_listed_class_without_owner_goes_to_the_smallest_party():
-    counts = allocations.by_classes(
-        np.array([10, 30, 5]), 2, ClassesSettings(classes=1, choice="listed", listed=[[1], [0]]), None
-    )
-    assert counts.tolist() == [[0, 10], [30, 0], [0, 5]]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"listed": [[0, 0]] * 10}, r"client 0 must have 2 different labels \(classes\), found \[0, 0\]"),
-        ({"listed": [[0]] * 10}, r"client 0 must have 2 different labels"),
-        ({"listed": [[0, 1]] * 9}, r"must list the labels of 10 clients \(clients\), found 9"),
-        ({"listed": None}, "set both or neither"),
-        ({"choice": "random", "listed": [[0, 1]] * 10}, "set both or neither"),
-    ],
-)
-def test_a_listed_draw_that_does_not_fit_is_refused(changes, message):
-    classes = {"classes": 2, "choice": "listed", "listed": FLOWERS_DRAW} | changes
-    with pytest.raises(ValidationError, match=message):
-        PartitionSettings(scheme="classes_per_client", clients=10, classes_per_client=classes)
-
-
-def test_a_listed_label_without_images_is_refused():
-    options = ClassesSettings(classes=1, choice="listed", listed=[[1], [7]])
-    with pytest.raises(UserError, match="names labels without images") as error:
-        allocations.by_classes(np.array([0, 30, 5]), 2, options, None)
-    assert error.value.found == "7"
 
 
 def test_the_other_classes_of_a_party_are_equally_likely():
