@@ -34,6 +34,7 @@ PLUMBING = (
     "tasks.core.round_state",
     "tasks.core.round_summary",
     "tasks.core.source_digest",
+    "tasks.core.state_cache",
     "tasks.core.store",
     "tasks.core.tables",
     "tasks.core.yaml_words",
