@@ -20,7 +20,8 @@ from tasks.core.processes import follow_parent
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-PRELOADED = ["torch", "safetensors.torch", "tasks.client.local_training"]  # loaded once, then shared by all workers
+# Loaded once, then shared by all workers; the first optimiser of a process imports torch._dynamo.
+PRELOADED = ["torch", "torch._dynamo", "safetensors.torch", "tasks.client.local_training"]
 _FORKSERVER = "forkserver" in multiprocessing.get_all_start_methods()
 
 

@@ -18,7 +18,7 @@ from tasks.core.records import ModelRef, Update
 from tasks.core.state_schema import TensorSpec, read_schema, spec_of
 from tasks.core.state_stream import Layout, StateFile, StateWriter, ranges
 from tasks.core.store import Store
-from tasks.server.aggregation import check_weights, sample_count_weights
+from tasks.server.aggregation import all_finite, check_weights, sample_count_weights
 from tasks.server.aggregation_job import Aggregated, AggregationJob, WeightTable
 from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, load_aggregator, stacked
 from tasks.server.aggregators.received import Received, entries_per_update
@@ -26,6 +26,7 @@ from tasks.server.aggregators.received import Received, entries_per_update
 if TYPE_CHECKING:
     from tasks.core.context import RunContext
 
+IN_CACHE = 1 << 16  # entries of a range that one update after the other is added to: 512 KB in float64
 DENSE = 16  # with more weights above 0 per update than this, a linear mixing is a matrix product
 VARIANCE, MEAN = ".running_var", ".running_mean"
 
@@ -173,7 +174,8 @@ class _Phase2:
         spec, entry = spec_of(self.received.schema, name), self.received.files[0].entries[name]
         rows = self.mixing.rows_of(name)
         dense = sum(w > 0 for row in rows for w in row) > DENSE * len(self.received.files)
-        parts = list(ranges(entry.numel, entries_per_update(max(len(self.received.files), len(rows)))))
+        most = entries_per_update(max(len(self.received.files), len(rows)))
+        parts = list(ranges(entry.numel, most if self.linear and dense else min(most, IN_CACHE)))
         if not parts or not (self.aggregator.elementwise or not entry.dtype.is_floating_point):
             parts = [(0, entry.numel)]
         for start, stop in parts:
@@ -239,7 +241,7 @@ class _Phase2:
         return combined.value.reshape(-1)
 
     def _write(self, writer: StateWriter, name: str, value: Tensor) -> None:
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        if value.is_floating_point() and not all_finite(value):
             raise UserError(
                 "the aggregated model has values that are not finite",
                 where=f"aggregation: {name}",

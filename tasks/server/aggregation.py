@@ -67,6 +67,11 @@ def check_weights(weights: Sequence[float]) -> None:
         raise UserError("averaging weights must sum to 1", where="aggregation", found=list(weights))
 
 
+def all_finite(values: Tensor) -> bool:
+    """Return whether all values are finite; a finite sum, which is quick to make, says so."""
+    return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
+
+
 def pooled_variance(means: Sequence[Tensor], variances: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """Return the variance of the mixture of the clients' distributions (law of total variance), float64."""
     mean = weighted_mean(means, weights)

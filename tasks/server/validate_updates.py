@@ -28,6 +28,8 @@ def tensor_errors(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]
     Returns:
         One sentence per error: missing or extra names, shapes, dtypes, values that are not finite. Empty if valid.
     """
+    from tasks.server.aggregation import all_finite
+
     found = [f"tensor {name} is missing" for name in sorted(template.keys() - state.keys())]
     found += [
         f"tensor {visible(name)[:80]} is not part of the model" for name in sorted(state.keys() - template.keys())
@@ -38,18 +40,11 @@ def tensor_errors(state: "Mapping[str, Tensor]", template: "Mapping[str, Tensor]
             found.append(f"tensor {name} has shape {tuple(got.shape)}, expected {tuple(want.shape)}")
         elif want.dtype != got.dtype:
             found.append(f"tensor {name} has dtype {got.dtype}, expected {want.dtype}")
-        elif got.is_floating_point() and not _finite(got):
+        elif got.is_floating_point() and not all_finite(got):
             found.append(f"tensor {name} holds values that are not finite")
         elif name in schema and schema[name].nonnegative and bool((got < 0).any()):
             found.append(f"tensor {name} holds negative {'counts' if schema[name].kind == 'counter' else 'variances'}")
     return found
-
-
-def _finite(values: "Tensor") -> bool:
-    """Return whether all values are finite; a finite sum, which is quick to make, says so."""
-    import torch
-
-    return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def update_errors(
