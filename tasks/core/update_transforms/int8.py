@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
 
 from models.settings.section import Section
@@ -37,6 +36,8 @@ def quantised(change: "Tensor", draws: "Tensor | None" = None) -> "Tensor":
         draws: Uniform numbers in 0..1 of the same shape for stochastic rounding, floor(change / s + draw); ``None``:
             to nearest, ties to even.
     """
+    import torch
+
     scale = change.abs().max() / LEVELS if change.numel() else change.sum()
     if scale == 0:
         return torch.zeros_like(change)
@@ -47,6 +48,7 @@ def quantised(change: "Tensor", draws: "Tensor | None" = None) -> "Tensor":
 
 def apply(settings: Settings, update: SentUpdate) -> Transformed:
     """Return the update with its change in 8-bit integers; buffers as they are."""
+    import torch
 
     def lossy(changes: Changes) -> Changes:
         if settings.rounding == "nearest":

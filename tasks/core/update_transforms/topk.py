@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
 
 from models.settings.section import Section
@@ -32,6 +31,8 @@ def entries_sent(fraction: float, entries: int) -> int:
 
 def largest(values: "Tensor", count: int) -> "Tensor":
     """Return the ``count`` entries of ``values`` [n] of largest magnitude, zero elsewhere; of equals the first."""
+    import torch
+
     size = values.abs()
     limit = size.kthvalue(len(values) - count + 1).values
     kept = size > limit
@@ -42,6 +43,8 @@ def largest(values: "Tensor", count: int) -> "Tensor":
 
 def apply(settings: Settings, update: SentUpdate) -> Transformed:
     """Return the update with all but the largest changes undone; buffers as they are."""
+    import torch
+
     total = sum(update.state[name].numel() for name in parameters(update))
     count = entries_sent(settings.fraction, total)
 

@@ -1,5 +1,7 @@
 """Settings: presets, overrides, and the errors on invalid ones."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -147,3 +149,13 @@ def test_settings_cannot_be_changed_after_validation():
     settings = load_settings(None, ["tiny"])
     with pytest.raises(ValueError, match="frozen"):
         settings.train.lr = 0.5
+
+
+def test_settings_are_read_without_the_heavy_libraries():
+    """Each would add a second or more to every command."""
+    heavy = ["torch", "prefect", "mlflow", "dvc", "sklearn", "matplotlib", "pandas"]
+    code = (
+        f"import sys, flows.cli.main, flows.settings.schema; print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
