@@ -156,6 +156,7 @@ def train_rounds(
     setup = Setup(
         job.run.context,
         job.settings.federation,
+        job.settings.method.name,
         job.settings.method.chosen,
         job.run.clients,
         job.engine,

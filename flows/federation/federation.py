@@ -15,6 +15,7 @@ from flows.federation.jobs import (
     cost_of,
     expected_images,
     make_jobs,
+    require_tensors,
     required_updates,
     run_jobs,
 )
@@ -56,33 +57,29 @@ class Federation(Round):
             The valid updates in client-id order.
 
         Raises:
-            UserError: If fewer clients than the quorum report, or a required one does not.
+            UserError: If the network lacks a tensor that ``work`` names, fewer clients than the quorum report, or a
+                required one does not.
         """
         began = time.monotonic()
         self.progress.stage(self.number, name, len(clients))
         jobs = make_jobs(self.setup, self.state, clients, self.number, stage, payload, work or LocalWork())
+        require_tensors(self.setup, jobs)
         reported, dropped = run_jobs(self.engine, self.context, self.settings, jobs, name, self.progress.clients_done)
         keeping = {job.client: job.work.keeps for job in jobs if job.work.keeps}
-        updates, rejected = self.engine.run(
-            "check-updates",
-            f"round {self.number}: check updates of {name}",
-            self.context,
-            reported,
-            jobs[0].payload.start.ref,
-            stage,
-            expected_images(self.setup, jobs),
-            keeping,
-        )
+        known = (jobs[0].payload.start.ref, stage, expected_images(self.setup, jobs), keeping)
+        title = f"round {self.number}: check updates of {name}"
+        updates, rejected = self.engine.run("check-updates", title, self.context, reported, *known)
+        dropped += rejected
         self.record.stages.append(cost_of(name, jobs, updates, time.monotonic() - began))
-        self.record.dropped += [*dropped, *rejected]
+        self.record.dropped += dropped
         if self.context.server_transforms and updates:
             sent = {job.client: job.payload for job in jobs}
             title = f"round {self.number}: transform updates of {name}"
             updates = self.engine.run("transform-updates", title, self.context, updates, sent, self.number, stage)
         if commit:
             self._commit(updates, stage, keeping)
-        self._need_required(updates, [job.client for job in jobs], name, [*dropped, *rejected])
-        self._need_quorum(updates, len(jobs), name, [*dropped, *rejected])
+        self._need_required(updates, clients, name, dropped)
+        self._need_quorum(updates, len(jobs), name, dropped)
         return updates
 
     def _commit(self, updates: Sequence[Update], stage: int, keeping: Mapping[str, tuple[str, ...]]) -> None:

@@ -1,11 +1,13 @@
 """The clients' part of a stage: jobs, their results, and the bytes that travel."""
 
+import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flows.engine.engines import Engine
+from models.errors import UserError
 from tasks.client.local_data import SERVER
 from tasks.client.payload import Needed, Payload
 from tasks.client.regularisers import load_regulariser
@@ -16,6 +18,7 @@ from tasks.core.context import RunContext
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.records import Dropped, StageLog, Update
 from tasks.core.round_state import RoundState
+from tasks.core.state_schema import parameters_of, read_schema
 
 if TYPE_CHECKING:
     from flows.federation.round import Setup
@@ -59,6 +62,31 @@ def make_jobs(
             sent = replace(sent, start=replace(sent.start, travels=False))
         jobs.append(TrainJob(client, number, stage, sent, own))
     return jobs
+
+
+def require_tensors(setup: "Setup", jobs: Sequence[TrainJob]) -> None:
+    """Refuse a prefix of ``LocalWork.keeps`` or ``trainable`` with which no tensor's name begins.
+
+    Raises:
+        UserError: If there is one: what should stay at clients would be sent, or what should train would not.
+    """
+    asked = {("keeps", prefix) for job in jobs for prefix in job.work.keeps}
+    asked |= {("trainable", prefix) for job in jobs for prefix in job.work.trainable or ()}
+    if not asked:
+        return
+    schema = read_schema(setup.context)
+    names = {"keeps": sorted(schema), "trainable": parameters_of(schema)}
+    for field, prefix in sorted(asked):
+        if any(name.startswith(prefix) for name in names[field]):
+            continue
+        near = difflib.get_close_matches(prefix, names[field], n=3)
+        raise UserError(
+            f"method {setup.method_name} names a tensor in LocalWork.{field} that the network does not have",
+            where=f"round {jobs[0].round}, LocalWork.{field}",
+            expected=f"the beginning of one of: {', '.join(dict.fromkeys([*near, *names[field]]))}",
+            found=prefix,
+            hint="state_schema.json in the run's folder lists all tensors",
+        )
 
 
 def references_needed(context: RunContext, work: LocalWork) -> Needed:

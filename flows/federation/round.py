@@ -27,6 +27,7 @@ class Setup:
     Attributes:
         context: The run, as passed to tasks.
         settings: The federation's settings.
+        method_name: The method's name.
         method: The method's own settings.
         clients: All clients of the partition, id -> number of labelled training images.
         engine: Runs the tasks.
@@ -37,6 +38,7 @@ class Setup:
 
     context: RunContext
     settings: FederationSettings
+    method_name: str
     method: Any
     clients: Mapping[str, int]
     engine: Engine

@@ -208,7 +208,7 @@ def freeze(model: nn.Module, trainable: tuple[str, ...] | None) -> list[nn.Param
     named = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
     frozen = [value for name, value in named if not name.startswith(trainable)]
     if len(frozen) == len(named):
-        raise TrainingError(f"no parameter of the network begins with {', '.join(trainable)}")
+        raise TrainingError("no parameter is left to train: LocalWork.trainable names none")
     for value in frozen:
         value.requires_grad_(False)
     return frozen

@@ -107,6 +107,7 @@ def make_federation(
     number: int = 1,
     state: RoundState | ModelRef | None = None,
     facts: Mapping[str, Any] | None = None,
+    name: str = "tested",
     **settings: Any,
 ) -> Federation:
     """Build one round's federation.
@@ -119,6 +120,7 @@ def make_federation(
         number: The round.
         state: What it starts from; a model: the state with this global model.
         facts: Other fields of the setup (``unlabelled``, ``server_images``).
+        name: The method's name.
         settings: Settings of the federation.
     """
     if isinstance(state, ModelRef):
@@ -126,6 +128,7 @@ def make_federation(
     setup = Setup(
         context=context,
         settings=FederationSettings(**({"engine": "local", "workers": 1} | settings)),
+        method_name=name,
         method=method,
         clients=clients,
         engine=engine or LocalEngine(1),
@@ -160,7 +163,7 @@ def run_round(
     """
     module = load_method(method)
     number, state = (1, start) if before is None else (before.number + 1, before.record.state)
-    settings = {"number": number, "state": state} | settings
+    settings = {"number": number, "state": state, "name": method} | settings
     fed = make_federation(context, module.Settings(**(own or {})), clients, engine=engine, **settings)
     fed.record.state = module.run_round(fed, fed.state)
     return fed
