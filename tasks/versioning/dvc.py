@@ -205,38 +205,32 @@ def run_dvc(
         UserError: If the folder is no DVC repository, the call fails, or another one does not end in time.
     """
     check_repository(root)
-    command = [sys.executable, "-m", "dvc", *arguments]
     lines: list[str] = []
-    with locked(
-        root / ".dvc" / "tmp",
-        f"runs dvc {' '.join(arguments)}",
-        wait_s=wait,
-        refusal=f"another DVC call is still running after {wait:g} s",
-        hint="wait for it, or end that process",
-        file=root / ".dvc" / "tmp" / "fedscene.lock",
-    ):
-        process = subprocess.Popen(
-            command,
+    folder, doing = root / ".dvc" / "tmp", f"runs dvc {' '.join(arguments)}"
+    refusal, hint = f"another DVC call is still running after {wait:g} s", "wait for it, or end that process"
+    with (
+        locked(folder, doing, wait_s=wait, refusal=refusal, hint=hint, file=folder / "fedscene.lock"),
+        subprocess.Popen(
+            [sys.executable, "-m", "dvc", *arguments],
             cwd=root,
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
             errors="replace",
             start_new_session=True,
-        )
-        with process:
-            try:
-                for line in process.stdout or ():
-                    lines.append(line.rstrip())
-                    if echo:
-                        echo(line.rstrip())
-            except BaseException:
-                # An interrupt must not leave DVC, or the stage that it started, running
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGTERM)
-                raise
+        ) as process,
+    ):
+        try:
+            for line in process.stdout or ():
+                lines.append(line.rstrip())
+                if echo:
+                    echo(lines[-1])
+        except BaseException:
+            # An interrupt must not leave DVC, or the stage that it started, running
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            raise
     if process.returncode:
         raise _failure(root, arguments, process.returncode, lines)
     return lines
