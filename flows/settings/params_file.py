@@ -32,7 +32,7 @@ def write_settings(file: Path, settings: Settings, complete: bool = False) -> li
     now, changes = flat(present), dvc.nested_changes(present, values)
     added = {k: v for k, v in _missing_keys(written, values).items() if k not in changes} if complete else {}
     if changes or added:
-        dvc.write_params(file, added | changes, create=True)
+        dvc.write_params(file, added | changes, create=True, order=values)
     lines = [f"{key}: {now.get(key)} -> {value}" for key, value in changes.items()]
     return lines + [f"{key}: added, {value}" for key, value in added.items()]
 

@@ -102,13 +102,16 @@ def git_dirty(root: Path) -> bool | None:
     return None if status is None else bool(status)
 
 
-def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -> bool:
+def write_params(
+    path: Path, changes: Mapping[str, Any], create: bool = False, order: Mapping[str, Any] | None = None
+) -> bool:
     """Set dotted keys in a YAML file, as ``dvc exp run -S`` does; comments, order and quotes stay.
 
     Args:
         path: The file, ``params.yaml``.
         changes: Dotted key -> plain value, as ``{"train.lr": 0.05}``.
         create: Whether a missing key is added; otherwise it is an error, as it may be a typing error.
+        order: A nested mapping with all keys in the order in which a missing one is placed; default: at the end.
 
     Returns:
         Whether the file changed.
@@ -119,12 +122,14 @@ def write_params(path: Path, changes: Mapping[str, Any], create: bool = False) -
     if not path.is_file():
         raise UserError("the parameter file is missing", where=path)
     old = path.read_text(encoding="utf-8")
-    new = edited_params(old, changes, path, create)
+    new = edited_params(old, changes, path, create, order)
     edit_text(path, new)
     return new != old
 
 
-def edited_params(old: str, changes: Mapping[str, Any], path: Path, create: bool = False) -> str:
+def edited_params(
+    old: str, changes: Mapping[str, Any], path: Path, create: bool = False, order: Mapping[str, Any] | None = None
+) -> str:
     """Return the text that ``write_params`` writes; the path is for errors."""
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
@@ -144,7 +149,7 @@ def edited_params(old: str, changes: Mapping[str, Any], path: Path, create: bool
         raise UserError("the parameter file is not valid YAML", where=path, found=str(error)) from error
     tree = CommentedMap() if tree is None else tree
     for key, value in changes.items():
-        set_key(tree, key, value, path, create)
+        set_key(tree, key, value, path, create, order)
     step = re.search(r"^( +)[^\s#-]", old, re.MULTILINE)
     editor.indent(mapping=len(step[1]) if step else 2, sequence=indent or 2, offset=offset or 0)
     text = io.StringIO()

@@ -7,7 +7,7 @@ from typing import Any
 from models.errors import UserError
 
 
-def set_key(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
+def set_key(tree: Any, key: str, value: Any, path: Path, create: bool, order: Mapping[str, Any] | None = None) -> None:
     """Set one value of a file's mapping.
 
     Args:
@@ -16,6 +16,7 @@ def set_key(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
         value: A plain value.
         path: The file, for messages.
         create: Whether a missing key is added; otherwise it is an error, as it may be a typing error.
+        order: A nested mapping with all keys in the order in which a missing one is placed; default: at the end.
 
     Raises:
         UserError: If the key is missing, or a part of it is not a section.
@@ -34,23 +35,40 @@ def set_key(tree: Any, key: str, value: Any, path: Path, create: bool) -> None:
                 raise UserError("no such parameter", where=f"{path}: {key}", expected=f"one of: {known}", found=part)
             for inner in reversed(parts[number + 1 :]):
                 value = {inner: value}
-            _write(node, part, value)
+            _write(node, part, value, _place(node, part, list(order or {})))
             return
         if number + 1 < len(parts):
-            node = node[part]
-    _write(node, parts[-1], value)
+            node, order = node[part], (order or {}).get(part)
+    _write(node, parts[-1], value, len(node))
 
 
-def _write(node: Any, key: str, value: Any) -> None:
-    """Replace a value, or append it. Comment lines below it, such as the next section's heading, stay below it.
+def _place(node: Any, key: str, order: list[str]) -> int:
+    """Return the position of a new key: behind the present one that precedes it in ``order``; unknown ones come last.
+
+    Without one before it a key comes first, or last where a comment is about the key that is first.
+    """
+    present = list(node)
+    if key not in order:
+        return len(present)
+    before = next((other for other in reversed(order[: order.index(key)]) if other in node), None)
+    if before is None:
+        return len(present) if node.ca.comment else 0
+    return present.index(before) + 1
+
+
+def _write(node: Any, key: str, value: Any, place: int) -> None:
+    """Replace a value, or insert it. Comment lines below it, such as the next section's heading, stay below it.
 
     ruamel.yaml attaches those lines to the last value before them.
     """
     from ruamel.yaml.error import CommentMark
     from ruamel.yaml.tokens import CommentToken
 
-    below = _take_lines_below(node, key if key in node else next(reversed(node), None))
-    node[key] = _commented(value)
+    below = _take_lines_below(node, key if key in node else (list(node)[place - 1] if place else None))
+    if key in node:
+        node[key] = _commented(value)
+    else:
+        node.insert(place, key, _commented(value))
     comments, place = _comments(node, key)
     inner, comments[3] = comments[3], None
     if inner:  # lines between the key and the first value of what it held; a scalar cannot have them

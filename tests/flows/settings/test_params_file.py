@@ -45,6 +45,26 @@ def test_settings_out_adds_the_keys_of_a_new_method(tmp_path):
     assert again.exit_code == 0 and "added" not in again.output and file.read_text().splitlines() == lines
 
 
+def test_new_sections_are_written_where_the_schema_has_them(tmp_path):
+    whole = (ROOT / "params.yaml").read_text()
+    file = tmp_path / "params.yaml"
+    gone = ("  name: mean\n", "  multi_krum:\n    byzantine: 1\n    selected: null\n", "  client_transforms: []\n")
+    file.write_text(without(whole, *gone))
+    assert run("settings", "--out", file, "--preset", "demo").exit_code == 0
+    written, wanted = parse_yaml(file.read_text()), parse_yaml(whole)
+    assert written == wanted and list(written["aggregation"]) == list(wanted["aggregation"])
+    assert [line for line in file.read_text().splitlines() if line] == [line for line in whole.splitlines() if line]
+
+
+@pytest.mark.parametrize("heading", ["", "# about b\n"])
+def test_a_first_key_is_not_put_between_a_comment_and_what_it_is_about(tmp_path, heading):
+    file = tmp_path / "params.yaml"
+    file.write_text(f"{heading}b: 1\n# about c\nc: 1\n")
+    write_params(file, {"a": 0, "bb": 2, "unknown": 3}, create=True, order=dict.fromkeys(("a", "b", "bb", "c")))
+    first, last = ("", "a: 0\n") if heading else ("a: 0\n", "")
+    assert file.read_text() == f"{first}{heading}b: 1\nbb: 2\n# about c\nc: 1\n{last}unknown: 3\n"
+
+
 def test_a_short_file_is_completed_and_keeps_its_values(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("# my run\ntrain: {lr: 0.004}  # found by trial\n")
