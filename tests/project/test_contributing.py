@@ -1,7 +1,10 @@
 """CONTRIBUTING's examples of a method, with every objective, and of an aggregator, as they are printed there."""
 
+import inspect
 import re
 import sys
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,20 +13,29 @@ import torch
 
 from flows.federation.jobs import make_jobs
 from flows.methods import METHODS, load_method
-from models.registry import NETWORKS
+from flows.methods.facts import RunFacts
+from models.build import build_model
+from models.registry import NETWORKS, ModelSpec
+from models.settings.model import ModelSettings
 from tasks.client.objectives import OBJECTIVES
 from tasks.client.objectives.label_mask.fmman import Settings as Objective
 from tasks.client.payload import Payload
 from tasks.client.work import LocalWork
 from tasks.core.records import ModelRef, RoundState
+from tasks.core.train_settings import TrainSettings
 from tasks.server.aggregate import aggregate
 from tasks.server.aggregation_job import AggregationJob
 from tasks.server.aggregators import AGGREGATORS, AggregatorSpec
+from tests.support.contracts import Contract
 from tests.support.rounds import make_federation, run_round
 from tests.support.updates import make_context as make_updates_context
 from tests.support.updates import put_start, put_update, random_state
 
-TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+TESTS = [block for block in BLOCKS if "def test_" in block]
+SITE_BIAS = "tests.methods.examples.site_bias"
 NETWORK = {"name": "fmman", "backbone": {"width": 0.125}, "fmman": {"layers": 1, "heads": 2, "gae_residual": True}}
 
 
@@ -57,15 +69,40 @@ def test_the_example_of_an_aggregator_works_as_it_says(tmp_path, monkeypatch):
     assert torch.allclose(state["bn.running_mean"], mean)
 
 
-def test_the_examples_own_test_passes(tmp_path, monkeypatch):
-    """The test by hand that CONTRIBUTING shows, with its imports."""
-    module = written("tasks/server/aggregators/vote.py", tmp_path, monkeypatch)
-    monkeypatch.setitem(AGGREGATORS, "vote", module)
-    blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-    (code,) = (block for block in blocks if "def test_most_clients_decide" in block)
+@pytest.mark.parametrize("code", TESTS, ids=lambda code: re.findall(r"def (test_\w+)", code)[0])
+def test_the_examples_own_tests_pass(tmp_path, monkeypatch, equal, tiny_data, code):
+    """The tests that CONTRIBUTING shows, with their imports, of the methods and the aggregator that it shows."""
+    monkeypatch.setitem(METHODS, "site_bias", SITE_BIAS)
+    monkeypatch.setitem(AGGREGATORS, "vote", written("tasks/server/aggregators/vote.py", tmp_path, monkeypatch))
     names: dict = {}
     exec(compile(code, "CONTRIBUTING.md", "exec"), names)  # noqa: S102 - our own page
-    names["test_most_clients_decide"](tmp_path / "run")
+    (test,) = (value for name, value in names.items() if name.startswith("test_"))
+    given = {"tiny_data": tiny_data, "tmp_path": tmp_path / "run"}
+    test(**{name: given[name] for name in inspect.signature(test).parameters})
+
+
+def test_the_example_of_a_kept_part_is_the_file_that_is_tested():
+    file = (ROOT / f"{SITE_BIAS.replace('.', '/')}.py").read_text()
+    shown = [block[block.index("def ") :] for block in BLOCKS if "site_bias needs" in block or "keeps=(" in block]
+    assert len(shown) == 2 and all(code in file for code in shown)
+    (contract,) = (block for block in BLOCKS if '"site_bias": Contract(' in block)
+    assert eval(f"{{{contract}}}", {"Contract": Contract})["site_bias"].not_averaged == ("readout.bias",)  # noqa: S307
+
+
+def test_the_example_of_a_check_refuses_what_it_says():
+    check = import_module(SITE_BIAS).check
+    facts = RunFacts(None, ModelSettings(), TrainSettings(), clients=None, clients_per_round=None)
+    check(facts)
+    with pytest.raises(ValueError, match=r"clients_per_round null; found 2$"):
+        check(replace(facts, clients_per_round=2))
+
+
+def test_the_last_layer_is_named_readout_in_every_network():
+    rows = torch.zeros(2, 512)
+    for name in ("resnet18", *(name for name, entry in NETWORKS.items() if not entry.is_classifier)):
+        with torch.device("meta"):
+            model = build_model(ModelSettings(name=name), ModelSpec(("a", "b"), 64, rows, rows))
+        assert {"readout.weight", "readout.bias"} <= model.state_dict().keys(), name
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

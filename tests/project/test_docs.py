@@ -13,6 +13,7 @@ from flows.settings.files import load_settings
 from tasks.data.formats import FORMATS
 from tasks.data.formats.synthetic.registry import SETS
 from tasks.data.partition import PartitionSettings
+from tasks.server.aggregators import AGGREGATORS
 from tests.support.commands import commands
 
 ROOT = Path(__file__).parents[2]
@@ -50,4 +51,12 @@ def test_the_counts_in_the_readme_are_those_of_the_registries():
     assert f"{words[len(files)]} file formats, {words[len(SETS)]} synthetic data sets" in text
     assert f"{len(schemes)} partition schemes" in text
     (methods,) = re.findall(r"^\| methods \| (.*) \|$", text, re.MULTILINE)
-    assert {name.casefold() for name in methods.split(", ")} == set(METHODS)
+    different = {name.casefold() for name in methods.split(", ")} ^ set(METHODS)
+    assert not different, f"the row `methods` of README.md lists every method of METHODS; add or remove: {different}"
+
+
+def test_the_page_of_methods_has_every_method_and_aggregator():
+    rows = [line for line in (ROOT / "docs" / "methods.md").read_text().splitlines() if line.startswith("|")]
+    for names, table in ((METHODS, "Methods"), (AGGREGATORS, "The server's step")):
+        lacking = [name for name in names if not any(f"`{name}`" in row.split("|")[1] for row in rows)]
+        assert not lacking, f"docs/methods.md lacks {', '.join(lacking)} in the first column of the table {table!r}"

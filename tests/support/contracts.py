@@ -14,8 +14,9 @@ class Contract:
         neutral: The method's settings that make it FedAvg; see also ``neutral_rounds`` and ``not_averaged``. ``None``:
             none does, so nothing is held against FedAvg bit for bit.
         neutral_rounds: For how many rounds they do.
-        neutral_keeps: Whether clients keep tensors even then.
-        not_averaged: Tensors that the method never averages, so that they are not compared with FedAvg's.
+        neutral_keeps: Whether clients keep tensors for their next training (``RoundState.at_clients``) even then.
+        not_averaged: Full names, not prefixes, of tensors that the method never averages, so that they are not compared
+            with FedAvg's.
         active: Settings that make the method do what it is for, within ``rounds`` rounds.
         rounds: So many rounds show all that the method does.
         one_client: Whether it runs with a single client.

@@ -54,16 +54,19 @@ AGGREGATORS: dict[str, str] = {
 class TensorJob:
     """One tensor, or a range of its entries, that is combined into one model's.
 
-    All tensors have one shape: [P], P entries in a row, unless the aggregator is not ``elementwise``.
+    All tensors have one shape: [P], P entries in a row, unless the aggregator is not ``elementwise``. ``values``,
+    ``start`` and ``means`` are as they were sent, in the network's floating type (float32 as a rule). An aggregator
+    casts to float64 itself before it sums over clients, as ``Aggregator.average`` does; ``aggregate`` casts back.
 
     Attributes:
         name: The tensor's name.
         spec: What it is.
         values: The n tensors of the updates with a weight above 0, in client-id order.
-        weights: Their weights, summing to 1.
+        weights: Their weights, n Python floats that sum to 1.
         clients: Their positions among all N updates.
         start: The tensor of the model that they started from; ``None`` where there is none.
-        before: The aggregator's tensors of the previous round for this one, by their own names; empty at first.
+        before: The aggregator's tensors of the previous round for this one, by their own names, in the type in which
+            ``Combined.after`` had them; empty at first.
         means: The running means that belong to running variances, with ``federation.bn_policy: total_variance``.
         model: Name of the model that comes out.
     """
