@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from models.errors import UserError
 from models.settings.section import Section
 from tasks.core.randomness import derive_seed
+from tasks.data.stratification import iterative_stratification
 
 _NAMES = ("train", "val", "test")
 
@@ -73,8 +74,6 @@ def stratified_split(
 
 def _assign(merged: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
     """Return the split number of each unit."""
-    from iterstrat.ml_stratifiers import IterativeStratification
-
     result = np.zeros(len(merged), dtype=np.int64)
     counts = merged.sum(axis=0)
     free = np.flatnonzero(~merged[:, counts == 1].any(axis=1))
@@ -82,7 +81,7 @@ def _assign(merged: np.ndarray, shares: np.ndarray, seed: int) -> np.ndarray:
         # Units pinned to train count towards its share.
         wanted = np.clip(shares * len(merged) - np.array([len(merged) - len(free), 0, 0]), 0, None)
         random = np.random.RandomState(derive_seed(seed, "split") % 2**32)
-        result[free] = IterativeStratification(merged[free], wanted / wanted.sum(), random)
+        result[free] = iterative_stratification(merged[free], wanted / wanted.sum(), random)
     for split in (1, 2):
         train = np.flatnonzero(result == 0)
         if shares[split] > 0 and not (result == split).any() and len(train) >= 2:

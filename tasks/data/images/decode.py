@@ -156,6 +156,13 @@ def decode_bytes(data: bytes, suffix: str, limits: Limits = Limits()) -> Decoded
     sha256 = hashlib.sha256(data).hexdigest()
     if not data:
         raise DecodeError("empty", sha256=sha256)
+    with warnings.catch_warnings():  # of decoders: their errors count
+        warnings.simplefilter("ignore")
+        return _decoded_or_repaired(data, suffix, limits, sha256)
+
+
+def _decoded_or_repaired(data: bytes, suffix: str, limits: Limits, sha256: str) -> Decoded:
+    """Decode a file; one that fails is tried again without its metadata."""
     try:
         return _decoded(data, suffix, limits, sha256)
     except _UnreadError:
@@ -200,16 +207,14 @@ def _decoded(data: bytes, suffix: str, limits: Limits, sha256: str, orientation:
 
 @contextmanager
 def _as_decode_errors(reason: str, sha256: str, width: int = 0, height: int = 0, found: str = "") -> Iterator[None]:
-    """Turn whatever a decoder raises inside into a ``DecodeError``; its warnings are ignored.
+    """Turn whatever a decoder raises inside into a ``DecodeError``.
 
     Damaged files raise about ten kinds of exception, and others are possible. Running out of memory is passed on.
     """
     from PIL import Image
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     except (DecodeError, MemoryError):
         raise
     except Image.DecompressionBombError as error:

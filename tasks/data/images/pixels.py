@@ -18,6 +18,7 @@ MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I;16B", 
 WIDE_GREY = frozenset({"PNG", "PPM", "JPEG2000"})
 _FLAT, _VISIBLE = 8, 32  # ranges of 8-bit values: at most, no image; at least, certainly one
 _NEGLIGIBLE_SHARE = 0.001  # share of pixels that is ignored
+_FEW, _MOST = 32, 0.9  # colours of a mask; share of a mask saved as JPEG that three coarse colours fill
 _MIN_LEVELS = 17  # fewer grey levels than these are left of 12 bits in a 16-bit file
 
 
@@ -41,7 +42,7 @@ def to_rgb(image: "Image", background: tuple[int, int, int], gray16: Gray16, rep
         return pixels
     if image.has_transparency_data:
         return _composite(image.convert("RGBA"), background, repairs)
-    return np.asarray(image.convert("RGB"))
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def check_depth(pixels: np.ndarray, bits: int) -> None:
@@ -98,11 +99,23 @@ def few_colours(pixels: np.ndarray) -> str:
     Returns:
         ``exact``: up to 32; ``nearly``: three, coarsely, fill nine tenths of it (a mask saved as JPEG); else "".
     """
-    sample = _sample(pixels, 10_000).reshape(-1, 3).astype(np.uint32)
-    if len(np.unique(sample[:, 0] << 16 | sample[:, 1] << 8 | sample[:, 2])) <= 32:
+    sample = _sample(pixels, 10_000)
+    count = sample.shape[0] * sample.shape[1]
+    # A quarter of them shows most images to have many: whichever three are most frequent, others are not these.
+    some = _coarse_counts(sample[::2, ::2])
+    if len(some) > _FEW and count - int(some[:-3].sum()) < _MOST * count:
+        return ""
+    red, green, blue = sample.reshape(-1, 3).astype(np.uint32).T
+    if len(np.unique(red << 16 | green << 8 | blue)) <= _FEW:
         return "exact"
-    coarse = np.bincount(sample[:, 0] >> 4 << 8 | sample[:, 1] >> 4 << 4 | sample[:, 2] >> 4)
-    return "nearly" if int(np.sort(coarse)[-3:].sum()) >= 0.9 * len(sample) else ""
+    return "nearly" if int(_coarse_counts(sample)[-3:].sum()) >= _MOST * count else ""
+
+
+def _coarse_counts(pixels: np.ndarray) -> np.ndarray:
+    """Count the pixels [H, W, 3] of each colour by the upper four bits of its channels, int64, ascending."""
+    red, green, blue = (pixels.reshape(-1, 3) & 0xF0).astype(np.uint16).T
+    counts = np.bincount(red << 4 | green | blue >> 4)
+    return np.sort(counts[counts > 0])
 
 
 def _grey(values: np.ndarray, how: Gray16, repairs: list[str]) -> np.ndarray:
