@@ -23,6 +23,7 @@ from tasks.client.stopping import TrainingStopped, stop_training
 from tasks.client.work import LocalWork, chosen_objective
 from tasks.core.network import (
     build_network,
+    frozen_network,
     predict_logits,
     set_training_mode,
     with_personal,
@@ -79,8 +80,7 @@ class LocalTraining:
     ) -> None:
         self.context, self.place, self.payload, self.work, self.data = context, place, payload, work, data
         self.references = tuple(
-            Reference(build_network(context, store, sent.ref).eval().requires_grad_(False), sent.copies)
-            for sent in payload.references
+            Reference(frozen_network(context, store, sent.ref), sent.copies) for sent in payload.references
         )
         self.model = self._initial_model(store)
         self.frozen = freeze(self.model, work.trainable)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from models.errors import UserError
 from tasks.core.records import ModelRef
-from tasks.core.state_cache import read_state
+from tasks.core.state_cache import LastUsed, file_key, read_state
 from tasks.core.store import Store
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class ImageRows(Protocol):
     def __getitem__(self, index: slice, /) -> "np.ndarray": ...
 
 
+_frozen: "LastUsed[nn.Module]" = LastUsed()
 PERSONAL = "model/"  # prefix of a client's own tensors that replace the global model's
 
 
@@ -50,6 +51,25 @@ def build_network(context: "RunContext", store: Store, ref: ModelRef | None = No
     except RuntimeError as error:
         raise UserError("weights do not fit the network", where=store.path(ref.uri), found=error) from error
     return model.to(context.device)
+
+
+def frozen_network(context: "RunContext", store: Store, ref: ModelRef) -> "nn.Module":
+    """Return the network with the weights of ``ref`` in eval mode, without gradients.
+
+    Trainings of one process share it: callers change nothing about it.
+
+    Raises:
+        UserError: If the weights do not fit the network.
+    """
+
+    def build() -> "nn.Module":
+        return build_network(context, store, ref).eval().requires_grad_(False)
+
+    key = file_key(store, ref)
+    if key is None:
+        return build()
+    run = context.model.model_dump_json(), context.tables, context.classes, context.image_size, context.device
+    return _frozen.get((key, run), ref.bytes, build)
 
 
 def personal_tensors(store: Store, ref: ModelRef) -> "dict[str, Tensor]":

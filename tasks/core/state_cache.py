@@ -1,8 +1,9 @@
-"""The states that this process read last: clients of a round start from the same model."""
+"""The states and frozen networks that this process used last: clients of a round start from the same model."""
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tasks.core.model_ref import ModelRef
 
@@ -11,10 +12,39 @@ if TYPE_CHECKING:
 
     from tasks.core.store import Store
 
+Value = TypeVar("Value")
 LIMIT = 64 << 20  # bytes; larger models train longer than their file takes to read
-_States = OrderedDict[tuple[object, ...], tuple[int, "dict[str, Tensor]"]]
-_states: _States = OrderedDict()
-_lock = threading.Lock()
+
+
+class LastUsed(Generic[Value]):
+    """Values by key, at most ``LIMIT`` bytes of them; the one that was not used for longest goes first."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Hashable, tuple[int, Value]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, size: int, make: Callable[[], Value]) -> Value:
+        """Return the value of a key, which is made if it is not here; of ``size`` bytes."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key][1]
+        value = make()
+        with self._lock:
+            self._values[key] = size, value
+            while sum(held for held, _ in self._values.values()) > LIMIT:
+                self._values.popitem(last=False)
+        return value
+
+
+_states: "LastUsed[dict[str, Tensor]]" = LastUsed()
+
+
+def file_key(store: "Store", ref: ModelRef) -> Hashable | None:
+    """Return what stays equal while a reference's file does; ``None``: it cannot be known, or the file is large."""
+    if not store.is_local or ref.bytes > LIMIT:
+        return None
+    return store.root, ref.uri, ref.digest, store.stamp(ref.uri)
 
 
 def read_state(store: "Store", ref: ModelRef) -> "dict[str, Tensor]":
@@ -25,16 +55,5 @@ def read_state(store: "Store", ref: ModelRef) -> "dict[str, Tensor]":
     Raises:
         UserError: As ``Store.get_state``.
     """
-    if not store.is_local or ref.bytes > LIMIT:
-        return store.get_state(ref)
-    key = (store.root, ref.uri, ref.digest, *store.stamp(ref.uri))
-    with _lock:
-        if key in _states:
-            _states.move_to_end(key)
-            return _states[key][1]
-    state = store.get_state(ref)
-    with _lock:
-        _states[key] = ref.bytes, state
-        while sum(size for size, _ in _states.values()) > LIMIT:
-            _states.popitem(last=False)
-    return state
+    key = file_key(store, ref)
+    return store.get_state(ref) if key is None else _states.get(key, ref.bytes, lambda: store.get_state(ref))
