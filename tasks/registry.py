@@ -71,6 +71,12 @@ TASKS: dict[str, Policy] = {
         tags=("gpu",),
         in_worker=True,
     ),
+    "compress-model": Policy(
+        "tasks.server.downlink:compress_model",
+        "Compress a model on its way to clients.",
+        retries=1,
+        delays=(1.0,),
+    ),
     "check-updates": Policy("tasks.server.validate_updates:check_updates", "Validate updates before aggregation."),
     "transform-updates": Policy(
         "tasks.server.transform_updates:transform_updates",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from flows.federation.downlink import Downlink
 from flows.federation.jobs import (
     PayloadOrEach,
     WorkOrEach,
@@ -19,18 +20,22 @@ from flows.federation.jobs import (
     required_updates,
     run_jobs,
 )
-from flows.federation.round import Round
+from flows.federation.round import Round, Setup
 from models.errors import UserError
 from tasks.client.work import LocalWork
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.randomness import derive_seed
 from tasks.core.records import Dropped, ModelRef, Update
-from tasks.core.round_state import GLOBAL
+from tasks.core.round_state import GLOBAL, RoundState
 from tasks.server.aggregation_job import Aggregated, AggregationJob
 
 
 class Federation(Round):
     """One round of a run: what a method uses."""
+
+    def __init__(self, setup: Setup, number: int, state: RoundState) -> None:
+        super().__init__(setup, number, state)
+        self.downlink = Downlink(self) if self.context.downlink_transforms else None
 
     def train(
         self,
@@ -64,6 +69,8 @@ class Federation(Round):
         self.progress.stage(self.number, name, len(clients))
         jobs = make_jobs(self.setup, self.state, clients, self.number, stage, payload, work or LocalWork())
         require_tensors(self.setup, jobs)
+        if self.downlink:
+            jobs = self.downlink.compress(jobs, name)
         reported, dropped = run_jobs(self.engine, self.context, self.settings, jobs, name, self.progress.clients_done)
         keeping = {job.client: job.work.keeps for job in jobs if job.work.keeps}
         known = (jobs[0].payload.start.ref, stage, expected_images(self.setup, jobs), keeping)
@@ -76,11 +83,17 @@ class Federation(Round):
             sent = {job.client: job.payload for job in jobs}
             title = f"round {self.number}: transform updates of {name}"
             updates = self.engine.run("transform-updates", title, self.context, updates, sent, self.number, stage)
+        if self.downlink:
+            self.downlink.delivered(jobs, [update.client for update in updates])
         if commit:
             self._commit(updates, stage, keeping)
         self._need_required(updates, clients, name, dropped)
         self._need_quorum(updates, len(jobs), name, dropped)
         return updates
+
+    def as_sent(self, model: ModelRef) -> ModelRef:
+        """Return a model as the clients of this round have it: it differs where ``downlink_transforms`` compress it."""
+        return self.downlink.as_sent(model) if self.downlink else model
 
     def _commit(self, updates: Sequence[Update], stage: int, keeping: Mapping[str, tuple[str, ...]]) -> None:
         """Record updates and what their clients keep."""
@@ -137,7 +150,8 @@ class Federation(Round):
             facts: Plain numbers that the method's own aggregator needs.
         """
         chosen, given = spec or self.context.aggregator, tuple(weights) if weights else None
-        done = self._aggregate(AggregationJob(chosen, tuple(updates), start, given, facts=facts or {}), name)
+        job = AggregationJob(chosen, tuple(updates), self.as_sent(start), given, facts=facts or {})
+        done = self._aggregate(job, name)
         for model, ref in done.models.items():
             if model != GLOBAL:
                 self.state.models[model] = ref
@@ -169,7 +183,8 @@ class Federation(Round):
         """
         clients = [update.client for update in updates]
         given = {model: tuple(row.get(c, 0.0) for c in clients) for model, row in rows.items()} if rows else None
-        job = AggregationJob(spec or AggregatorSpec(), tuple(updates), start, rows=given, facts=facts or {})
+        begun = start and self.as_sent(start)
+        job = AggregationJob(spec or AggregatorSpec(), tuple(updates), begun, rows=given, facts=facts or {})
         return self._aggregate(job, name).models
 
     def average(self, updates: Sequence[Update], weights: Sequence[float] | None = None, *, name: str) -> ModelRef:
@@ -206,5 +221,7 @@ class Federation(Round):
 
         seed = derive_seed(self.context.seed, "k-means", self.number)
         refs = [update.model for update in updates]
-        numbers = self.server_task(cluster_models, refs, start, prefix, k, seed, name=name, clients=len(updates))
+        numbers = self.server_task(
+            cluster_models, refs, self.as_sent(start), prefix, k, seed, name=name, clients=len(updates)
+        )
         return {update.client: number for update, number in zip(updates, numbers, strict=True)}

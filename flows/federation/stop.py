@@ -1,7 +1,7 @@
-"""When a run ends before its last round: a metric that no longer improves, a target, or the time (docs/training.md).
+"""When a run ends before its last round: by a metric, the megabytes that travelled, or the time (docs/training.md).
 
-The end by a metric is a function of the finished rounds, so that a resumed run ends where an undisturbed one does. The
-end by time depends on the machine; ``tasks.core.run_end`` keeps it.
+The end by a metric or by megabytes is a function of the finished rounds, so that a resumed run ends where an
+undisturbed one does. The end by time depends on the machine; ``tasks.core.run_end`` keeps it.
 """
 
 import math
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from models.errors import UserError
 from tasks.core.federation_settings import StopSettings
 from tasks.core.records import RoundRecord
+from tasks.core.round_summary import megabytes
 from tasks.core.run_end import RunEnd, read_end, write_end
 from tasks.core.store import Store
 
@@ -89,6 +90,14 @@ def time_reason(seconds: float, stop: StopSettings) -> str | None:
     return f"{seconds / HOUR:.3g} hours are over, the limit is {stop.max_hours:g}"
 
 
+def traffic_reason(records: Sequence[RoundRecord], stop: StopSettings) -> str | None:
+    """Return why a run ends that has sent and received the weights of these rounds, ``None`` if it goes on."""
+    total = sum(megabytes(record) for record in records)
+    if stop.max_mb is None or total < stop.max_mb:
+        return None
+    return f"{total:.4g} MB have travelled, the limit is {stop.max_mb:g}"
+
+
 def stop_reason(
     records: Sequence[RoundRecord], stop: StopSettings, metric: str, every: int, seconds: float
 ) -> str | None:
@@ -107,7 +116,7 @@ def stop_reason(
         reason = metric_reason(evaluations(records, metric, every), metric, stop)
         if reason is not None:
             return reason
-    return time_reason(seconds, stop)
+    return traffic_reason(records, stop) or time_reason(seconds, stop)
 
 
 def reached_end(

@@ -42,7 +42,9 @@ def run_round(fed: "Federation", state: RoundState) -> RoundState:
     ids, models = [u.client for u in updates], [u.model for u in updates]
     before = [state.personal.get(client) for client in ids]
     title = "mix label counts"
-    model, scenes = fed.server_task(mix_scenes, ids, models, mean, start, before, shared, name=title, clients=len(ids))
+    model, scenes = fed.server_task(
+        mix_scenes, ids, models, mean, fed.as_sent(start), before, shared, name=title, clients=len(ids)
+    )
     state.personal |= scenes
     return state.with_global(model)
 

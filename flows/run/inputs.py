@@ -64,7 +64,7 @@ def result_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
 def _aggregation(values: Mapping[str, Any]) -> list[Any]:
     """Return the chosen aggregator with its settings, and the transforms of updates."""
     name = values["name"]
-    return [name, values[name], values["client_transforms"], values["server_transforms"]]
+    return [name, values[name], *(values[f"{where}_transforms"] for where in ("client", "server", "downlink"))]
 
 
 def resolve_device(settings: Settings) -> str:
@@ -125,6 +125,7 @@ class RunInputs:
             aggregator=settings.aggregation.spec,
             client_transforms=settings.aggregation.client_transforms,
             server_transforms=settings.aggregation.server_transforms,
+            downlink_transforms=settings.aggregation.downlink_transforms,
             kind=self.kind,
         )
 

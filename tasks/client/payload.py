@@ -19,12 +19,19 @@ class Sent:
         role: What they are for; of reference models ``own`` marks that of the client's cluster.
         copies: How many equal sets of tensors they stand for: they travel once.
         travels: Whether they are sent; else the client has them already.
+        compressed_bytes: Bytes that travel, where they are sent as the compressed change of others.
     """
 
     ref: ModelRef
     role: str = REFERENCE
     copies: int = 1
     travels: bool = True
+    compressed_bytes: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that travel if they are sent."""
+        return self.ref.bytes if self.compressed_bytes is None else self.compressed_bytes
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ class Payload:
     @property
     def bytes(self) -> int:
         """Bytes that are sent to the client: equal tensors once."""
-        return sum({sent.ref.digest: sent.ref.bytes for sent in self._travelling}.values())
+        return sum({sent.ref.digest: sent.bytes for sent in self._travelling}.values())
 
     @property
     def naive_bytes(self) -> int:

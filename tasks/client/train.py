@@ -16,8 +16,8 @@ from tasks.core.network import PERSONAL, split_state
 from tasks.core.randomness import torch_generator
 from tasks.core.records import Update
 from tasks.core.state_schema import schema_of
-from tasks.core.store import Store, client_folder, digest_of, state_bytes
-from tasks.core.update_transforms import Transformed, transform_update
+from tasks.core.store import Store, client_folder, digest_of
+from tasks.core.update_transforms import Transformed, encoded_bytes, transform_update
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,7 +102,7 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
         outgoing = transformed(context, job, training, sent, begun)
         sent = outgoing.state
         private |= {f"{TRANSFORMS}{key}": value for key, value in outgoing.memory.items()}
-        travelling = compressed_bytes(outgoing, training)
+        travelling = encoded_bytes(outgoing, schema_of(training.model)) if outgoing.encoding else None
     state_uri = f"{client_folder(job.client)}/{name.removeprefix('updates/')}.safetensors"
     update = Update(
         client=job.client,
@@ -138,16 +138,6 @@ def transformed(
     memory = {key.removeprefix(TRANSFORMS): value for key, value in held if key.startswith(TRANSFORMS)}
     return transform_update(
         sent, begun, context.client_transforms, schema_of(training.model), generator, job.client, memory
-    )
-
-
-def compressed_bytes(outgoing: Transformed, training: "LocalTraining") -> int | None:
-    """Return the bytes of a compressed update, ``None`` if no transform compressed it: buffers travel as they are."""
-    if outgoing.encoding is None:
-        return None
-    schema = schema_of(training.model)
-    return outgoing.encoding.bytes + state_bytes(
-        {name: value for name, value in outgoing.state.items() if schema[name].kind != "parameter"}
     )
 
 

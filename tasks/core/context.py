@@ -42,6 +42,7 @@ class RunContext:
         aggregator: How updates are combined where the method leaves that to the settings.
         client_transforms: Settings of what is done to an update before it is sent, in order.
         server_transforms: Settings of what is done to each valid update before aggregation, in order.
+        downlink_transforms: Settings of what compresses the models that clients are sent, in order.
     """
 
     store: str
@@ -66,6 +67,7 @@ class RunContext:
     aggregator: AggregatorSpec = field(default_factory=AggregatorSpec)
     client_transforms: tuple[Any, ...] = ()
     server_transforms: tuple[Any, ...] = ()
+    downlink_transforms: tuple[Any, ...] = ()
 
     @property
     def problem(self) -> Problem:

@@ -27,6 +27,12 @@ class StopSettings(Section):
         description="The run ends after the round in which this time is over, counted over all sittings. The number of "
         "rounds then depends on the machine.",
     )
+    max_mb: float | None = Field(
+        None,
+        gt=0,
+        description="The run ends after the round in which so many MB of weights have travelled, to and from the "
+        "clients (1 MB = 1e6 bytes).",
+    )
 
     @property
     def by_metric(self) -> bool:

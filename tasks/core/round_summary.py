@@ -42,6 +42,11 @@ def _read_round(path: Path) -> RoundRecord:
         raise damaged(path, error, hint, what) from error
 
 
+def megabytes(record: RoundRecord) -> float:
+    """Return the MB of weights that travelled in a round, to and from the clients."""
+    return sum(stage.bytes_down + stage.bytes_up for stage in record.stages) / 1e6
+
+
 def best_score(record: RoundRecord) -> float:
     """Return what rounds are chosen by: macro-AP, or accuracy, on the validation images, not on the test set.
 

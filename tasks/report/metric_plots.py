@@ -9,7 +9,7 @@ import numpy as np
 
 from tasks.core.problem import primary_metric
 from tasks.core.records import RoundRecord
-from tasks.core.round_summary import best_round, last_evaluated
+from tasks.core.round_summary import best_round, last_evaluated, megabytes
 from tasks.evaluation.chance import CHANCE
 from tasks.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, integer_ticks, new_figure, one_line, span
 
@@ -68,6 +68,21 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
             panels[0].plot([best], [value], "*", color=ORANGE, markersize=13, label=label)
         for axes in panels:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False)
+
+
+def metric_by_traffic(records: Sequence[RoundRecord], path: Path) -> None:
+    """Plot the main metric on the test set against the MB that have travelled, to and from the clients."""
+    main = primary_metric(last_evaluated(records).metrics)
+    sent = np.cumsum([megabytes(record) for record in records])
+    points = [(mb, record.metrics[main]) for mb, record in zip(sent, records, strict=True) if main in record.metrics]
+    line = PANELS[main][next(iter(PANELS[main]))][0]
+    with new_figure(path, 3.4) as figure:
+        axes = figure.subplots()
+        axes.plot(
+            *zip(*points, strict=True), color=line.colour, marker="o" if len(points) <= 30 else "", markersize=3.5
+        )
+        axes.set(xlabel="MB of weights, to and from the clients, all rounds so far", ylabel=line.label, ylim=(0, 1.02))
+        axes.set_xlim(left=0)
 
 
 def _chance_lines(axes: "Axes", metrics: Mapping[str, float], lines: Sequence[Line]) -> None:

@@ -190,6 +190,8 @@ def write_plots(
     if any(record.state.cluster_of for record in records):
         write("Clusters by round", "clusters.png", plots.clusters_by_round, records)
     write("Traffic by round", "traffic.png", plots.traffic, records)
+    if primary_metric(evaluated.metrics) in evaluated.metrics:
+        write(f"{metric} by traffic", "metric-by-traffic.png", metric_plots.metric_by_traffic, records)
     count = min(settings.images, len(predictions.images)) if predictions else 0
     if predictions and count:
         problem, scores = load_problem(run.get("kind", "multi_label")), predictions.scores[:count]

@@ -155,6 +155,22 @@ def test_a_resumed_run_with_a_schedule_ends_where_an_undisturbed_one_does(run, n
     assert len(set(digests(straight))) == 3
 
 
+def test_a_resumed_run_with_compression_both_ways_ends_where_an_undisturbed_one_does(run):
+    stochastic = "{name: int8, rounding: stochastic}"
+    sets = (
+        f"aggregation.client_transforms=[{stochastic}]", f"aggregation.downlink_transforms=[{stochastic}]",
+        "federation.clients_per_round=3", "federation.rounds=3",
+    )  # fmt: skip
+    straight = run("straight", *sets)
+    for round_, stage in ((2, "local training"), (3, "evaluate")):
+        with pytest.raises(Killed):
+            run("resumed", *sets, progress=Killing(round_, stage))
+    resumed = run("resumed", *sets)
+    assert digests(resumed) == digests(straight)
+    bytes_down = [[stage.bytes_down for stage in record.stages] for record in straight.records]
+    assert [[stage.bytes_down for stage in record.stages] for record in resumed.records] == bytes_down
+
+
 def test_required_clients_answer_before_training_and_are_in_every_round(run, tiny_data, tmp_path):
     name = tiny_data.ids[2]
     sets = ("federation.clients_per_round=2", f"federation.required=[{name}]", "federation.rounds=3")

@@ -96,6 +96,7 @@ def federation(engine, method=None, clients=None, number=1, objective=None, mode
         train=TrainSettings(),
         aggregator=AggregatorSpec(),
         server_transforms=(),
+        downlink_transforms=(),
     )
     clients = SIZES if clients is None else clients
     return make_federation(context, method, clients, engine=engine, number=number, state=state, **settings)

@@ -95,6 +95,17 @@ def load_transform(name: str) -> TransformModule:
     return cast("TransformModule", module)
 
 
+def encoded_bytes(outgoing: Transformed, schema: Schema) -> int:
+    """Return the bytes in which transformed tensors travel: compressed parameters, buffers as they are."""
+    from tasks.core.store import state_bytes
+
+    if outgoing.encoding is None:
+        return state_bytes(outgoing.state)
+    return outgoing.encoding.bytes + state_bytes(
+        {name: value for name, value in outgoing.state.items() if schema[name].kind != "parameter"}
+    )
+
+
 def transform_update(
     state: "Mapping[str, Tensor]",
     start: "Mapping[str, Tensor]",

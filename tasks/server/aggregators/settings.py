@@ -37,6 +37,22 @@ class AggregationSettings(_Aggregation):  # type: ignore[valid-type,misc]
         (), description="Applied in this order to every valid update before aggregation: the same."
     )
 
+    downlink_transforms: tuple[TransformSettings, ...] = Field(
+        (),
+        description="Applied in this order to the change of a model since the one that clients have, before it is sent "
+        "to them: those of client_transforms that compress.",
+    )
+
+    @model_validator(mode="after")
+    def _models_are_compressed_only(self) -> Self:
+        others = [spec.name for spec in self.downlink_transforms if not hasattr(spec, "error_feedback")]
+        if others:
+            raise ValueError(
+                f"downlink_transforms compresses models on their way to clients, and {others[0]} does not compress: "
+                "name bf16, int8 or topk"
+            )
+        return self
+
     @model_validator(mode="after")
     def _the_server_keeps_nothing(self) -> Self:
         keeping = [spec.name for spec in self.server_transforms if getattr(spec, "error_feedback", False)]
@@ -55,4 +71,4 @@ class AggregationSettings(_Aggregation):  # type: ignore[valid-type,misc]
     @property
     def transforms(self) -> list[str]:
         """Names of all transforms in use."""
-        return [spec.name for spec in (*self.client_transforms, *self.server_transforms)]
+        return [spec.name for spec in (*self.client_transforms, *self.server_transforms, *self.downlink_transforms)]

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from flows.federation.stop import evaluations, is_better, metric_reason, reached_end, stop_reason, time_reason
 from models.errors import UserError
 from tasks.core.federation_settings import FederationSettings, StopSettings
-from tasks.core.records import ModelRef, RoundRecord
+from tasks.core.records import ModelRef, RoundRecord, StageLog
 from tasks.core.round_state import RoundState
 from tasks.core.run_end import RunEnd, read_end, write_end
 from tasks.core.store import Store
@@ -82,6 +82,16 @@ def test_time_ends_a_run_with_any_round():
     assert reason(rounds(None, None), seconds=7200.0, max_hours=2) == "2 hours are over, the limit is 2"
     assert reason(rounds(None, None), seconds=7199.0, max_hours=2) is None
     assert time_reason(3600.0 * 2.5, StopSettings(max_hours=2)) == "2.5 hours are over, the limit is 2"
+
+
+def test_megabytes_end_a_run_after_the_round_that_reaches_them():
+    records = rounds(None, None, None)
+    for entry in records:
+        entry.stages = [StageLog("a", bytes_down=300_000, bytes_up=100_000), StageLog("b", bytes_up=100_000)]
+    assert reason(records[:1], max_mb=1.0) is None
+    assert reason(records[:2], max_mb=1.0) == "1 MB have travelled, the limit is 1"
+    assert reached_end(records, StopSettings(max_mb=1.0), METRIC, 1, None).round == 2
+    assert reached_end(records, StopSettings(max_mb=1.6), METRIC, 1, None) is None
 
 
 def test_only_the_rounds_that_evaluation_every_names_count():
