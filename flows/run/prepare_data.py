@@ -67,7 +67,7 @@ def prepare_data(settings: Settings, progress: ProgressCall | None = None, notif
     Raises:
         UserError: If the source is not usable.
     """
-    from tasks.data.formats.shared.tree import RUNS_MARKER
+    from tasks.data.formats.shared.walk import RUNS_MARKER
     from tasks.data.ingest.source_state import list_source
     from tasks.data.partition.stage import partition
 

@@ -7,7 +7,7 @@ labels, in their order. ``manifest.parquet``: one row per input file. ``dataset.
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -109,7 +109,12 @@ def _load(folder: str, digest: str, expected: str, stamps: tuple[tuple[int, ...]
     if not classes or not all(isinstance(name, str) for name in classes) or len(set(classes)) != len(classes):
         raise _damaged(root / CLASSES, "not a list of different labels")
     table = read_table(root / SAMPLES, _COLUMNS, _HINT)
-    found = _table_labels_digest(table, classes)
+    try:
+        rows = zip(*(table[name] for name in _COLUMNS), strict=True)
+        lines = sample_lines(dict(zip(_COLUMNS, row, strict=True)) for row in rows)
+        found = labels_digest(lines, classes)
+    except (TypeError, ValueError):  # of values that ``write_samples`` never writes
+        lines, found = b"", ""
     if found != expected:
         what = f"it or {CLASSES} does not match {SUMMARY}"
         raise _damaged(root / SAMPLES, f"{what}: {found or 'no labels'}", expected=expected)
@@ -120,7 +125,7 @@ def _load(folder: str, digest: str, expected: str, stamps: tuple[tuple[int, ...]
     count = len(table["sample_id"])
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:2] != (count, 3):
         raise _damaged(root / IMAGES, f"{images.dtype} {list(images.shape)} for {count} samples")
-    found = content_digest(root / IMAGES, _rows(table), classes)
+    found = content_digest(root / IMAGES, lines, classes)
     if found != digest:
         raise _damaged(root / IMAGES, f"pixels with another digest, {found}", expected=f"{digest} ({SUMMARY})")
     splits, ids = np.array(table["split"], dtype=str), np.array(table["sample_id"], dtype=str)
@@ -151,42 +156,27 @@ def targets_of(labels: list[list[str]], classes: list[str], where: Path) -> np.n
     return targets
 
 
-def content_digest(images: Path, samples: Iterable[dict[str, Any]], classes: list[str]) -> str:
-    """Compute the sha256 over the pixels of ``images.npy``, the samples in order and the classes."""
+def content_digest(images: Path, lines: bytes, classes: list[str]) -> str:
+    """Compute the sha256 over the pixels of ``images.npy``, the ``sample_lines`` and the classes."""
     with images.open("rb") as file:
         np.lib.format.read_magic(file)
         shape, _, _ = np.lib.format.read_array_header_1_0(file)
         digest = hashlib.sha256(json.dumps([list(shape), classes], ensure_ascii=False).encode())
         while block := file.read(2**22):
             digest.update(block)
-    _add_samples(digest, samples)
+    digest.update(lines)
     return digest.hexdigest()
 
 
-def labels_digest(samples: Iterable[dict[str, Any]], classes: list[str]) -> str:
-    """Compute the sha256 over the samples in order and the classes, without the pixels."""
-    digest = hashlib.sha256(json.dumps(classes, ensure_ascii=False).encode() + b"\n")
-    _add_samples(digest, samples)
-    return digest.hexdigest()
+def labels_digest(lines: bytes, classes: list[str]) -> str:
+    """Compute the sha256 over the ``sample_lines`` and the classes, without the pixels."""
+    return hashlib.sha256(json.dumps(classes, ensure_ascii=False).encode() + b"\n" + lines).hexdigest()
 
 
-def _table_labels_digest(table: dict[str, list[Any]], classes: list[str]) -> str | None:
-    """Compute ``labels_digest`` of a table; ``None`` for values that ``write_samples`` never writes."""
-    try:
-        return labels_digest(_rows(table), classes)
-    except (TypeError, ValueError):
-        return None
-
-
-def _rows(table: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the samples of a table."""
-    for row in zip(*(table[name] for name in _COLUMNS), strict=True):
-        yield dict(zip(_COLUMNS, row, strict=True))
-
-
-def _add_samples(digest: "hashlib._Hash", samples: Iterable[dict[str, Any]]) -> None:
-    for sample in samples:
-        digest.update(json.dumps([sample[name] for name in _COLUMNS], ensure_ascii=False).encode() + b"\n")
+def sample_lines(samples: Iterable[dict[str, Any]]) -> bytes:
+    """Return what the digests count of the samples: a line of JSON for each, in their order."""
+    encode = json.JSONEncoder(ensure_ascii=False).encode
+    return "".join(f"{encode([sample[name] for name in _COLUMNS])}\n" for sample in samples).encode()
 
 
 def write_samples(samples: list[dict[str, Any]], path: Path) -> None:
@@ -196,8 +186,9 @@ def write_samples(samples: list[dict[str, Any]], path: Path) -> None:
 
     types = {"labels": pa.list_(pa.string())}
     schema = pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
+    columns = {name: [sample[name] for sample in samples] for name in _COLUMNS}
     with replacing_file(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(samples, schema), temporary)
+        pq.write_table(pa.Table.from_pydict(columns, schema), temporary)
 
 
 def _damaged(path: Path, found: object, expected: object = None) -> UserError:

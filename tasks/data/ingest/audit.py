@@ -14,7 +14,7 @@ from models.errors import UserError
 from tasks.data.decoding.parallel import Decoding
 from tasks.data.formats import FORMATS, load_format, near_misses
 from tasks.data.formats.shared.foreign_formats import foreign_file, foreign_set
-from tasks.data.formats.shared.tree import scan
+from tasks.data.formats.shared.tree import scan, shared_scans
 from tasks.data.ingest.collector import Collector, describe_unknown_labels
 from tasks.data.ingest.manifest import COUNTED_BAD, reason_counts
 from tasks.data.ingest.reading import Progress, Source, collect, open_source, refuse_unusable, select_images
@@ -138,9 +138,10 @@ def audit(
     Raises:
         UserError: The source as a whole cannot be read.
     """
-    source = open_source(settings)
     how = Decoding(settings.image_size, settings.limits, settings.near_duplicates is not None, resize=settings.resize)
-    collector = collect(source, settings, seed, how, progress, workers)
+    with shared_scans():
+        source = open_source(settings)
+        collector = collect(source, settings, seed, how, progress, workers)
     source, kept = select_images(source, settings, collector)
     return evaluate(source, settings, collector, kept, why)
 

@@ -22,11 +22,13 @@ from tasks.data.dataset import (
     SUMMARY,
     content_digest,
     labels_digest,
+    sample_lines,
     targets_of,
     write_samples,
 )
 from tasks.data.decoding.image_array import write_images
 from tasks.data.decoding.parallel import Decoding
+from tasks.data.formats.shared.tree import shared_scans
 from tasks.data.ingest.audit import evaluate
 from tasks.data.ingest.audit_report import AUDIT, write_audit
 from tasks.data.ingest.collector import Collector, group_names
@@ -83,7 +85,8 @@ def ingest(
     with locked(out, "ingests") as waited:
         if waited and (made := _made_meanwhile(out, settings, seed, hash_cache)) is not None:
             return made
-        return _ingest(settings, out, seed, progress, workers, hash_cache)
+        with shared_scans():
+            return _ingest(settings, out, seed, progress, workers, hash_cache)
 
 
 def _made_meanwhile(out: Path, settings: IngestSettings, seed: int, hash_cache: Path | None) -> dict[str, Any] | None:
@@ -209,6 +212,7 @@ def _write(
     samples = [row | {"sample_id": row["sha256"][:16], "source": row["path"]} for row in kept]
     assert len({sample["sample_id"] for sample in samples}) == len(samples), "two hashes share 64 bits"
     write_samples(samples, folder / SAMPLES)
+    lines = sample_lines(samples)
     write_manifest(collector.rows, folder / MANIFEST)
     write_json(folder / CLASSES, classes)
     if contents:
@@ -217,8 +221,8 @@ def _write(
     splits = Counter(row["split"] for row in kept)
     summary = {
         "version": VERSION,
-        "digest": content_digest(folder / IMAGES, samples, classes),
-        "labels_digest": labels_digest(samples, classes),
+        "digest": content_digest(folder / IMAGES, lines, classes),
+        "labels_digest": labels_digest(lines, classes),
         "source": settings.source,
         "kind": settings.problem_kind,
         "image_size": settings.image_size,

@@ -114,6 +114,6 @@ def write_manifest(rows: list[dict[str, Any]], path: Path) -> None:
             ("detail", pa.string()),
         ]
     )
-    table = pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)
+    table = pa.Table.from_pydict({name: [row[name] for row in rows] for name in schema.names}, schema)
     with replacing_file(path) as temporary:
         pq.write_table(table, temporary)

@@ -237,6 +237,8 @@ def _mask_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
 
 def _longer_names(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
     """Yield images of few colours named like a photograph plus a suffix (``a_m.png``), if nearly all such have few."""
+    if all(row["few_colours"] != "exact" for row in rows):
+        return
     by_stem = {_folder_and_stem(row["path"]): row for row in rows}
     found: dict[tuple[str, str], list[tuple[Row, Row]]] = defaultdict(list)
     for (folder, stem), row in by_stem.items():

@@ -64,6 +64,6 @@ class RawSample:
     split: str | None = None
     group: str = ""
     detail: str = ""
-    boxes: Boxes = field(default_factory=Boxes)
+    boxes: Boxes = Boxes()
     fields: Mapping[str, str] = field(default_factory=dict)
     sidecars: tuple["RawSample", ...] = ()

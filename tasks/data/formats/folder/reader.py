@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,12 @@ from tasks.data.formats.shared.tree import (
     ROLE_FOLDERS,
     UNCLEAR_FOLDER,
     Entry,
-    is_own_output,
     make_image_row,
     scan,
     split_from_folders,
     unclassified_rows,
 )
+from tasks.data.formats.shared.walk import is_own_output
 from tasks.data.images.image import ImageFile
 from tasks.data.images.image_kinds import SUFFIXES
 from tasks.data.source.rules import NameRule
@@ -146,7 +147,12 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
 
 def _class_path(name: str, level: _Level) -> tuple[str, ...]:
     """Return the folders of a file down to its class folder, ``()`` if it is in none."""
-    folders = tuple(name.split("/")[:-1])
+    return _class_folder(name.rpartition("/")[0], level)
+
+
+@lru_cache(maxsize=4096)
+def _class_folder(path: str, level: _Level) -> tuple[str, ...]:
+    folders = tuple(path.split("/")) if path else ()
     number = level.within(folders)
     return () if number is None else folders[: number + 1]
 
@@ -179,8 +185,7 @@ def _doubtful(names: Sequence[str], level: _Level | None = None) -> list[tuple[t
     level = level or _Level(None, None)
     classes: dict[tuple[str, ...], tuple[str, ...]] = {}  # folder above -> the first class folder in it
     others: dict[tuple[str, ...], None] = {}
-    for name in names:
-        folders = tuple(name.split("/")[:-1])
+    for folders in dict.fromkeys(tuple(name.split("/")[:-1]) for name in names):
         number = level.within(folders)
         if number is not None:
             classes.setdefault(folders[:number], folders[: number + 1])

@@ -75,5 +75,8 @@ _BESIDE = (
 
 def thumbnail_original(path: str) -> str:
     """Return the image of which this file is a thumbnail or sync conflict, by its name; "" for any other file."""
+    low = path.lower()
+    if "thumb" not in low and "conflict" not in low:
+        return ""
     found = (pattern.fullmatch(path) for pattern in (_THUMBNAIL_FOLDER, *_BESIDE))
     return next((match[1] + match[2] for match in found if match), "")

@@ -3,15 +3,18 @@
 import hashlib
 import os
 import re
-import stat
 import unicodedata
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from models.errors import UserError
 from tasks.data.formats.shared.system_files import find_litter, thumbnail_original
+from tasks.data.formats.shared.walk import is_special, walk_files
 from tasks.data.images.image import ImageFile
 from tasks.data.images.image_kinds import HEAD, READ, SUFFIXES, UNREAD, content_kind
 from tasks.data.source.rules import NO_NAME, compile_rule
@@ -26,12 +29,6 @@ UNCLEAR_FOLDER = "it is unclear whether "
 ROLE_FOLDERS = frozenset(
     {"annotations", "annotation", "xml", "xmls", "labels", "label", "jpegimages", "images", "image", "imgs", "img"}
 )
-#: Files that mark folders written by this program, which are never searched for images.
-RUNS_MARKER = ".fedscene-runs"
-_OWN_OUTPUTS = (
-    frozenset({RUNS_MARKER}), frozenset({"dataset.json", "samples.parquet"}),
-    frozenset({"clients.json", "clients.parquet"}),
-)  # fmt: skip
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini"})
 # Not opened to see whether they are images; there may be very many of them.
 _NEVER_IMAGES = frozenset(
@@ -82,7 +79,7 @@ class Entry:
     @property
     def suffix(self) -> str:
         """The file name's last suffix in lower case, with its dot."""
-        return PurePosixPath(self.name).suffix.lower()
+        return os.path.splitext(self.name)[1].lower()  # noqa: PTH122
 
 
 @dataclass
@@ -108,6 +105,20 @@ class Tree:
     redundant: list[Entry] = field(default_factory=list)
 
 
+#: What was scanned inside ``shared_scans``.
+_SHARED: ContextVar[dict[tuple[str, ...], Tree] | None] = ContextVar("shared scans", default=None)
+
+
+@contextmanager
+def shared_scans() -> Iterator[None]:
+    """Give every ``scan`` of a tree inside the result of the first: an ingest scans its source four times."""
+    token = _SHARED.set({})
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+
+
 def scan(root: Path, source: "SourceSettings", annotations: tuple[str, ...] = ()) -> Tree:
     """Sort every file below ``root`` by kind.
 
@@ -119,23 +130,33 @@ def scan(root: Path, source: "SourceSettings", annotations: tuple[str, ...] = ()
     Raises:
         UserError: The folder level that names sites holds role folders such as ``Annotations``.
     """
+    shared = _SHARED.get()
+    if shared is None:
+        return _scan(root, source, annotations)
+    key = (str(root), repr((source.site, source.include, source.exclude)), *annotations)
+    if key not in shared:
+        shared[key] = _scan(root, source, annotations)
+    return Tree(**{kind.name: list(getattr(shared[key], kind.name)) for kind in fields(Tree)})
+
+
+def _scan(root: Path, source: "SourceSettings", annotations: tuple[str, ...]) -> Tree:
     tree, site, site_of = Tree(), source.site, compile_rule(source.site, "ingest.site", ONE_SITE)
-    wanted, unwanted = matcher(source.include or ("**",)), matcher(source.exclude)
-    for path, name in sorted(_files(root), key=lambda item: item[1]):
+    included, unwanted = matcher(source.include or ()), matcher(source.exclude)
+    for path, name in sorted(walk_files(root), key=lambda item: item[1]):
         parts = tuple(name.split("/"))  # faster than path objects: a hundred thousand of them take seconds
         suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122
         if any(part.startswith(".") for part in parts) or parts[-1].lower() in _SYSTEM_FILES:
             tree.hidden.append(Entry(path, name, NO_SITE))
         elif find_litter(parts):
             tree.litter.append(Entry(path, name, NO_SITE))
-        elif unwanted(name):
+        elif source.exclude and unwanted(name):
             tree.excluded.append(Entry(path, name, NO_SITE))
-        elif _is_special(path):
+        elif is_special(path):
             tree.others.append(Entry(path, name, NO_SITE))
         else:
             kind = tree.annotations if suffix in annotations else tree.others
             if suffix in SUFFIXES or (suffix not in annotations and suffix not in _NEVER_IMAGES and _shows_image(path)):
-                kind = tree.images if wanted(name) else tree.excluded
+                kind = tree.images if not source.include or included(name) else tree.excluded
             # Only the reader of the table knows its columns.
             kind.append(Entry(path, name, NO_SITE if site.rule == "column" else site_of(name, {})))
     _separate_redundant(tree)
@@ -229,7 +250,12 @@ def make_image_row(entry: Entry, reason: str, detail: str = "") -> RawSample:
 
 def split_from_folders(name: str) -> str | None:
     """Return the split that the innermost such folder names (``train``, ``valid``, ``test2017`` ...)."""
-    for part in reversed(name.split("/")[:-1]):
+    return _split_of(name.rpartition("/")[0])
+
+
+@lru_cache(maxsize=4096)
+def _split_of(folders: str) -> str | None:
+    for part in reversed(folders.split("/")):
         more = _SPLIT_AND_MORE.fullmatch(part.lower())
         word = more.group(1) if more else part.lower()
         if word in _SPLIT_FOLDERS:
@@ -245,39 +271,6 @@ def split_from_name(name: str) -> str | None:
         if split is not None:
             return split
     return split_from_folders(name)
-
-
-def _files(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield every file below ``root``; linked folders are followed, each real folder once."""
-    seen: set[str] = set()
-    for folder, folders, files in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        if is_own_output(files):
-            folders.clear()
-            continue
-        folders.sort()
-        relative = Path(folder).relative_to(root).as_posix()
-        prefix = "" if relative == "." else f"{relative}/"
-        for file in files:
-            # Names that are not UTF-8 (GBK out of an old zip file) cannot go into Parquet as they are.
-            yield Path(folder, file), os.fsencode(prefix + file).decode("utf-8", "backslashreplace")
-
-
-def is_own_output(files: Collection[str]) -> bool:
-    """Check whether a folder with these files was written by this program: runs, a data set, a partition."""
-    return any(marker.issubset(files) for marker in _OWN_OUTPUTS)
-
-
-def _is_special(path: Path) -> bool:
-    """Check for a pipe or device, which would never end when it is read; a dangling link is none."""
-    try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False
 
 
 def _refuse_role_folders(root: Path, tree: Tree) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from models.errors import UserError
 from models.files import replacing_folder
-from tasks.data.dataset import content_digest, load_dataset
+from tasks.data.dataset import content_digest, load_dataset, sample_lines
 from tasks.data.images.resizing import resize
 from tasks.data.ingest.ingest import IngestSettings, ingest
 from tasks.data.ingest.manifest import COUNTED_BAD, REASONS
@@ -54,9 +54,10 @@ def test_same_settings_and_seed_give_the_same_bytes(tmp_path):
     assert first["digest"] == second["digest"] != other["digest"]
     assert (tmp_path / "d0/images.npy").read_bytes() == (tmp_path / "d1/images.npy").read_bytes()
     samples = pq.read_table(tmp_path / "d0/samples.parquet").to_pylist()
-    assert content_digest(tmp_path / "d0/images.npy", samples, ["crack", "oil", "rust"]) == first["digest"]
+    images, classes = tmp_path / "d0/images.npy", ["crack", "oil", "rust"]
+    assert content_digest(images, sample_lines(samples), classes) == first["digest"]
     samples[0]["labels"] = []
-    assert content_digest(tmp_path / "d0/images.npy", samples, ["crack", "oil", "rust"]) != first["digest"]
+    assert content_digest(images, sample_lines(samples), classes) != first["digest"]
 
 
 def test_one_tree_with_every_kind_of_fault(tmp_path):
