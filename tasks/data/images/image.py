@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 
@@ -22,15 +22,6 @@ class ImageSource(Protocol):
         Raises:
             DecodeError: The image cannot be used.
         """
-
-
-@runtime_checkable
-class InMemory(Protocol):
-    """Optional part of an image source: encoded bytes that wait in memory until they are decoded."""
-
-    @property
-    def weight(self) -> int:
-        """Bytes in memory."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +54,6 @@ class ImageBytes:
 
     data: bytes = field(repr=False)
     suffix: str = ""
-
-    @property
-    def weight(self) -> int:
-        """Bytes held in memory until the image is decoded."""
-        return len(self.data)
 
     def cache_key(self) -> str:
         """Return the bytes' hash."""

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from tasks.data.decoding.parallel import DecodeResult
+from tasks.data.decoding.chunk_files import DecodeResult
 from tasks.data.ingest.sidecar_images import Companions, Pair, find_companions
 from tasks.data.source.rules import NameFunction
 from tasks.data.source.sample import Boxes, RawSample
@@ -115,13 +115,12 @@ class Collector:
         row |= {"slot": (result.chunk, result.row), "pixels": result.pixels, "phash": result.phash, "group": group}
 
     def _row(self, sample: RawSample) -> dict[str, Any]:
-        row = {
-            name: getattr(sample, name) for name in ("path", "status", "reason", "site", "sha256", "split", "detail")
-        }
         labels = None
         if sample.labels is not None:
             labels = sorted({self._aliases.get(label, label) for label in map(normalize, sample.labels)})
-        return row | {
+        return {
+            "path": sample.path, "status": sample.status, "reason": sample.reason, "site": sample.site,
+            "sha256": sample.sha256, "split": sample.split, "detail": sample.detail,
             "labels": labels, "width": 0, "height": 0, "slot": None, "pixels": "", "phash": "", "group": "",
             "few_colours": "",
         }  # fmt: skip
@@ -140,23 +139,24 @@ def group_names(rows: list[dict[str, Any]], near: Sequence[tuple[int, int]] = ()
     Returns:
         N names, each the path of the group's first image; "" for an image that is in no group.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     links = list(near)
     for name in ("pixels", "group"):
         first: dict[str, int] = {}
-        links += [(first.setdefault(row[name], number), number) for number, row in enumerate(rows) if row[name]]
+        heads = [(first.setdefault(row[name], number), number) for number, row in enumerate(rows) if row[name]]
+        links += [(head, number) for head, number in heads if head != number]
     if not links:
         return [""] * len(rows)
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     starts, ends = zip(*links, strict=True)
     matrix = coo_array(([True] * len(links), (starts, ends)), shape=(len(rows), len(rows)))
     _, component = connected_components(matrix, directed=False)
     sizes = Counter(component.tolist())
-    heads: dict[int, str] = {}
+    names: dict[int, str] = {}
     for row, number in zip(rows, component.tolist(), strict=True):
-        heads.setdefault(number, row["path"])
-    return [heads[number] if sizes[number] > 1 else "" for number in component.tolist()]
+        names.setdefault(number, row["path"])
+    return [names[number] if sizes[number] > 1 else "" for number in component.tolist()]
 
 
 def describe_unknown_labels(unknown: dict[str, list[str]], classes: list[str]) -> list[str]:

@@ -147,7 +147,7 @@ def test_every_record_that_is_written_bears_its_version(tiny_data):
 
 
 def test_findings_of_another_release_are_decoded_again(tmp_path):
-    from tasks.data.decoding.parallel import DamagedChunkError, read_cached, with_checksum
+    from tasks.data.decoding.chunk_files import DamagedChunkError, read_cached, with_checksum
 
     (tmp_path / "part.json").write_text(with_checksum([{"of_a_later_release": 1}]))
     with pytest.raises(DamagedChunkError, match="another release"):
