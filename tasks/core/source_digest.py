@@ -9,8 +9,10 @@ import copy
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 _MODULE = re.compile(r"(?:flows|tasks|models)(?:\.\w+)+")
@@ -39,6 +41,7 @@ PLUMBING = (
     "tasks.core.tables",
     "tasks.core.yaml_words",
 )
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop)  # most nodes: nothing is in them
 _TEXTS = frozenset({"DESCRIPTION", "LAYOUT"})  # constants of modules that are shown and nothing else
 
 
@@ -51,6 +54,9 @@ class _Normaliser(ast.NodeTransformer):
 
     def __init__(self, dropped: Collection[str]) -> None:
         self.dropped = _TEXTS | set(dropped)
+
+    def visit(self, node: ast.AST) -> Any:
+        return node if isinstance(node, _LEAVES) else super().visit(node)
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         body = getattr(node, "body", None)
@@ -102,18 +108,48 @@ def path_of(module: str, root: Path = ROOT) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
 
 
+@dataclass(frozen=True)
+class _Source:
+    """What digests need of a module; parsing takes longest, so each is parsed once.
+
+    Attributes:
+        modules: What is imported as a whole.
+        names: Module -> what is imported from it, for each such statement.
+        arguments: Texts that are the first argument of a call.
+        code: The ``normalised`` code, with all assignments.
+    """
+
+    modules: frozenset[str]
+    names: tuple[tuple[str, frozenset[str]], ...]
+    arguments: frozenset[str]
+    code: str
+
+
 @cache
-def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def _read(path: Path) -> _Source:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    modules: set[str] = set()
+    names: list[tuple[str, frozenset[str]]] = []
+    arguments: set[str] = set()
+    for node in _nodes(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.append((node.module, frozenset(alias.name for alias in node.names)))
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            arguments.add(str(node.args[0].value))
+    code = ast.unparse(_Normaliser(()).visit(tree))  # changes the tree, so this comes last
+    return _Source(frozenset(modules), tuple(names), frozenset(arguments), code)
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Walk a tree without what only type checkers see."""
+    """Walk a tree without what only type checkers see, and without leaves."""
     stack = [tree]
     while stack:
         node = stack.pop()
         yield node
-        stack += [child for child in ast.iter_child_nodes(node) if not _for_type_checkers(child)]
+        children = (child for child in ast.iter_child_nodes(node) if not isinstance(child, _LEAVES))
+        stack += [child for child in children if not _for_type_checkers(child)]
 
 
 def registry_entries(module: str, name: str, root: Path = ROOT) -> dict[str, ast.expr]:
@@ -126,7 +162,7 @@ def registry_entries(module: str, name: str, root: Path = ROOT) -> dict[str, ast
     """
     path = path_of(module, root)
     assert path is not None, module
-    for node in _parsed(path).body:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
@@ -157,17 +193,15 @@ def imported(module: str, root: Path = ROOT, named: Mapping[str, Collection[str]
     """
     path = path_of(module, root)
     assert path is not None, module
-    found: set[str] = set()
-    for node in _nodes(_parsed(path)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            inner = {name for name in names if path_of(name, root)}
-            found |= inner | ({node.module} if names - inner else set())
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            text = str(node.args[0].value)
-            found |= {text, *(named or {}).get(text, ())}
+    source = _read(path)
+    found = {*source.modules, *source.arguments}
+    for package, names in source.names:
+        inner = {
+            name for name in names if _MODULE.fullmatch(f"{package}.{name}") and path_of(f"{package}.{name}", root)
+        }
+        found |= {f"{package}.{name}" for name in inner} | ({package} if names - inner else set())
+    for text in source.arguments:
+        found |= set((named or {}).get(text, ()))
     return {name for name in found if _MODULE.fullmatch(name) and path_of(name, root)}
 
 
@@ -216,4 +250,4 @@ def source_digest(
 
 @cache
 def _normalised_file(path: Path, dropped: tuple[str, ...]) -> str:
-    return normalised(path.read_text(encoding="utf-8"), dropped)
+    return normalised(path.read_text(encoding="utf-8"), dropped) if dropped else _read(path).code
