@@ -1,4 +1,4 @@
-"""Compare the ingest with a bare Pillow loop: images per second, and their ratio, measured in one run.
+"""Compare the ingest with a bare Pillow loop: images and CPU seconds, and their ratios, measured in one run.
 
     python benchmarks/ingest.py --images 2000 --side 640
     python benchmarks/ingest.py --images 100000 --side 64 --keep images
@@ -15,6 +15,7 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -79,6 +80,28 @@ def ingest_seconds(folder: Path, size: int, workers: int) -> tuple[float, str]:
         return time.perf_counter() - start, summary["digest"]
 
 
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def turns(folder: Path, options: argparse.Namespace, workers: int) -> Iterator[dict[str, tuple[float, float]]]:
+    """Measure both, ``options.repeat`` times in alternating order; yield the seconds and CPU seconds of each."""
+    for turn in range(options.repeat):
+        found = {}
+        for name in ("bare loop", "ingest")[:: 1 if turn % 2 == 0 else -1]:
+            began = cpu_seconds()
+            if name == "ingest":
+                wall, digest = ingest_seconds(folder, options.size, workers)
+            else:
+                wall = bare_seconds(folder, options.size, workers)
+            found[name] = (wall, cpu_seconds() - began)
+        rates = (f"{name} {options.images / wall:.0f} images/s {cpu:.2f} CPU-s" for name, (wall, cpu) in found.items())
+        print(f"{', '.join(rates)}, data set {digest[:12]}")
+        yield found
+
+
 def main() -> None:
     """Render the images, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -92,18 +115,11 @@ def main() -> None:
     folder = (options.keep or Path(tempfile.mkdtemp())) / "images"
     if not folder.is_dir():
         render_all(folder, options.images, options.side)
-    pairs = []
-    for turn in range(options.repeat):
-        if turn % 2 == 0:
-            loop = bare_seconds(folder, options.size, workers)
-        whole, digest = ingest_seconds(folder, options.size, workers)
-        if turn % 2:
-            loop = bare_seconds(folder, options.size, workers)
-        pairs.append(loop / whole)
-        rates = f"bare loop {options.images / loop:.0f} images/s, ingest {options.images / whole:.0f} images/s"
-        print(f"{rates}, data set {digest[:12]}")
+    found = list(turns(folder, options, workers))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"ingest / bare loop: {statistics.median(pairs):.2f} (median of {options.repeat}), {workers} processes")
+    speed, cpu = (statistics.median(turn["bare loop"][n] / turn["ingest"][n] for turn in found) for n in (0, 1))
+    print(f"ingest / bare loop: {speed:.2f} of its speed, {cpu:.2f} by CPU seconds")
+    print(f"medians of {options.repeat}, {workers} processes")
     print(f"peak memory of the main process {peak:.0f} MB")
     if not options.keep:
         shutil.rmtree(folder.parent)
