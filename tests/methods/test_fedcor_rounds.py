@@ -80,7 +80,7 @@ def rounds(tmp_path):
     def play(count, method=None, first=1, start=None, server=None, store="store", engine=None, **federation):
         engine = engine or Recorder()
         context = SimpleNamespace(
-            aggregator=AggregatorSpec(), server_transforms=(),
+            aggregator=AggregatorSpec(), server_transforms=(), downlink_transforms=(),
             seed=5, fingerprint="test", objective="bce", objective_settings=None, device="cpu", client_timeout_s=60.0,
             open_store=lambda: Store(tmp_path / store),
         )  # fmt: skip

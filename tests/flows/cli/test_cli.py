@@ -54,7 +54,7 @@ def test_methods_lists_all_methods_networks_and_presets():
     assert set(found["models"]) >= {"fmman", "resnet18"}
     assert {"tiny", "demo"} <= set(found["presets"])
     assert {"mean", "fedadam", "krum"} <= set(found["aggregators"]) and "ICLR" in found["aggregators"]["fedadam"]
-    assert set(found["update transforms"]) == {"clip_norm", "sign_flip"}
+    assert set(found["update transforms"]) == {"bf16", "clip_norm", "int8", "sign_flip", "topk"}
 
 
 def test_printed_settings_can_be_read_again(tmp_path):

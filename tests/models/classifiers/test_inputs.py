@@ -43,7 +43,7 @@ def test_luminance_is_normalised_by_the_luminance_of_mean_and_deviation():
 
 def test_the_default_is_the_networks_own():
     expected = dict.fromkeys(
-        ("vit_tiny", "vit_small", "vit_base", "mlp_mixer", "lenet5", "fedavg_cnn", "mlp"), "half"
+        ("vit_tiny", "vit_small", "vit_base", "mlp_mixer", "lenet5", "fedavg_cnn", "pfl_cnn", "mlp"), "half"
     ) | {"simple_cnn": "none"}
     found = {name: ModelSettings(name=name).inputs for name in NETWORKS}
     for name, inputs in found.items():
