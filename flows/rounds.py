@@ -166,7 +166,8 @@ def train_rounds(
     )
     state = records[-1].state if records else initial_state(job)
     for number in range(len(records) + 1, last + 1):
-        record = one_round(Federation(setup, number, state), method.run_round, job.run.root, job.rounds)
+        before = records[-1] if records else None
+        record = one_round(Federation(setup, number, state, before), method.run_round, job.run.root, job.rounds)
         end = job.watch.after([*records, record])
         if end is not None:
             record = evaluate_last_round(job, record, number)

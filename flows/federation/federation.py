@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from flows.federation.downlink import Downlink
+from flows.federation.frozen_parts import FrozenParts
 from flows.federation.jobs import (
     PayloadOrEach,
     WorkOrEach,
@@ -25,7 +26,7 @@ from models.errors import UserError
 from tasks.client.work import LocalWork
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.randomness import derive_seed
-from tasks.core.records import Dropped, ModelRef, Update
+from tasks.core.records import Dropped, ModelRef, RoundRecord, Update
 from tasks.core.round_state import GLOBAL, RoundState
 from tasks.server.aggregation_job import Aggregated, AggregationJob
 
@@ -33,9 +34,11 @@ from tasks.server.aggregation_job import Aggregated, AggregationJob
 class Federation(Round):
     """One round of a run: what a method uses."""
 
-    def __init__(self, setup: Setup, number: int, state: RoundState) -> None:
-        super().__init__(setup, number, state)
+    def __init__(self, setup: Setup, number: int, state: RoundState, last: RoundRecord | None = None) -> None:
+        super().__init__(setup, number, state, last)
         self.downlink = Downlink(self) if self.context.downlink_transforms else None
+        freezes = self.context.train.freeze != "none" and self.downlink is None  # which has its own account
+        self.frozen_parts = FrozenParts(self) if freezes else None
 
     def train(
         self,
@@ -71,6 +74,8 @@ class Federation(Round):
         require_tensors(self.setup, jobs)
         if self.downlink:
             jobs = self.downlink.compress(jobs, name)
+        if self.frozen_parts:
+            jobs = self.frozen_parts.sent_once(jobs)
         reported, dropped = run_jobs(self.engine, self.context, self.settings, jobs, name, self.progress.clients_done)
         keeping = {job.client: job.work.keeps for job in jobs if job.work.keeps}
         known = (jobs[0].payload.start.ref, stage, expected_images(self.setup, jobs), keeping)
@@ -85,6 +90,8 @@ class Federation(Round):
             updates = self.engine.run("transform-updates", title, self.context, updates, sent, self.number, stage)
         if self.downlink:
             self.downlink.delivered(jobs, [update.client for update in updates])
+        if self.frozen_parts:
+            self.frozen_parts.delivered([update.client for update in updates])
         if commit:
             self._commit(updates, stage, keeping)
         self._need_required(updates, clients, name, dropped)

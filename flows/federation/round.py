@@ -1,6 +1,7 @@
 """What every round has: its participants, its record, its tasks, and generators for its draws."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,11 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flows.engine.engines import Engine
 from flows.federation.progress import Progress
+from models.errors import UserError
 from tasks.core.context import RunContext
 from tasks.core.federation_settings import FederationSettings
 from tasks.core.randomness import numpy_generator
 from tasks.core.records import ModelRef, RoundRecord, StageLog
 from tasks.core.round_state import RoundState
+from tasks.core.round_summary import megabytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,6 +57,7 @@ class Round:
         setup: What all rounds have in common.
         number: The round, from 1.
         state: What the round starts from; the federation works on a copy.
+        last: The round before, if there is one.
 
     Attributes:
         state: The copy, which the method gets, changes and returns.
@@ -61,23 +65,54 @@ class Round:
         keeping: Client -> prefixes of the tensors of its model that it kept in this round.
     """
 
-    def __init__(self, setup: Setup, number: int, state: RoundState) -> None:
-        self.setup, self.number, self.state = setup, number, state.copy()
+    def __init__(self, setup: Setup, number: int, state: RoundState, last: RoundRecord | None = None) -> None:
+        self.setup, self.number, self.state, self.last = setup, number, state.copy(), last
         self.context, self.settings, self.method = setup.context, setup.settings, setup.method
         self.clients, self.engine, self.progress = setup.clients, setup.engine, setup.progress
         self.record = RoundRecord(round=number, state=self.state)
         self.keeping: dict[str, tuple[str, ...]] = {}
 
     def sample(self) -> list[str]:
-        """Return the round's participants in id order: all, or ``clients_per_round`` sampled without replacement.
+        """Return the round's participants in id order: all, or ``sample_size`` of them without replacement.
 
         Required clients are always among them.
+
+        Raises:
+            UserError: As ``sample_size``.
         """
-        count, required = self.settings.clients_per_round, self.settings.required
+        count, required = self.sample_size(), self.settings.required
         if count is None:
             return self.choose(sorted(self.clients))
         others = sorted(self.clients.keys() - set(required))
         return self.choose([*required, *self.draw("sample clients", count - len(required), others)])
+
+    def sample_size(self) -> int | None:
+        """Return the number of participants: ``clients_per_round``, or fewer if the round's budget needs it.
+
+        ``None`` stands for all clients.
+
+        Raises:
+            UserError: If ``max_mb_per_round`` is too small for one client, or for the required ones.
+        """
+        asked, budget = self.settings.clients_per_round, self.settings.max_mb_per_round
+        if budget is None:
+            return asked
+        if self.last is not None:
+            cost = megabytes(self.last) / max(1, len(self.last.participants))
+        else:
+            cost = 2 * self.state.global_model.bytes / 1e6
+        affordable, least = math.floor(budget / cost + 1e-9), max(1, len(self.settings.required))
+        if affordable < least:
+            raise UserError(
+                f"the budget of round {self.number} is too small for {least} client{'s' if least > 1 else ''}",
+                where="federation.max_mb_per_round",
+                expected=f"at least {least * cost:.4g} MB, as a client is expected to cost {cost:.4g} MB",
+                found=f"{budget:g} MB",
+            )
+        if affordable >= (asked or len(self.clients)):
+            return asked
+        self.note(f"{affordable} clients take part: a client is expected to cost {cost:.4g} of {budget:g} MB")
+        return affordable
 
     def draw(self, purpose: str, count: int, among: Sequence[str] | None = None) -> list[str]:
         """Return ``count`` clients, drawn without replacement, in id order; all of them if there are no more.

@@ -52,7 +52,7 @@ def select(fed: "Federation", process: ModelRef, start: ModelRef, split: str) ->
         # The record's round: the one that follows, or the previous one as in the paper's code, one round older.
         number = fed.number - 1 if s.refresh == "multiples" else fed.number
         process = fed.server_task(fit_process, process, losses, number, options, name=name)
-    sizes, count = [fed.clients[client] for client in ids], check_clients(fed.settings.clients_per_round, len(ids))
+    sizes, count = [fed.clients[client] for client in ids], check_clients(fed.sample_size(), len(ids))
     chosen, process = fed.server_task(select_clients, process, sizes, count, s.beta, name="select clients")
     return fed.choose([ids[k] for k in chosen]), process
 

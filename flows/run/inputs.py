@@ -56,7 +56,8 @@ def result_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
         "train": values["train"],
         "evaluation": values["evaluation"],
         "federation": {
-            key: federation[key] for key in ("clients_per_round", "required", "quorum", "bn_policy", "precision")
+            key: federation[key]
+            for key in ("clients_per_round", "max_mb_per_round", "required", "quorum", "bn_policy", "precision")
         },
     }
 

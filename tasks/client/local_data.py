@@ -11,6 +11,8 @@ from tasks.data.dataset import LazyImages
 from tasks.data.run_data import load_run_data
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tasks.core.context import RunContext
 
 SERVER = "server"  # the participant that trains on the server's labelled images
@@ -25,12 +27,14 @@ class LocalData:
         targets: Their labels uint8 [M, C].
         unlabelled: Images without labels uint8 [U, 3, S, S].
         chunks: Stream chunk of each unlabelled image, int64 [U], from 0.
+        vectors: The frozen encoder's vectors of the labelled images [M, D], where training takes those.
     """
 
     images: LazyImages
     targets: np.ndarray
     unlabelled: LazyImages
     chunks: np.ndarray
+    vectors: "Tensor | None" = None
 
     def count(self, data: str) -> int:
         """Return the number of images of the kind ``labelled``, ``unlabelled`` or ``both``."""

@@ -6,13 +6,14 @@ Methods differ in the objective and the regularisers; the loop is the same for a
 import itertools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from models.layers.stochastic import use_generator
+from models.weights.parts import backbone_of
 from tasks.client.batches import TrainingError, refuse_single_values
 from tasks.client.local_data import LocalData
 from tasks.client.objectives import Epoch, LocalContext, Loss, Reference, Step
@@ -67,6 +68,7 @@ class LocalTraining:
 
     Attributes:
         model: The network in training.
+        seen: What the objective and the regularisers train: the network, or all of it but a frozen image encoder.
         references: The frozen reference models.
         regularisers: By name, in the order in which they change the loss.
         held: What the client kept from its last training.
@@ -85,6 +87,7 @@ class LocalTraining:
         self.model = self._initial_model(store)
         self.frozen = freeze(self.model, work.trainable)
         self.objective, settings = chosen_objective(context, work)
+        self._freeze_backbone()
         sent = _tensors(store, payload.method, context.device)
         self.held = _tensors(store, payload.private, context.device)
         self.regularisers = {spec.name: self._regulariser(spec, sent) for spec in work.regularisers}
@@ -93,8 +96,24 @@ class LocalTraining:
         use_generator(self.model, generator)
         targets = torch.from_numpy(data.targets).to(context.device)
         self.local = LocalContext(
-            self.model, self.references, payload.own_reference, settings, generator, targets, data
+            self.seen, self.references, payload.own_reference, settings, generator, targets, self.data
         )
+
+    def _freeze_backbone(self) -> None:
+        """Freeze the image encoder if the settings say so, and take its vectors where they stand for the images."""
+        from tasks.client.frozen_backbone import freeze_backbone, takes_vectors, with_vectors, without_backbone
+
+        self.seen = self.model
+        if self.context.train.freeze == "none":
+            return
+        self.frozen += freeze_backbone(self.model)
+        if not any(value.requires_grad for value in self.model.parameters()):
+            raise TrainingError("no parameter is left to train: train.freeze leaves the head, LocalWork.trainable not")
+        if takes_vectors(self.context, self.model, self.objective):
+            self.data = with_vectors(self.context, self.model, self.data, self.place.client)
+            self.seen = without_backbone(self.model)
+            views = (replace(sent, model=without_backbone(sent.model)) for sent in self.references)
+            self.references = tuple(views)
 
     def _initial_model(self, store: "Store") -> nn.Module:
         """Return the network with the initial weights, replaced by the client's own where it has some."""
@@ -114,7 +133,7 @@ class LocalTraining:
         own = {key.removeprefix(prefix): value for key, value in self.held.items() if key.startswith(prefix)}
         context = self.context
         train = context.train.model_copy(update={"lr": learning_rate(context.train, self.place.round)})
-        local = RegulariserContext(self.model, self.references, spec.values, own, sent, train, context.objective)
+        local = RegulariserContext(self.seen, self.references, spec.values, own, sent, train, context.objective)
         return load_regulariser(spec.name).make(local)
 
     def run(self, deadline: float) -> tuple[int, dict[str, tuple[float, float]]]:
@@ -132,6 +151,8 @@ class LocalTraining:
         """
         context, settings = self.context, self.context.train
         set_training_mode(self.model, context.bn_policy)
+        if settings.freeze == "backbone":
+            backbone_of(self.model).eval()
         refuse_single_values(self.model)
         step = self.objective.make(self.local)
         optimiser = make_optimiser(self.model, settings, self.place.round)

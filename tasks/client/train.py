@@ -15,8 +15,8 @@ from tasks.client.work import LocalWork
 from tasks.core.network import PERSONAL, split_state
 from tasks.core.randomness import torch_generator
 from tasks.core.records import Update
-from tasks.core.state_schema import schema_of
-from tasks.core.store import Store, client_folder, digest_of
+from tasks.core.state_schema import is_frozen, schema_of
+from tasks.core.store import Store, client_folder, digest_of, state_bytes
 from tasks.core.update_transforms import Transformed, encoded_bytes, transform_update
 
 if TYPE_CHECKING:
@@ -90,23 +90,26 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     training = LocalTraining(context, store, Place(job.client, job.round, job.stage), job.payload, job.work, data)
     begun = initial_tensors(context, training)
     steps, sums = training.run(started + context.client_timeout_s)
-    for value in training.frozen:
-        value.requires_grad_(True)
+    unchanged = unchanged_tensors(context, training)
     exchanged, statistics = split_state(training.model, context.bn_policy)
     kept = kept_tensors(job, exchanged)
-    sent = {key: value for key, value in exchanged.items() if key not in kept}
+    known = {key: value for key, value in exchanged.items() if key in unchanged and key not in kept}
+    sent = {key: value for key, value in exchanged.items() if key not in kept and key not in known}
     private = {f"{PERSONAL}{key}": value for key, value in (statistics | kept).items()}
     private |= training.kept_by_regularisers(steps)
-    travelling = None
+    travelling = state_bytes(sent) if known else None
     if context.client_transforms:
         outgoing = transformed(context, job, training, sent, begun)
         sent = outgoing.state
         private |= {f"{TRANSFORMS}{key}": value for key, value in outgoing.memory.items()}
-        travelling = encoded_bytes(outgoing, schema_of(training.model)) if outgoing.encoding else None
+        if outgoing.encoding:
+            travelling = encoded_bytes(outgoing, schema_of(training.model))
     state_uri = f"{client_folder(job.client)}/{name.removeprefix('updates/')}.safetensors"
     update = Update(
         client=job.client,
-        model=store.put_state(f"{name}.safetensors", sent),
+        model=store.put_state(
+            f"{name}.safetensors", {key: (sent | known)[key] for key in exchanged if key not in kept}
+        ),
         samples=data.count(job.work.data),
         steps=steps,
         sums=sums,
@@ -116,6 +119,15 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     )
     store.write_json(f"{name}.json", update.as_dict())
     return update
+
+
+def unchanged_tensors(context: "RunContext", training: "LocalTraining") -> set[str]:
+    """Return the names of the tensors that training left as they were, whose parameters are unfrozen again."""
+    frozen = {id(value) for value in training.frozen}
+    names = {name for name, value in training.model.named_parameters() if id(value) in frozen}
+    for value in training.frozen:
+        value.requires_grad_(True)
+    return names | {name for name, _ in training.model.named_buffers() if is_frozen(context, name)}
 
 
 def initial_tensors(context: "RunContext", training: "LocalTraining") -> "dict[str, Tensor]":

@@ -53,6 +53,12 @@ class FederationSettings(Section):
 
     rounds: int = Field(10, ge=1, description="Rounds (FMMAN: cycles) R.")
     clients_per_round: int | None = Field(None, ge=1, description="Clients sampled per round; null: all.")
+    max_mb_per_round: float | None = Field(
+        None,
+        gt=0,
+        description="Budget of a round: so many clients take part as the MB to and from them allow (1 MB = 1e6 bytes). "
+        "A client is expected to cost what it did on average in the round before, in the first the model both ways.",
+    )
     required: tuple[str, ...] = Field(
         (),
         description="Ids of clients that must take part: they answer a roll call before training, are among the "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tasks.core.context import RunContext
 
-__all__ = ["Schema", "TensorSpec", "parameters_of", "read_schema", "schema_of", "spec_of"]
+__all__ = ["Schema", "TensorSpec", "is_frozen", "parameters_of", "read_schema", "schema_of", "spec_of"]
 
 Schema = Mapping[str, TensorSpec]
 NAME = "state_schema.json"
@@ -79,6 +79,13 @@ def read_schema(context: "RunContext") -> dict[str, TensorSpec]:
 def parameters_of(schema: Schema) -> list[str]:
     """Return the sorted names of the trained parameters."""
     return sorted(name for name, spec in schema.items() if spec.kind == "parameter")
+
+
+def is_frozen(context: "RunContext", name: str) -> bool:
+    """Return whether ``train.freeze`` keeps a tensor of the network as it starts."""
+    from models.weights.parts import PREFIX
+
+    return context.train.freeze == "backbone" and name.startswith(PREFIX)
 
 
 def spec_of(schema: Schema, name: str) -> TensorSpec:

@@ -101,6 +101,12 @@ class AugmentSettings(Section):
         (0.3, 10 / 3), description="erasing: smallest and largest height over width."
     )
 
+    @property
+    def changes(self) -> bool:
+        """Return whether any change is on."""
+        colours = (self.brightness, self.contrast, self.saturation, self.hue)
+        return self.crop != "none" or self.vertical_flip or any((self.rotation, *colours, self.erasing))
+
     @model_validator(mode="after")
     def _ranges_ascend(self) -> Self:
         for name in ("scale", "ratio", "erasing_scale", "erasing_ratio"):
@@ -141,6 +147,12 @@ class TrainSettings(Section):
     warmup_steps: int = Field(
         0, ge=0, description="Steps at the start of each training over which the rate rises linearly; 0: none."
     )
+    freeze: Literal["none", "backbone"] = Field(
+        "none",
+        description="backbone: only the head trains; the image encoder stays as it starts, BatchNorm statistics "
+        "included, and is sent to a client once. For a pretrained one. A plain classifier without augmentation then "
+        "computes the encoder's vectors of a client's images once.",
+    )
     group_lr: GroupRates = Field(GroupRates.model_validate({}), description="Learning rates of the network's parts.")
     sampling: Literal["shuffle", "balanced"] = Field(
         "shuffle",
@@ -158,6 +170,20 @@ class TrainSettings(Section):
         if self.optimizer != "sgd":
             self.refuse_changed(("momentum",), f"it is for optimizer sgd, and optimizer is {self.optimizer}")
         return self
+
+    @model_validator(mode="after")
+    def _frozen_parts_have_no_rate(self) -> Self:
+        if self.freeze == "backbone" and self.group_lr.differ:
+            raise ValueError(
+                f"group_lr gives the backbone the factor {self.group_lr.backbone:g}, but freeze is backbone; set "
+                "group_lr.backbone and group_lr.head to the same, or freeze to none"
+            )
+        return self
+
+    @property
+    def augments(self) -> bool:
+        """Return whether training images are changed at random."""
+        return self.flip or self.shift > 0 or self.augment.changes
 
     @model_validator(mode="after")
     def _one_shift(self) -> Self:

@@ -70,8 +70,8 @@ def learning_curve(records: Sequence[RoundRecord], path: Path) -> None:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False)
 
 
-def metric_by_traffic(records: Sequence[RoundRecord], path: Path) -> None:
-    """Plot the main metric on the test set against the MB that have travelled, to and from the clients."""
+def metric_by_traffic(records: Sequence[RoundRecord], budget: float | None, path: Path) -> None:
+    """Plot the main metric on the test set against the MB that have travelled, and the run's budget."""
     main = primary_metric(last_evaluated(records).metrics)
     sent = np.cumsum([megabytes(record) for record in records])
     points = [(mb, record.metrics[main]) for mb, record in zip(sent, records, strict=True) if main in record.metrics]
@@ -83,6 +83,9 @@ def metric_by_traffic(records: Sequence[RoundRecord], path: Path) -> None:
         )
         axes.set(xlabel="MB of weights, to and from the clients, all rounds so far", ylabel=line.label, ylim=(0, 1.02))
         axes.set_xlim(left=0)
+        if budget is not None:
+            axes.axvline(budget, color=INK, linestyle=":", label=f"budget of the run, {budget:g} MB")
+            axes.legend(frameon=False)
 
 
 def _chance_lines(axes: "Axes", metrics: Mapping[str, float], lines: Sequence[Line]) -> None:

@@ -122,8 +122,11 @@ def clusters_by_round(records: Sequence[RoundRecord], path: Path) -> None:
         figure.legend(handles=keys, loc="outside lower center", ncols=6, frameon=False)
 
 
-def traffic(records: Sequence[RoundRecord], path: Path) -> None:
-    """Plot bytes to and from the clients by round, stacked by stage; the line also counts repeated models."""
+def traffic(records: Sequence[RoundRecord], budget: float | None, path: Path) -> None:
+    """Plot bytes to and from the clients by round, stacked by stage; the line also counts repeated models.
+
+    ``budget`` is that of a round, in MB, both ways together.
+    """
     stages = list(dict.fromkeys(log.name for record in records for log in record.stages))
     rounds = np.array([record.round for record in records])
     colours = dict(zip(stages, _colours(len(stages)), strict=True))
@@ -148,6 +151,8 @@ def traffic(records: Sequence[RoundRecord], path: Path) -> None:
                     linewidth=1.6,
                     label="with repeated models",
                 )
+            if budget is not None:
+                axes.axhline(budget, color=INK, linestyle=":", label="budget of a round, both ways together")
             axes.set(title=title, xlabel="round", xlim=span(list(rounds)))
             integer_ticks(axes)
         panels[0].set_ylabel("MB")

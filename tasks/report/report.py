@@ -98,7 +98,8 @@ def build_report(
     run, effective = (read_json(run_root / name, what=RUN_FILE) for name in ("run.json", "settings.json"))
     out.mkdir(parents=True, exist_ok=True)
     evaluation = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
-    plots = write_plots(records, out / "plots", run, settings, predictions, evaluation["threshold"])
+    budgets = effective.get("federation") or {}
+    plots = write_plots(records, out / "plots", run, settings, predictions, evaluation["threshold"], budgets)
     by_client = write_client_rounds(out, records)
     confusion = write_confusion(out / CONFUSION, last_evaluated(records), run["classes"])
     data_plots, data_tables = _data_figures(run_root, out)
@@ -164,8 +165,9 @@ def write_plots(
     settings: ReportSettings,
     predictions: Predictions | None,
     threshold: float,
+    budgets: Mapping[str, Any],
 ) -> dict[str, Path]:
-    """Write the plots of a run; return title -> PNG file."""
+    """Write the plots of a run; return title -> PNG file. ``budgets`` is the section ``federation`` of its settings."""
     from tasks.report import metric_plots, plots
     from tasks.report.prediction_sheet import prediction_sheet
 
@@ -189,9 +191,10 @@ def write_plots(
         write(f"{metric} by protocol", "protocols.png", plots.protocol_boxes, evaluated)
     if any(record.state.cluster_of for record in records):
         write("Clusters by round", "clusters.png", plots.clusters_by_round, records)
-    write("Traffic by round", "traffic.png", plots.traffic, records)
+    write("Traffic by round", "traffic.png", plots.traffic, records, budgets.get("max_mb_per_round"))
     if primary_metric(evaluated.metrics) in evaluated.metrics:
-        write(f"{metric} by traffic", "metric-by-traffic.png", metric_plots.metric_by_traffic, records)
+        limit = (budgets.get("stop") or {}).get("max_mb")
+        write(f"{metric} by traffic", "metric-by-traffic.png", metric_plots.metric_by_traffic, records, limit)
     count = min(settings.images, len(predictions.images)) if predictions else 0
     if predictions and count:
         problem, scores = load_problem(run.get("kind", "multi_label")), predictions.scores[:count]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from models.errors import UserError
 from tasks.core.model_ref import ModelRef
 from tasks.core.randomness import torch_generator
-from tasks.core.state_schema import read_schema
-from tasks.core.store import digest_of
+from tasks.core.state_schema import is_frozen, read_schema
+from tasks.core.store import digest_of, state_bytes
 from tasks.core.update_transforms import encoded_bytes, transform_update
 from tasks.server.state_rules import cached_state
 
@@ -64,11 +64,13 @@ def compress_model(
     schema = read_schema(context)
     generator = torch_generator(context.seed, "downlink transforms", round_, stage)
     kept = store.get_state(memory) if memory else {}
+    state = store.get_state(model)
+    changing = {key: value for key, value in state.items() if not is_frozen(context, key)}
     outgoing = transform_update(
-        store.get_state(model), store.get_state(base), specs, schema, generator, memory=kept if feedback else {}
+        changing, store.get_state(base), specs, schema, generator, memory=kept if feedback else {}
     )
     done = Broadcast(
-        store.put_state(f"{name}.safetensors", outgoing.state),
+        store.put_state(f"{name}.safetensors", state | outgoing.state),
         encoded_bytes(outgoing, schema),
         store.put_state(f"{name}-memory.safetensors", outgoing.memory) if feedback and outgoing.memory else None,
     )
@@ -88,6 +90,12 @@ def _find(store: "Store", name: str) -> Broadcast | None:
     except (UserError, KeyError, TypeError, ValueError):  # damaged: compress again
         return None
     return done if all(store.holds(ref) for ref in (done.model, done.memory) if ref) else None
+
+
+def frozen_bytes(context: "RunContext", model: ModelRef) -> int:
+    """Return the bytes of a model's tensors that ``train.freeze`` keeps as they start."""
+    state = context.open_store().get_state(model)
+    return state_bytes({name: value for name, value in state.items() if is_frozen(context, name)})
 
 
 def keep_holders(context: "RunContext", clients: Sequence[str]) -> ModelRef:

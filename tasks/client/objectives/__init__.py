@@ -97,7 +97,8 @@ class Epoch:
 def labelled_batches(epoch: Epoch) -> "Iterator[tuple[Tensor, Tensor]]":
     """Yield the labelled images in random order, augmented: float [B, 3, S, S] in 0..1 and targets uint8 [B, C].
 
-    The default of an objective's ``batches``.
+    With a frozen encoder it may be the images' vectors [B, D] instead (``tasks.client.frozen_backbone``). The default
+    of an objective's ``batches``.
     """
     import torch
 
@@ -107,8 +108,12 @@ def labelled_batches(epoch: Epoch) -> "Iterator[tuple[Tensor, Tensor]]":
     assert local.data is not None
     images = local.data.images
     weights = balancing_weights(local.data.targets) if epoch.settings.sampling == "balanced" else None
+    vectors = local.data.vectors
     for rows in batches(len(images), epoch.settings.batch_size, epoch.order, weights):
-        x = augment(to_float(images[rows], epoch.device), epoch.settings, local.generator)
+        if vectors is not None:
+            x = vectors[torch.from_numpy(rows)].to(epoch.device)
+        else:
+            x = augment(to_float(images[rows], epoch.device), epoch.settings, local.generator)
         yield x, local.targets[torch.from_numpy(rows).to(epoch.device)]
 
 

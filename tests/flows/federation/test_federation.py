@@ -2,11 +2,13 @@
 
 import dataclasses
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from flows.federation.federation import Federation
 from flows.federation.jobs import required_updates
 from flows.methods import fedavg, fmman, load_method
 from flows.methods.facts import RunFacts
@@ -14,7 +16,8 @@ from models.errors import UserError
 from models.settings.model import ModelSettings
 from tasks.client.objectives.label_mask.fmman import Settings as Objective
 from tasks.client.payload import Payload
-from tasks.core.records import Dropped
+from tasks.core.records import Dropped, RoundRecord, StageLog
+from tasks.core.round_state import RoundState
 from tasks.core.train_settings import TrainSettings
 from tasks.server.aggregation import loss_weights, sample_count_weights
 from tests.support.recorder import GROUPS, LOSSES, SIZES, START, P, Recorder, federation, ref
@@ -45,6 +48,27 @@ def test_required_clients_are_in_every_round_and_the_others_are_drawn():
     assert {client for ids in drawn for client in ids} == set(clients)
     given["clients_per_round"] = 2
     assert federation(None, **given).sample() == ["c03", "c10"]
+
+
+def test_a_round_has_as_many_clients_as_its_budget_allows():
+    clients, model = {f"c{i:02d}": 1 for i in range(30)}, replace(START, bytes=2_000_000)
+
+    def round_of(budget, last=None, **more):
+        setup = federation(None, clients=clients, max_mb_per_round=budget, clients_per_round=8, **more).setup
+        return Federation(setup, 3, RoundState.starting_from(model), last)
+
+    first = round_of(20.0)  # 4 MB a client: the model both ways
+    assert len(first.sample()) == 5 and first.record.notes == [
+        "5 clients take part: a client is expected to cost 4 of 20 MB"
+    ]
+    assert len(round_of(100.0).sample()) == 8 and round_of(100.0).record.notes == []
+    log = StageLog("training", bytes_down=3_000_000, bytes_up=1_000_000)
+    last = RoundRecord(round=2, state=RoundState(), participants=["c01", "c02"], stages=[log])  # 2 MB each
+    assert len(round_of(13.9, last).sample()) == 6
+    with pytest.raises(UserError, match=r"round 3 is too small for 1 client.*\n.*\n.*at least 4 MB"):
+        round_of(3.9).sample()
+    with pytest.raises(UserError, match="too small for 3 clients"):
+        round_of(11.0, required=("c00", "c01", "c02")).sample()
 
 
 def references(job):

@@ -131,5 +131,7 @@ def test_a_worker_killed_at_any_instant_changes_no_result(make_run, tiny_data, m
     for number, share in enumerate(np.random.default_rng(7).uniform(0.05, 0.8, 10)):
         run = make_run(f"killed-{number}", **how)
         assert digests(run, clients, kill_after=share * seconds, killed=killed) == expected
-        assert len(Store(run[0].store).names("updates")) == 2 * len(clients)
+        left = ".tmp"  # what a killed process was writing
+        names = [name for name in Store(run[0].store).names("updates") if not name.endswith(left)]
+        assert len(names) == 2 * len(clients)
     assert len(killed) >= 5  # the others had finished

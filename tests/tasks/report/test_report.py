@@ -238,8 +238,8 @@ def test_plots_of_few_and_of_many_rounds_have_content(tmp_path, rounds):
     records = [fabricated_record(number, classes, clients) for number in range(1, rounds + 1)]
     records[-1].per_class["$a_b$"]["ap"] = math.nan
     metric_plots.learning_curve(records, tmp_path / "a.png")
-    plots.traffic(records, tmp_path / "b.png")
-    metric_plots.metric_by_traffic(records, tmp_path / "g.png")
+    plots.traffic(records, 12.0, tmp_path / "b.png")
+    metric_plots.metric_by_traffic(records, 30.0, tmp_path / "g.png")
     plots.clusters_by_round(records, tmp_path / "c.png")
     metric_plots.per_class_bars(records[-1], tmp_path / "d.png")
     records[-1].per_client = {
