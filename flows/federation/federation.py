@@ -23,6 +23,7 @@ from flows.federation.jobs import (
 )
 from flows.federation.round import Round, Setup
 from models.errors import UserError
+from tasks.client.train import TrainJob
 from tasks.client.work import LocalWork
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.randomness import derive_seed
@@ -85,9 +86,7 @@ class Federation(Round):
         self.record.stages.append(cost_of(name, jobs, updates, time.monotonic() - began))
         self.record.dropped += dropped
         if self.context.server_transforms and updates:
-            sent = {job.client: job.payload for job in jobs}
-            title = f"round {self.number}: transform updates of {name}"
-            updates = self.engine.run("transform-updates", title, self.context, updates, sent, self.number, stage)
+            updates = self._transformed(updates, jobs, stage, name)
         if self.downlink:
             self.downlink.delivered(jobs, [update.client for update in updates])
         if self.frozen_parts:
@@ -97,6 +96,17 @@ class Federation(Round):
         self._need_required(updates, clients, name, dropped)
         self._need_quorum(updates, len(jobs), name, dropped)
         return updates
+
+    def _transformed(self, updates: Sequence[Update], jobs: Sequence[TrainJob], stage: int, name: str) -> list[Update]:
+        """Return the updates of a stage after the server's transforms; models that stay at clients are left alone."""
+        sent = {job.client: job.payload for job in jobs if not job.work.stays}
+        received = [update for update in updates if update.client in sent]
+        if not received:
+            return list(updates)
+        title = f"round {self.number}: transform updates of {name}"
+        changed = self.engine.run("transform-updates", title, self.context, received, sent, self.number, stage)
+        by_client = {update.client: update for update in (*updates, *changed)}
+        return [by_client[update.client] for update in updates]
 
     def as_sent(self, model: ModelRef) -> ModelRef:
         """Return a model as the clients of this round have it: it differs where ``downlink_transforms`` compress it."""

@@ -20,6 +20,7 @@ class RunFacts:
         clients_per_round: Participants of a round; ``None``: all clients.
         required: Clients that must take part in every round.
         server_transforms: Names of the update transforms at the server.
+        bn_policy: What happens to BatchNorm statistics.
     """
 
     method: Any
@@ -29,3 +30,4 @@ class RunFacts:
     clients_per_round: int | None
     required: tuple[str, ...] = ()
     server_transforms: tuple[str, ...] = ()
+    bn_policy: str = "avg"

@@ -191,6 +191,7 @@ def check_method(settings: "RunSettings", clients: int | None) -> None:
         federation.clients_per_round,
         federation.required,
         tuple(spec.name for spec in settings.aggregation.server_transforms),
+        federation.bn_policy,
     )
     load_method(settings.method.name).check(facts)
 

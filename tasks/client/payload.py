@@ -61,6 +61,7 @@ class Payload:
         own: int | None = None,
         method: ModelRef | None = None,
         at_client: bool = False,
+        held: Sequence[ModelRef] = (),
     ) -> "Payload":
         """Return the payload of one client.
 
@@ -70,11 +71,15 @@ class Payload:
             own: Index of the client's cluster among the references; ``None`` without clusters.
             method: Tensors of the method for its regulariser.
             at_client: The client has the start already, so it is not sent.
+            held: References that the client has already, from an earlier stage of the round.
         """
         given = [start] if references is None else list(references)
         return cls(
             Sent(start, "start", travels=not at_client),
-            tuple(Sent(ref, OWN if index == own else REFERENCE) for index, ref in enumerate(given)),
+            tuple(
+                Sent(ref, OWN if index == own else REFERENCE, travels=ref not in held)
+                for index, ref in enumerate(given)
+            ),
             Sent(method, "method") if method else None,
         )
 

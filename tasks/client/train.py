@@ -88,7 +88,7 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     data = local_data(context, job.client)
     require_images(job, data)
     training = LocalTraining(context, store, Place(job.client, job.round, job.stage), job.payload, job.work, data)
-    begun = initial_tensors(context, training)
+    begun = {} if job.work.stays else initial_tensors(context, training)
     steps, sums = training.run(started + context.client_timeout_s)
     unchanged = unchanged_tensors(context, training)
     exchanged, statistics = split_state(training.model, context.bn_policy)
@@ -98,7 +98,9 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     private = {f"{PERSONAL}{key}": value for key, value in (statistics | kept).items()}
     private |= training.kept_by_regularisers(steps)
     travelling = state_bytes(sent) if known else None
-    if context.client_transforms:
+    if job.work.stays:
+        travelling = 0
+    elif context.client_transforms:
         outgoing = transformed(context, job, training, sent, begun)
         sent = outgoing.state
         private |= {f"{TRANSFORMS}{key}": value for key, value in outgoing.memory.items()}

@@ -37,6 +37,8 @@ class LocalWork:
         trainable: Prefixes of the names of the parameters that are trained; ``None``: all.
         keeps: Prefixes of the names of tensors that the client keeps: they are not sent, and its next training starts
             with them.
+        stays: The trained model stays with the client: nothing is sent, and no update transform changes it. The method
+            names it in the round's state.
         epochs: Passes over the images; ``None``: ``train.epochs``.
         steps: Optimiser steps instead of epochs; ``None``: ``train.steps``.
         init: ``best_reference``: training starts from the reference model with the lowest local loss, not from the
@@ -48,6 +50,7 @@ class LocalWork:
     data: Data = "labelled"
     trainable: tuple[str, ...] | None = None
     keeps: tuple[str, ...] = ()
+    stays: bool = False
     epochs: int | None = None
     steps: int | None = None
     init: Literal["start", "best_reference"] = "start"

@@ -66,6 +66,21 @@ def test_what_a_client_keeps_is_not_sent_and_its_next_training_starts_with_it(ru
     assert all(torch.equal(value, kept[0][name]) for name, value in frozen.items())
 
 
+def test_what_stays_at_the_client_costs_nothing_and_is_not_transformed(tiny_data, tmp_path):
+    clip = (ClipNorm(name="clip_norm", max_norm=1e-4),)
+    trained, sent = {}, {}
+    for name, transforms in (("plain", {}), ("clipped", {"client_transforms": clip, "server_transforms": clip})):
+        context, start = make_context(tiny_data, tmp_path / name, train={"lr": 0.01}, **transforms)
+        fed = make_federation(context, None, tiny_data.sizes, state=start)
+        clients, payload = fed.sample(), Payload.of(start, at_client=True)
+        both = {c: LocalWork(steps=1, stays=c != clients[0]) for c in clients}
+        updates = fed.train(clients, payload, both, stage=1, name="training")
+        assert [u.client for u in updates] == clients and fed.record.stages[0].bytes_up == start.bytes
+        assert [u.bytes_up for u in updates[1:]] == [0] * (len(clients) - 1)
+        trained[name], sent[name] = [u.model.digest for u in updates[1:]], updates[0].model.digest
+    assert trained["plain"] == trained["clipped"] and sent["plain"] != sent["clipped"]
+
+
 @pytest.mark.parametrize(("work", "steps"), [({"steps": 3}, 3), ({"epochs": 3}, 6), ({}, 2)])
 def test_epochs_or_steps(run, work, steps):
     assert {update.steps for update in run(LocalWork(**work))[1]} == {steps}

@@ -58,6 +58,13 @@ def test_what_a_payload_holds():
     assert Payload.of(START).method is None
 
 
+def test_what_the_client_has_already_does_not_travel():
+    payload = Payload.of(START, references=P, at_client=True, held=[P[0], P[2]])
+    assert [part.travels for part in (payload.start, *payload.references)] == [False, False, True, False]
+    assert payload.bytes == payload.naive_bytes == P[1].bytes
+    assert payload.identity() == Payload.of(START, references=P).identity()
+
+
 def test_a_clients_own_tensors_replace_those_given_before():
     payload = Payload.of(START, references=P, own=1, method=P[2])
     own = payload.with_state(P[0], P[1])
