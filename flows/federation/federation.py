@@ -30,6 +30,7 @@ from tasks.core.randomness import derive_seed
 from tasks.core.records import Dropped, ModelRef, RoundRecord, Update
 from tasks.core.round_state import GLOBAL, RoundState
 from tasks.server.aggregation_job import Aggregated, AggregationJob
+from tasks.server.weighting import round_weights
 
 
 class Federation(Round):
@@ -162,11 +163,15 @@ class Federation(Round):
             updates: In client-id order.
             start: The model that the clients started from.
             name: Name of the stage and its task.
-            weights: One per update, summing to 1. Default: sample counts.
+            weights: One per update, summing to 1. Default: those of ``aggregation.weighting``.
             spec: The method's own aggregator. Default: the run's (``aggregation.name``).
             facts: Plain numbers that the method's own aggregator needs.
         """
-        chosen, given = spec or self.context.aggregator, tuple(weights) if weights else None
+        given = tuple(weights) if weights else None
+        if spec is None and given is None:
+            reported = [update.client for update in updates]
+            given = round_weights(self.context.weighting, self.clients, reported, self.number)
+        chosen = spec or self.context.aggregator
         job = AggregationJob(chosen, tuple(updates), self.as_sent(start), given, facts=facts or {})
         done = self._aggregate(job, name)
         for model, ref in done.models.items():

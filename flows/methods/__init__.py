@@ -39,6 +39,8 @@ class Method(Protocol):
         DATA: Training images that clients must have: ``labelled`` (the default), ``unlabelled`` or ``both``.
         ACCEPTS_AGGREGATOR: Whether ``fed.aggregate`` may apply another rule than the mean, or a function of the
             method's settings that says so; True by default.
+        ACCEPTS_WEIGHTING: Whether ``fed.aggregate`` is called without weights, so that ``aggregation.weighting``
+            decides, or such a function; True by default for methods that accept an aggregator.
         PERSONAL_TENSORS: Whether it is for networks whose class declares personal tensors; False by default.
     """
 
@@ -46,6 +48,7 @@ class Method(Protocol):
     Settings: type[Section]
     DATA: "Data"
     ACCEPTS_AGGREGATOR: "bool | Callable[[Any], bool]"
+    ACCEPTS_WEIGHTING: "bool | Callable[[Any], bool]"
     PERSONAL_TENSORS: bool
 
     def run_round(self, fed: "Federation", state: "RoundState") -> "RoundState":
@@ -65,7 +68,13 @@ def accept_all(facts: RunFacts) -> None:
     del facts
 
 
-DEFAULTS = {"check": accept_all, "DATA": "labelled", "ACCEPTS_AGGREGATOR": True, "PERSONAL_TENSORS": False}
+DEFAULTS = {
+    "check": accept_all,
+    "DATA": "labelled",
+    "ACCEPTS_AGGREGATOR": True,
+    "ACCEPTS_WEIGHTING": True,
+    "PERSONAL_TENSORS": False,
+}
 
 
 def load_method(name: str) -> Method:

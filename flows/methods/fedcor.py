@@ -18,6 +18,11 @@ DESCRIPTION = "FedCor: clients chosen by a Gaussian process over their losses (T
 SERVER_STATE = "fedcor"
 
 
+def ACCEPTS_WEIGHTING(settings: Settings) -> bool:  # noqa: N802 - a constant for most methods
+    """Return whether the average leaves its weights to ``aggregation.weighting``."""
+    return settings.aggregation == "size"
+
+
 def run_round(fed: "Federation", state: RoundState) -> RoundState:
     """Collect all clients' losses, select clients by the process (at first at random), train, average."""
     from tasks.server.fedcor import held_out_split, record_client_losses

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flows.federation.federation import Federation
 
 __all__ = ["DESCRIPTION", "Settings", "check", "run_round"]
+ACCEPTS_WEIGHTING = False  # eq 15 weighs by loss
 DESCRIPTION = "FMMAN: train, cluster, refine, loss-weighted average (J. Low Power Electron. Appl. 2025, 15(3), 46)"
 
 

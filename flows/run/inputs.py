@@ -63,9 +63,14 @@ def result_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
 
 
 def _aggregation(values: Mapping[str, Any]) -> list[Any]:
-    """Return the chosen aggregator with its settings, and the transforms of updates."""
+    """Return the chosen aggregator with its settings, the clients' weights, and the transforms of updates."""
     name = values["name"]
-    return [name, values[name], *(values[f"{where}_transforms"] for where in ("client", "server", "downlink"))]
+    return [
+        name,
+        values[name],
+        values["weighting"],
+        *(values[f"{where}_transforms"] for where in ("client", "server", "downlink")),
+    ]
 
 
 def resolve_device(settings: Settings) -> str:
@@ -124,6 +129,7 @@ class RunInputs:
             fingerprint=self.fingerprint,
             data_digest=self.clients.digest,
             aggregator=settings.aggregation.spec,
+            weighting=settings.aggregation.weighting,
             client_transforms=settings.aggregation.client_transforms,
             server_transforms=settings.aggregation.server_transforms,
             downlink_transforms=settings.aggregation.downlink_transforms,
@@ -262,6 +268,7 @@ def _check_clients(settings: Settings, clients: Clients, data: DataPaths) -> Non
         ids = participants(settings, clients)
         check_method(settings, len(ids))
         check_aggregation(settings, len(ids))
+        settings.aggregation.weighting.check(ids)
         for spec in (*settings.aggregation.client_transforms, *settings.aggregation.server_transforms):
             load_transform(spec.name).check(spec, ids)
     except ValueError as error:

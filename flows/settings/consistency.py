@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flows.methods import METHODS, load_method
 from flows.methods.facts import RunFacts
 from models.registry import NETWORKS
-from models.settings.section import Section
 from tasks.client.objectives import load_objective
 from tasks.client.schedule import schedule_factor
 from tasks.core.problem_kind import Kind
-from tasks.server.aggregators import load_aggregator
+from tasks.server.aggregators import AGGREGATORS, load_aggregator
 
 if TYPE_CHECKING:
     from models.settings.model import ModelSettings
@@ -101,7 +100,7 @@ def unused_aggregators(settings: "RunSettings") -> list[str]:
     """Return a line for each aggregator that is not chosen and has other settings than by default."""
     chosen, lines = settings.aggregation.name, []
     for name, block in settings.aggregation:
-        if name != chosen and isinstance(block, Section):
+        if name in AGGREGATORS and name != chosen:
             default = type(block).model_validate({})
             changed = [f"aggregation.{name}.{key}" for key, value in block if value != getattr(default, key)]
             lines += [f"aggregation.name is {chosen}, so {', '.join(changed)} has no effect"] if changed else []
@@ -207,13 +206,48 @@ def check_aggregation(settings: "RunSettings", clients: int | None) -> None:
         ValueError: If method or aggregator refuse them.
     """
     name, method = settings.aggregation.name, settings.method.name
-    accepts = load_method(method).ACCEPTS_AGGREGATOR
-    if callable(accepts):
-        accepts = accepts(settings.method.chosen)
+    accepts = accepted(settings, "ACCEPTS_AGGREGATOR")
     if name != "mean" and not accepts:
         raise ValueError(
             f"aggregation.name {name} cannot be combined with method.name {method}, whose server step is its own: set "
             "aggregation.name to mean, or choose a method that averages: fedavg, or fedhybrid's version prox"
         )
+    check_weighting(settings, accepts and accepted(settings, "ACCEPTS_WEIGHTING"))
     known = [count for count in (clients, settings.federation.clients_per_round) if count is not None]
     load_aggregator(name).check(settings.aggregation.chosen, min(known, default=None))
+
+
+def accepted(settings: "RunSettings", what: str) -> bool:
+    """Return whether the chosen method accepts something: a constant of its module, or a function of its settings."""
+    accepts = getattr(load_method(settings.method.name), what)
+    return bool(accepts(settings.method.chosen) if callable(accepts) else accepts)
+
+
+def check_weighting(settings: "RunSettings", accepted: bool) -> None:
+    """Refuse weights of the clients that nothing would use.
+
+    Args:
+        settings: The settings of a run.
+        accepted: Whether the method leaves the weights to the settings.
+
+    Raises:
+        ValueError: If method or aggregator have weights of their own, or dynamic weights have no sample counts.
+    """
+    name, method, aggregator = settings.aggregation.weighting.name, settings.method.name, settings.aggregation.name
+    if name == "samples":
+        return
+    if not accepted:
+        raise ValueError(
+            f"aggregation.weighting {name} cannot be combined with method.name {method}, whose weights are its own: "
+            "set aggregation.weighting.name to samples, or choose a method that averages, such as fedavg"
+        )
+    if not load_aggregator(aggregator).USES_WEIGHTS:
+        raise ValueError(
+            f"aggregation.weighting {name} has no effect with aggregation.name {aggregator}, which uses no weights: "
+            "set aggregation.weighting.name to samples"
+        )
+    if name == "dynamic" and load_method(method).DATA != "labelled":
+        raise ValueError(
+            f"aggregation.weighting dynamic counts labelled training images, which clients of method.name {method} "
+            "need not have: set aggregation.weighting.name to samples or uniform"
+        )

@@ -8,6 +8,7 @@ from tasks.core.problem import Problem, load_problem
 from tasks.core.problem_kind import Kind
 from tasks.core.records import ModelRef
 from tasks.core.store import Store
+from tasks.core.weighting_settings import WeightingSettings
 
 if TYPE_CHECKING:
     from models.settings.model import ModelSettings
@@ -40,6 +41,7 @@ class RunContext:
         data_digest: Digest of the partition, which names the data set's; "" to take whatever is there.
         kind: The kind of problem, ``multi_label`` or ``single_label``.
         aggregator: How updates are combined where the method leaves that to the settings.
+        weighting: How much each client counts where the method leaves that to the settings.
         client_transforms: Settings of what is done to an update before it is sent, in order.
         server_transforms: Settings of what is done to each valid update before aggregation, in order.
         downlink_transforms: Settings of what compresses the models that clients are sent, in order.
@@ -65,6 +67,7 @@ class RunContext:
     data_digest: str = ""
     kind: Kind = "multi_label"
     aggregator: AggregatorSpec = field(default_factory=AggregatorSpec)
+    weighting: WeightingSettings = field(default_factory=WeightingSettings)
     client_transforms: tuple[Any, ...] = ()
     server_transforms: tuple[Any, ...] = ()
     downlink_transforms: tuple[Any, ...] = ()

@@ -8,6 +8,7 @@ from tasks.client.objectives.label_mask.fmman import Settings as Objective
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.records import Dropped, ModelRef, Update
 from tasks.core.train_settings import TrainSettings
+from tasks.core.weighting_settings import WeightingSettings
 from tasks.server.aggregation import sample_count_weights
 from tasks.server.aggregation_job import Aggregated
 from tasks.server.clustering import cluster_models
@@ -95,6 +96,7 @@ def federation(engine, method=None, clients=None, number=1, objective=None, mode
         model=SimpleNamespace(name=model),
         train=TrainSettings(),
         aggregator=AggregatorSpec(),
+        weighting=WeightingSettings(),
         server_transforms=(),
         downlink_transforms=(),
     )

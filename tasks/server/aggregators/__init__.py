@@ -134,17 +134,27 @@ class Aggregator:
 
 
 class AggregatorModule(Protocol):
-    """The parts of an aggregator's module; ``check`` is optional and accepts any number of participants by default."""
+    """The parts of an aggregator's module; the last two are optional.
+
+    Attributes:
+        DESCRIPTION: One line, with the source.
+        Settings: Its settings.
+        USES_WEIGHTS: Whether the weights of the clients count; True by default.
+    """
 
     DESCRIPTION: str
     Settings: type[Section]
+    USES_WEIGHTS: bool
 
     def make(self, settings: Any) -> Aggregator:
         """Return the aggregator of one aggregation."""
         ...
 
     def check(self, settings: Any, participants: int | None) -> None:
-        """Raise a ValueError if the settings make no sense for so many updates; ``None``: not known yet."""
+        """Raise a ValueError if the settings make no sense for so many updates; ``None``: not known yet.
+
+        By default any number is accepted.
+        """
         ...
 
 
@@ -163,6 +173,7 @@ def load_aggregator(name: str) -> AggregatorModule:
         raise UserError("no such aggregator", where="aggregation.name", expected=sorted(AGGREGATORS), found=name)
     module = import_module(AGGREGATORS.get(name, name))
     vars(module).setdefault("check", accept_any)
+    vars(module).setdefault("USES_WEIGHTS", True)
     return cast("AggregatorModule", module)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tasks.server.aggregators.received import Received
 
 DESCRIPTION = "the one model nearest to its neighbours (Krum; Blanchard et al., NeurIPS 2017)"
+USES_WEIGHTS = False
 
 
 class Settings(Section):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tasks.server.aggregators.received import Received
 
 DESCRIPTION = "the median of each weight, unweighted (Yin et al., ICML 2018)"
+USES_WEIGHTS = False
 
 
 class Settings(Section):

@@ -8,6 +8,7 @@ from pydantic import Field
 from tasks.server.aggregators import Aggregator, krum
 
 DESCRIPTION = "the mean of the models nearest to their neighbours (Multi-Krum; Blanchard et al., NeurIPS 2017)"
+USES_WEIGHTS = False
 
 
 class Settings(krum.Settings):

@@ -8,6 +8,7 @@ from models.settings.section import choice_section
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.update_transforms import TRANSFORMS, load_transform
 from tasks.core.update_transforms.settings import TransformSettings
+from tasks.core.weighting_settings import WeightingSettings
 from tasks.server.aggregators import AGGREGATORS, load_aggregator
 
 _Aggregation = choice_section(
@@ -26,8 +27,12 @@ _TRANSFORMS = ", ".join(
 
 
 class AggregationSettings(_Aggregation):  # type: ignore[valid-type,misc]
-    """How the server combines updates, and what is done to each update before."""
+    """How the server combines updates, how much each counts, and what is done to each before."""
 
+    weighting: WeightingSettings = Field(
+        WeightingSettings.model_validate({}),
+        description="How much each client counts where the method leaves that to the settings.",
+    )
     client_transforms: tuple[TransformSettings, ...] = Field(
         (),
         description="Applied in this order to a client's update before it is sent, each with its settings: "

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tasks.server.aggregators.received import Received
 
 DESCRIPTION = "the mean of each weight without the extremes, unweighted (Yin et al., ICML 2018)"
+USES_WEIGHTS = False
 
 
 class Settings(Section):

@@ -78,6 +78,9 @@ def test_the_chosen_aggregator_and_transforms_are_part_of_the_identity():
         settings("aggregation.name=fedadam", "aggregation.fedadam.lr=0.5"),
         settings("aggregation.client_transforms=[{name: clip_norm, max_norm: 1}]"),
         settings("aggregation.server_transforms=[{name: clip_norm, max_norm: 1}]"),
+        settings("aggregation.weighting.name=uniform"),
+        settings("aggregation.weighting={name: dynamic, horizon: 3}"),
+        settings("aggregation.weighting={name: dynamic, horizon: 4}"),
     ]
     found = [result_settings(other, "multi_label")["aggregation"] for other in others]
     assert base not in found and all(found.count(one) == 1 for one in found)
@@ -125,3 +128,40 @@ def test_error_feedback_is_for_clients():
     assert AggregationSettings(server_transforms=[kept[0] | {"error_feedback": False}]).transforms == ["topk"]
     with pytest.raises(ValueError, match="set error_feedback to false"):
         AggregationSettings(server_transforms=kept)
+
+
+def test_clients_weights_are_refused_where_nothing_would_use_them():
+    dynamic = "aggregation.weighting={name: dynamic, horizon: 3}"
+    for name in ("mean", "fedavgm", "ema", "geometric_median"):
+        settings(dynamic, f"aggregation.name={name}")
+    for name in ("median", "trimmed_mean", "krum", "multi_krum"):
+        with pytest.raises(UserError, match=rf"has no effect with aggregation\.name {name}, which uses no weights"):
+            settings("aggregation.weighting.name=uniform", f"aggregation.name={name}")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen"),
+    [
+        (True, ["method.name=fedprox"]),
+        (True, ["method.name=fedhybrid", "method.fedhybrid={version: prox}"]),
+        (True, ["method.name=fedcor", "method.fedcor.aggregation=size", "federation.clients_per_round=4"]),
+        (False, ["method.name=fedcor", "federation.clients_per_round=4"]),
+        (False, ["method.name=fedhybrid"]),
+        (False, ["method.name=fednova"]),
+        (False, ["method.name=fmman"]),
+    ],
+)
+def test_methods_with_weights_of_their_own_take_no_others(accepted, chosen):
+    arguments = None, ["tiny"], [*chosen, "aggregation.weighting.name=uniform"]
+    if accepted:
+        assert load_settings(*arguments).aggregation.weighting.name == "uniform"
+        return
+    with pytest.raises(UserError, match=r"weighting uniform cannot be combined with method\.name"):
+        load_settings(*arguments)
+
+
+def test_dynamic_weights_need_labelled_images_at_the_clients(monkeypatch):
+    monkeypatch.setattr(fedavg, "DATA", "unlabelled", raising=False)
+    settings("aggregation.weighting.name=uniform")
+    with pytest.raises(UserError, match="dynamic counts labelled training images"):
+        settings("aggregation.weighting={name: dynamic, horizon: 3}")
