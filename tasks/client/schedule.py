@@ -32,6 +32,8 @@ def schedule_factor(schedule: "ScheduleSettings", round_: int) -> float:
     """Return the factor of the learning rate in a round, from 0 to 1; rounds count from 1."""
     if schedule.name == "step":
         return float(schedule.gamma ** sum(round_ >= milestone for milestone in schedule.milestones))
+    if schedule.name == "exponential":
+        return float(schedule.gamma ** (round_ - 1))
     before = schedule.warmup_rounds if schedule.name == "warmup" else 0
     if before and round_ <= before:
         return rise(round_, before)

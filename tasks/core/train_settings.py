@@ -13,15 +13,18 @@ Positive = Annotated[float, Field(gt=0)]
 class ScheduleSettings(Section):
     """How the learning rate changes from round to round, as a factor of ``train.lr``."""
 
-    name: Literal["constant", "step", "cosine", "warmup"] = Field(
+    name: Literal["constant", "step", "exponential", "cosine", "warmup"] = Field(
         "constant",
-        description="constant; step: times gamma from each milestone on; cosine: half a cosine from train.lr in round "
-        "1 down to the floor after the last of `rounds`; warmup: a linear rise, then the schedule `after`.",
+        description="constant; step: times gamma from each milestone on; exponential: times gamma after every round; "
+        "cosine: half a cosine from train.lr in round 1 down to the floor after the last of `rounds`; warmup: a linear "
+        "rise, then the schedule `after`.",
     )
     milestones: tuple[Annotated[int, Field(ge=2)], ...] = Field(
         (), description="step: rounds from which on the rate is multiplied by gamma, ascending."
     )
-    gamma: float = Field(0.1, gt=0, le=1, description="step: factor at each milestone.")
+    gamma: float = Field(
+        0.1, gt=0, le=1, description="step: factor at each milestone; exponential: factor of a round, such as 0.998."
+    )
     rounds: int | None = Field(
         None, ge=1, description="cosine: its length in rounds, apart from federation.rounds, which may be raised later."
     )
@@ -47,8 +50,9 @@ class ScheduleSettings(Section):
 
     @model_validator(mode="after")
     def _all_values_are_used(self) -> Self:
-        parts = {"step": ("milestones", "gamma"), "warmup": ("warmup_rounds", "after")}
-        unused = [field for name, fields in parts.items() if name != self.name for field in fields]
+        parts = {"step": ("milestones", "gamma"), "exponential": ("gamma",), "warmup": ("warmup_rounds", "after")}
+        used = parts.get(self.name, ())
+        unused = [field for fields in parts.values() for field in fields if field not in used]
         unused += [] if self.uses_cosine else ["rounds", "floor"]
         self.refuse_changed(unused, f"the schedule {self.name} does not use it")
         return self

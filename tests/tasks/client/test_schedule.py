@@ -42,6 +42,15 @@ def test_step_follows_torchs_multistep():
     assert rates(6, name="step", milestones=[3, 5], gamma=0.5) == pytest.approx(expected)
 
 
+def test_exponential_follows_torchs():
+    from torch.optim.lr_scheduler import ExponentialLR
+
+    expected = torch_rates(lambda optimiser: ExponentialLR(optimiser, 0.998), 50)
+    assert rates(50, name="exponential", gamma=0.998) == pytest.approx(expected)
+    assert rates(3, name="exponential", gamma=0.5) == pytest.approx([0.1, 0.05, 0.025])
+    assert rates(3, name="exponential", gamma=1.0) == rates(3)
+
+
 def test_cosine_follows_torchs_and_stays_at_its_floor():
     from torch.optim.lr_scheduler import CosineAnnealingLR
 
@@ -76,6 +85,8 @@ def test_a_rate_of_zero_is_refused_and_names_the_setting():
         ({"name": "warmup", "after": "cosine", "warmup_rounds": 5, "rounds": 5}, "leave no round"),
         ({"milestones": [3]}, "milestones is .*the schedule constant does not use it; leave it at"),
         ({"name": "step", "milestones": [3], "rounds": 9}, "rounds is 9, but the schedule step does not use it"),
+        ({"name": "exponential", "milestones": [3]}, "milestones is .*the schedule exponential does not use it"),
+        ({"name": "warmup", "gamma": 0.5}, "gamma is 0.5, but the schedule warmup"),
         ({"name": "warmup", "floor": 0.1}, "floor is 0.1, but the schedule warmup"),
         ({"name": "cosine", "rounds": 9, "after": "cosine"}, "after is cosine, but the schedule cosine"),
     ],
@@ -86,7 +97,12 @@ def test_schedules_without_sense_are_refused(schedule, message):
 
 
 def test_factors_never_leave_zero_to_one():
-    for values in ({"name": "cosine", "rounds": 7}, {"name": "warmup"}, {"name": "step", "milestones": [2]}):
+    for values in (
+        {"name": "cosine", "rounds": 7},
+        {"name": "warmup"},
+        {"name": "step", "milestones": [2]},
+        {"name": "exponential", "gamma": 0.9},
+    ):
         schedule = ScheduleSettings.model_validate(values)
         assert all(0 <= schedule_factor(schedule, number) <= 1 for number in range(1, 40))
 
