@@ -65,10 +65,11 @@ def make_jobs(
 
 
 def require_tensors(setup: "Setup", jobs: Sequence[TrainJob]) -> None:
-    """Refuse a prefix of ``LocalWork.keeps`` or ``trainable`` with which no tensor's name begins.
+    """Refuse a prefix of ``LocalWork.keeps`` or ``trainable`` with which no tensor's name begins, and to keep them all.
 
     Raises:
-        UserError: If there is one: what should stay at clients would be sent, or what should train would not.
+        UserError: If there is one: what should stay at clients would be sent, or what should train would not; or if
+            nothing is left to send.
     """
     asked = {("keeps", prefix) for job in jobs for prefix in job.work.keeps}
     asked |= {("trainable", prefix) for job in jobs for prefix in job.work.trainable or ()}
@@ -76,6 +77,14 @@ def require_tensors(setup: "Setup", jobs: Sequence[TrainJob]) -> None:
         return
     schema = read_schema(setup.context)
     names = {"keeps": sorted(schema), "trainable": parameters_of(schema)}
+    for keeps in {job.work.keeps for job in jobs if job.work.keeps and not job.work.stays}:
+        if all(name.startswith(keeps) for name in schema):
+            raise UserError(
+                f"nothing is left to send: method {setup.method_name} keeps all tensors at the clients",
+                where=f"round {jobs[0].round}, LocalWork.keeps",
+                expected="prefixes of the names of some tensors",
+                found=", ".join(keeps),
+            )
     for field, prefix in sorted(asked):
         if any(name.startswith(prefix) for name in names[field]):
             continue

@@ -27,6 +27,11 @@ METHODS = {
     "xuesgcn": "flows.methods.xuesgcn",
     "scaffold": "flows.methods.scaffold",
     "fednova": "flows.methods.fednova",
+    "feddyn": "flows.methods.feddyn",
+    "fedper": "flows.methods.fedper",
+    "fedrep": "flows.methods.fedrep",
+    "fedbn": "flows.methods.fedbn",
+    "ditto": "flows.methods.ditto",
 }
 
 

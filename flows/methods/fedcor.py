@@ -5,7 +5,7 @@ Every round all clients report the loss of the global model on their own images,
 
 from typing import TYPE_CHECKING
 
-from flows.methods.fedcor_settings import Settings, check, check_clients, refreshes
+from flows.methods.fedcor_settings import ACCEPTS_WEIGHTING, Settings, check, check_clients, refreshes
 from tasks.client.payload import Payload
 from tasks.core.records import ModelRef, Update
 from tasks.core.round_state import RoundState
@@ -13,14 +13,9 @@ from tasks.core.round_state import RoundState
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
 
-__all__ = ["DESCRIPTION", "Settings", "check", "run_round"]
+__all__ = ["ACCEPTS_WEIGHTING", "DESCRIPTION", "Settings", "check", "run_round"]
 DESCRIPTION = "FedCor: clients chosen by a Gaussian process over their losses (Tang et al., CVPR 2022)"
 SERVER_STATE = "fedcor"
-
-
-def ACCEPTS_WEIGHTING(settings: Settings) -> bool:  # noqa: N802 - a constant for most methods
-    """Return whether the average leaves its weights to ``aggregation.weighting``."""
-    return settings.aggregation == "size"
 
 
 def run_round(fed: "Federation", state: RoundState) -> RoundState:

@@ -95,3 +95,8 @@ def check_clients(count: int | None, clients: int) -> int:
             hint="set it, or method.name to fedavg",
         )
     return count
+
+
+def ACCEPTS_WEIGHTING(settings: Settings) -> bool:  # noqa: N802 - a constant for most methods
+    """Return whether the average leaves its weights to ``aggregation.weighting``."""
+    return settings.aggregation == "size"

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
     from tasks.core.context import RunContext
 
-__all__ = ["Schema", "TensorSpec", "is_frozen", "parameters_of", "read_schema", "schema_of", "spec_of"]
+__all__ = [
+    "Schema",
+    "TensorSpec",
+    "batch_norms",
+    "is_frozen",
+    "parameters_of",
+    "read_schema",
+    "schema_of",
+    "spec_of",
+]
 
 Schema = Mapping[str, TensorSpec]
 NAME = "state_schema.json"
@@ -86,6 +95,12 @@ def is_frozen(context: "RunContext", name: str) -> bool:
     from models.weights.parts import PREFIX
 
     return context.train.freeze == "backbone" and name.startswith(PREFIX)
+
+
+def batch_norms(schema: Schema) -> tuple[str, ...]:
+    """Return the sorted prefixes of the names of layers with running statistics: those of batch normalisation."""
+    ending = "running_var"
+    return tuple(sorted(name.removesuffix(ending) for name in schema if name.endswith(f".{ending}")))
 
 
 def spec_of(schema: Schema, name: str) -> TensorSpec:

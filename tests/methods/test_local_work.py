@@ -125,6 +125,12 @@ def test_a_prefix_that_no_tensor_has_is_refused_before_a_client_trains(tiny_data
     assert before == sorted(path for path in (tmp_path / "run").rglob("*")) and fed.record.stages == []
 
 
+def test_to_keep_all_tensors_is_refused_before_a_client_trains(run):
+    with pytest.raises(UserError, match="nothing is left to send: method tested keeps all tensors") as caught:
+        run(LocalWork(keeps=("backbone.", "readout.", "")))
+    assert caught.value.where == "round 1, LocalWork.keeps"
+
+
 def test_transforms_leave_alone_what_a_client_keeps(tiny_data, tmp_path):
     kept, sent = [], []
     for name, transforms in (("plain", ()), ("clipped", (ClipNorm(name="clip_norm", max_norm=1e-4),))):

@@ -3,6 +3,10 @@
 import dataclasses
 from typing import Any
 
+from models.build import new_model
+from models.registry import ModelSpec
+from models.settings.model import ModelSettings
+from tasks.core.state_schema import batch_norms, schema_of
 from tests.support.rounds import NARROW, PLAIN_SGD
 
 
@@ -25,6 +29,7 @@ class Contract:
         train: Settings of local training.
         federation: Settings of the federation.
         sends_all: Whether clients send every tensor; else some stay with them (``LocalWork.keeps``).
+        global_is_fedavg: Whether the global model is always FedAvg's, and only the clients' own ones are not.
     """
 
     neutral: dict[str, Any] | None
@@ -39,6 +44,13 @@ class Contract:
     train: dict[str, Any] = dataclasses.field(default_factory=lambda: {"lr": 0.01})
     federation: dict[str, Any] = dataclasses.field(default_factory=dict)
     sends_all: bool = True
+    global_is_fedavg: bool = False
+
+
+def batch_norm_tensors() -> tuple[str, ...]:
+    """Return the names of the tensors of batch normalisation in the network ``NARROW``."""
+    model = new_model(ModelSettings.model_validate(NARROW), ModelSpec(("a", "b"), 32), seed=0)
+    return tuple(name for name in model.state_dict() if name.startswith(batch_norms(schema_of(model))))
 
 
 SCENES = {"name": "xuesgcn", "xuesgcn": {"scenes": 2, "attention_width": 8, "graph_width": 8}}
@@ -49,6 +61,20 @@ CONTRACTS = {
     "fedhybrid": Contract(neutral={"version": "prox", "mu": 0}, active={"mu": 0.5}),
     # Its first round, before any control variate is known, is FedAvg's.
     "scaffold": Contract(neutral={"weighting": "size"}, neutral_rounds=1, neutral_keeps=True, train=PLAIN_SGD),
+    "feddyn": Contract(neutral={"alpha": 0, "weighting": "size"}, active={"alpha": 0.5}, rounds=3),
+    "fedper": Contract(neutral={"personal": []}, rounds=3, sends_all=False),
+    "fedrep": Contract(neutral={"personal": []}, rounds=3, sends_all=False),
+    # In its first round clients have no normalisation of their own yet, and the rest is FedAvg's.
+    "fedbn": Contract(
+        neutral={},
+        neutral_rounds=1,
+        neutral_keeps=True,
+        not_averaged=batch_norm_tensors(),
+        rounds=3,
+        sends_all=False,
+    ),
+    # Beside FedAvg it trains the clients' own models, with lambda 0 locally: tests/methods/test_ditto.py.
+    "ditto": Contract(neutral={"lam": 0}, neutral_keeps=True, active={"lam": 1.0}, rounds=3, global_is_fedavg=True),
     # With equally many steps at all clients there is nothing to normalise.
     "fednova": Contract(neutral={}, train={"lr": 0.05, "optimizer": "sgd", "momentum": 0.9}),
     # During the warm-up it draws clients as FedAvg does. Round 3 fits and chooses, round 4 probes.

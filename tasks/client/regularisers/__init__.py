@@ -22,6 +22,7 @@ REGULARISERS: dict[str, str] = {
     "moon": "tasks.client.regularisers.moon",
     "dual": "tasks.client.regularisers.fedhybrid",
     "control": "tasks.client.regularisers.scaffold",
+    "ditto": "tasks.client.regularisers.ditto",
 }
 
 
