@@ -47,10 +47,12 @@ def test_classics_has_the_published_cells_and_every_row_names_its_source():
     assert {row.cell for row in classics.rows.values()} == set(classics.cells)
     assert all(source.where for source in classics.sources.values())
     assert all(row.published or row.cell == "K11" for row in classics.rows.values())
-    assert {name for name, row in classics.rows.items() if row.not_yet} >= {"K10-client", "K4-ditto", "K5-fedper"}
+    assert {name for name, row in classics.rows.items() if row.not_yet} >= {"K10-client", "K10-server"}
     # Bands as the rule gives them: pooled, single
     assert sorted(classics.band_values("K2-fednova")) == [88.1, 88.4, 88.6]
     assert classics.band_values("K4-fedavg") == [85.85]
+    assert classics.band_values("K4-fedrep") == [97.47, 97.44, 97.2, 97.56]
+    assert classics.band_values("K5-ditto") == [99.44, 99.47, 99.42, 99.56]
     assert classics.band_values("K9-scaffold") == []  # a fault is no target; the row has a floor
     for claim in classics.claims:
         assert not isinstance(claim, Difference) or classics.margin(claim) > CLAIM
@@ -90,6 +92,23 @@ def test_classics_runs_the_protocols_of_its_sources():
         "fednova",
         "scaffold",
     }
+
+
+def test_personal_methods_run_as_pfllib_does_and_are_tested_on_their_own_images():
+    plan = make_benchmark_plan(load_benchmark("classics"), "full", None)
+    rows = {row.name: row for row in plan.rows if row.row.protocol == "pfllib-fmnist-own"}
+    assert {name for name in rows if rows[name].row.not_yet is None} >= {
+        f"{cell}-{method}" for cell in ("K4", "K5") for method in ("ditto", "fedper", "fedrep")
+    }
+    shared = next(row for row in plan.rows if row.name == "K4-fedavg").runs[0].settings
+    for name, row in rows.items():
+        for run in row.runs:
+            ours = run.settings
+            assert (ours.train, ours.model, ours.federation.clients_per_round) == (shared.train, shared.model, None)
+            assert ours.evaluation.protocols == ("local",) and ours.method.name == name.partition("-")[2]
+            assert ours.partition.local == shared.partition.local
+    heads = {name: rows[name].runs[0].settings.method.chosen.personal for name in ("K4-fedper", "K5-fedrep")}
+    assert set(heads.values()) == {("readout.",)}
 
 
 @pytest.mark.parametrize("scale", ["small", "full"])
