@@ -32,6 +32,7 @@ METHODS = {
     "fedrep": "flows.methods.fedrep",
     "fedbn": "flows.methods.fedbn",
     "ditto": "flows.methods.ditto",
+    "fedala": "flows.methods.fedala",
 }
 
 

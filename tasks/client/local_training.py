@@ -155,6 +155,8 @@ class LocalTraining:
             backbone_of(self.model).eval()
         refuse_single_values(self.model)
         step = self.objective.make(self.local)
+        for regulariser in self.regularisers.values():
+            regulariser.initialise(step, self._share_of_epoch)
         optimiser = make_optimiser(self.model, settings, self.place.round)
         warm = warm_up(optimiser, settings)
         sums: dict[str, list[Tensor | float]] = {}
@@ -192,6 +194,18 @@ class LocalTraining:
             yield self.objective.batches(
                 Epoch(self.local, context.train, order, context.device, number, self.place.round)
             )
+
+    def _share_of_epoch(self, share: float) -> "Iterator[tuple[Tensor, ...]]":
+        """Yield the first batches of an epoch of its own, until ``share`` of the images is reached."""
+        context, seen = self.context, 0
+        order = numpy_generator(context.seed, "batch order before training", **self.place.seed_parts())
+        for batch in self.objective.batches(
+            Epoch(self.local, context.train, order, context.device, 0, self.place.round)
+        ):
+            yield batch
+            seen += len(batch[0])
+            if seen >= share * self.data.count(self.work.data):
+                return
 
     def _optimiser_step(self, step: Step, optimiser: torch.optim.Optimizer, batch: tuple[Tensor, ...]) -> Loss:
         """Do one optimiser step with clipping; return the batch's loss."""

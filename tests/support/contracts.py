@@ -75,6 +75,10 @@ CONTRACTS = {
     ),
     # Beside FedAvg it trains the clients' own models, with lambda 0 locally: tests/methods/test_ditto.py.
     "ditto": Contract(neutral={"lam": 0}, neutral_keeps=True, active={"lam": 1.0}, rounds=3, global_is_fedavg=True),
+    # Its second round is the first in which a client has a last model to mix with.
+    "fedala": Contract(
+        neutral={"layers": []}, neutral_keeps=True, active={"layers": ["readout.", "backbone.layer4."]}, rounds=3
+    ),
     # With equally many steps at all clients there is nothing to normalise.
     "fednova": Contract(neutral={}, train={"lr": 0.05, "optimizer": "sgd", "momentum": 0.9}),
     # During the warm-up it draws clients as FedAvg does. Round 3 fits and chooses, round 4 probes.

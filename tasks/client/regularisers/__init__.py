@@ -1,20 +1,22 @@
 """What a method adds to any loss. A regulariser is a module with the parts of ``RegulariserModule``.
 
 A new one is one module and one line in ``REGULARISERS``. A method asks for it with
-``LocalWork(regularisers=(RegulariserSpec(name, values),))``; the local loop passes every batch's ``Loss`` to
-``change`` and keeps what ``finish`` returns for the client's next training.
+``LocalWork(regularisers=(RegulariserSpec(name, values),))``; the local loop lets ``initialise`` change the initial
+weights, passes every batch's ``Loss`` to ``change`` and keeps what ``finish`` returns for the client's next training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from tasks.client.objectives import Loss, Reference
+    from tasks.client.objectives import Batch, Loss, Reference, Step
     from tasks.core.train_settings import TrainSettings
+
+    Epoch = Callable[[float], Iterator[Batch]]
 
 # The names begin the tensor names of client states (``dual/readout.weight``): they are never changed.
 REGULARISERS: dict[str, str] = {
@@ -23,6 +25,7 @@ REGULARISERS: dict[str, str] = {
     "dual": "tasks.client.regularisers.fedhybrid",
     "control": "tasks.client.regularisers.scaffold",
     "ditto": "tasks.client.regularisers.ditto",
+    "fedala": "tasks.client.regularisers.fedala",
 }
 
 
@@ -36,7 +39,7 @@ class RegulariserSpec:
     """
 
     name: str
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class RegulariserContext:
 
     model: "nn.Module"
     references: "tuple[Reference, ...]"
-    values: Mapping[str, float]
+    values: Mapping[str, Any]
     state: "dict[str, Tensor]"
     server_tensors: "dict[str, Tensor]"
     train: "TrainSettings"
@@ -64,6 +67,16 @@ class RegulariserContext:
 
 class Regulariser:
     """The neutral regulariser: changes nothing and keeps nothing. The others derive from it."""
+
+    def initialise(self, step: "Step", epoch: "Epoch") -> None:
+        """Change the initial weights, before the optimiser is made; by default they stay as they were received.
+
+        Args:
+            step: The objective: a batch to its loss, not yet regularised.
+            epoch: ``epoch(share)`` yields the first batches of a pass over the client's images, until that share of
+                the images is reached; the same ones at each call.
+        """
+        del step, epoch
 
     def change(self, loss: "Loss", images: "Tensor") -> "Loss":
         """Return the batch's regularised loss; ``images`` are the batch's, float [B, 3, S, S] in 0..1."""

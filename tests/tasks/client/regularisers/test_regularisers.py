@@ -20,7 +20,7 @@ from tasks.client.train import train_client
 from tests.support.jobs import train_job
 from tests.support.rounds import NARROW
 
-VALUES = {"prox": {"mu": 0.5}, "dual": {"mu": 0.5, "scale": 2.0}, "ditto": {"lam": 0.5}}
+VALUES = {"prox": {"mu": 0.5}, "dual": {"mu": 0.5, "scale": 2.0}, "ditto": {"lam": 0.5}, "fedala": {"layers": []}}
 
 
 class Tiny(nn.Module):
