@@ -49,7 +49,7 @@ def learn(context, state, own, weights, client, number, values):
     while True:
         order = numpy_generator(context.seed, "batch order before training", number, 1, client)
         rows, total = order.permutation(len(images)), []
-        for batch in [rows[:8], rows[8:]][: 1 if 8 >= values["share"] * len(images) else 2]:
+        for batch in [rows[:8], rows[8:]][: 1 if values["share"] * len(images) <= 8 else 2]:
             for name in names:
                 model.get_parameter(name).data = own[name] + (state[name] - own[name]) * weights[name]
             model.zero_grad()
