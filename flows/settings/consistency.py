@@ -223,12 +223,12 @@ def accepted(settings: "RunSettings", what: str) -> bool:
     return bool(accepts(settings.method.chosen) if callable(accepts) else accepts)
 
 
-def check_weighting(settings: "RunSettings", accepted: bool) -> None:
+def check_weighting(settings: "RunSettings", left_open: bool) -> None:
     """Refuse weights of the clients that nothing would use.
 
     Args:
         settings: The settings of a run.
-        accepted: Whether the method leaves the weights to the settings.
+        left_open: Whether the method leaves the weights to the settings.
 
     Raises:
         ValueError: If method or aggregator have weights of their own, or dynamic weights have no sample counts.
@@ -236,7 +236,7 @@ def check_weighting(settings: "RunSettings", accepted: bool) -> None:
     name, method, aggregator = settings.aggregation.weighting.name, settings.method.name, settings.aggregation.name
     if name == "samples":
         return
-    if not accepted:
+    if not left_open:
         raise ValueError(
             f"aggregation.weighting {name} cannot be combined with method.name {method}, whose weights are its own: "
             "set aggregation.weighting.name to samples, or choose a method that averages, such as fedavg"
