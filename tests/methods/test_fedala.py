@@ -55,7 +55,7 @@ def learn(context, state, own, weights, client, number, values):
             model.zero_grad()
             loss = torch.nn.functional.binary_cross_entropy_with_logits(model(images[batch]), targets[batch])
             loss.backward()
-            total.append(float(loss))
+            total.append(loss.item())
             for name in names:
                 step = values["eta"] * model.get_parameter(name).grad * (state[name] - own[name])
                 weights[name] = (weights[name] - step).clamp(0, 1)

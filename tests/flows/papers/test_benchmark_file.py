@@ -105,7 +105,7 @@ def test_personal_methods_run_as_pfllib_does_and_are_tested_on_their_own_images(
         for run in row.runs:
             ours = run.settings
             assert (ours.train, ours.model, ours.federation.clients_per_round) == (shared.train, shared.model, None)
-            assert ours.evaluation.protocols == ("local",) and ours.method.name == name.partition("-")[2]
+            assert list(ours.evaluation.protocols) == ["local"] and ours.method.name == name.partition("-")[2]
             assert ours.partition.local == shared.partition.local
     heads = {name: rows[name].runs[0].settings.method.chosen.personal for name in ("K4-fedper", "K5-fedrep")}
     assert set(heads.values()) == {("readout.",)}
