@@ -15,6 +15,8 @@ from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.records import ModelRef, Update
 from tasks.core.round_state import RoundState
 from tasks.core.store import Store
+from tasks.core.train_settings import TrainSettings
+from tasks.core.weighting_settings import WeightingSettings
 from tasks.server.aggregation_job import Aggregated
 from tasks.server.fedcor import fit_process, held_out_split, record_client_losses, select_clients
 from tests.support.recorder import recorded
@@ -82,7 +84,7 @@ def rounds(tmp_path):
         context = SimpleNamespace(
             aggregator=AggregatorSpec(), server_transforms=(), downlink_transforms=(),
             seed=5, fingerprint="test", objective="bce", objective_settings=None, device="cpu", client_timeout_s=60.0,
-            open_store=lambda: Store(tmp_path / store),
+            open_store=lambda: Store(tmp_path / store), train=TrainSettings(), weighting=WeightingSettings(),
         )  # fmt: skip
         own, options = fedcor.Settings(**(SCHEDULE | (method or {}))), {"clients_per_round": 2} | federation
         state = RoundState.starting_from(start or ref("initial"))
