@@ -43,13 +43,3 @@ def published_margin(better: Mapping[str, float], worse: Mapping[str, float]) ->
     """
     differences = [value - worse[source] for source, value in better.items() if source in worse]
     return min(differences, default=None)
-
-
-def rounds_to(curve: Sequence[float], target: float) -> int | None:
-    """Return the first round, from 1, whose value reaches the target; ``None`` if none does.
-
-    Args:
-        curve: Value after each round; NaN where a round was not evaluated.
-        target: Value to reach.
-    """
-    return next((number for number, value in enumerate(curve, 1) if value >= target), None)

@@ -1,10 +1,13 @@
 """The page of a benchmark: published values, bands, our figures with the commit that made them, and the claims."""
 
 import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from flows.papers.benchmark.bands import CLAIM, LEAST, SINGLE
-from flows.papers.benchmark.results import BenchmarkReport, CellRun, one_line
-from flows.papers.benchmark.schema import Difference
+from flows.papers.benchmark.cell_run import CellRun
+from flows.papers.benchmark.results import BenchmarkReport, one_line
+from flows.papers.benchmark.schema import Difference, Paired
 from flows.settings.dotted import flat
 from tasks.plotting.markdown import markdown_table, safe_cell
 
@@ -12,8 +15,8 @@ NONE = "-"
 HEADS = ("row", "what", "published", "band", "ours", "verdict", "run by")
 
 
-def page(report: BenchmarkReport) -> str:
-    """Return the page as Markdown."""
+def page(report: BenchmarkReport, plots: Mapping[str, Path] | None = None) -> str:
+    """Return the page as Markdown; ``plots`` are title -> PNG file in the page's folder."""
     benchmark = report.benchmark
     parts = [
         f"# {benchmark.title}",
@@ -24,8 +27,10 @@ def page(report: BenchmarkReport) -> str:
         *(part for cell in benchmark.cells for part in _cell(report, cell)),
         "## Claims",
         f"A difference between two rows is a claim only where the published one exceeds {CLAIM:g} points in every "
-        "source that has both rows.",
+        "source that has both rows. An ordering on our own images is judged by the 90 % interval, in brackets, of the "
+        "mean difference over the seeds.",
         _claims(report),
+        "\n\n".join(f"![{title}]({path.name})" for title, path in (plots or {}).items()),
         _runs(report),
         _faults(report),
         _protocols(report),
@@ -39,7 +44,7 @@ def page(report: BenchmarkReport) -> str:
 def _how_to_read(report: BenchmarkReport) -> str:
     small = (
         "**At scale small the runs are a check of minutes: figures have nothing to do with the bands.** "
-        if report.scale == "small"
+        if report.scale == "small" and any(row.targets for row in report.benchmark.rows.values())
         else ""
     )
     return (
@@ -57,7 +62,21 @@ def _cell(report: BenchmarkReport, cell: str) -> list[str]:
     table = [row_cells(report, name) for name in rows]
     waiting = {name: row.not_yet for name, row in rows.items() if row.not_yet is not None}
     lines = "\n".join(f"- {safe_cell(name)}: not yet available: {one_line(why)}" for name, why in waiting.items())
-    return [f"### {cell}: {one_line(benchmark.cells[cell])}", markdown_table(HEADS, table), lines]
+    return [f"### {cell}: {one_line(benchmark.cells[cell])}", markdown_table(HEADS, table), _also(report, rows), lines]
+
+
+def _also(report: BenchmarkReport, rows: Iterable[str]) -> str:
+    """Return the further metrics of a cell's rows: mean +/- standard deviation over the seeds after the last round."""
+    benchmark = report.benchmark
+    named = {name: benchmark.protocols[benchmark.rows[name].protocol].also for name in rows}
+    heads = list(dict.fromkeys(metric for also in named.values() for metric in also))
+    table = [[name, *(_figure(report.also(name, head)) for head in heads)] for name in named if report.finished(name)]
+    return markdown_table(["row", *heads], table) if heads and table else ""
+
+
+def _figure(figure: tuple[float, float | None]) -> str:
+    mean, std = figure
+    return f"{mean:.2f}{'' if std is None else f' +/- {std:.2f}'}" if math.isfinite(mean) else NONE
 
 
 def row_cells(report: BenchmarkReport, name: str) -> list[str]:
@@ -74,7 +93,7 @@ def _published(report: BenchmarkReport, name: str) -> str:
         f"{' [fault]' if entry.fault else ''}"
         for entry in entries
     ]
-    return "; ".join(texts) or NONE
+    return "; ".join(texts) or report.benchmark.rows[name].printed or NONE
 
 
 def _band(report: BenchmarkReport, name: str) -> str:
@@ -107,12 +126,22 @@ def _claims(report: BenchmarkReport) -> str:
         if isinstance(claim, Difference):
             text, published = f"{claim.better} - {claim.worse} >= {claim.at_least:g}", report.benchmark.margin(claim)
             printed = NONE if published is None else f"{published:+.2f}"
+        elif isinstance(claim, Paired):
+            text, printed = _paired(report, claim), NONE
         else:
             text = f"rounds of {claim.faster} <= {claim.at_most:g} x those of {claim.slower}, to what {claim.slower} "
             text += f"has after round {claim.target_round}"
             printed = claim.note or NONE
         rows.append([claim.cell, text, printed, measured, verdict])
     return markdown_table(["cell", "claim", "smallest published margin", "ours", "verdict"], rows)
+
+
+def _paired(report: BenchmarkReport, claim: Paired) -> str:
+    """Return a claim on an ordering in words, with the numbers that are compared."""
+    metric = claim.metric or report.benchmark.protocols[report.benchmark.rows[claim.better].protocol].metric
+    order = "below" if claim.lower else "above"
+    margin = f" less {claim.margin:g}" if claim.margin else ""
+    return f"{claim.text}: {claim.statistic} of {metric}, {claim.better} {order} {claim.worse}{margin}"
 
 
 def _runs(report: BenchmarkReport) -> str:

@@ -12,7 +12,6 @@ from flows.settings.files import load_preset
 from flows.settings.schema import Settings, validate
 from models.errors import UserError
 
-SMALL_SEED = 0
 # Overrides that are no deviation: where and how long rows run, and what is shown of them
 _NEUTRAL = (
     "federation.rounds", "federation.workers", "federation.engine", "federation.device", "federation.client_timeout_s",
@@ -126,7 +125,7 @@ def _row_plan(
         return RowPlan(name, row, variant, folder, missing, [], 0)
     values = row_values(benchmark, name, scale, variant, folder)
     rounds = protocol.rounds if scale == "full" else protocol.small.rounds
-    planned = seeds or (protocol.seeds if scale == "full" else [SMALL_SEED])
+    planned = seeds or (protocol.seeds if scale == "full" else protocol.small.seeds)
     runs = [_planned_run(name, seed, rounds, values, top) for seed in planned]
     passes = sum(training_passes(run.settings, images) for run in runs if run.settings is not None)
     return RowPlan(name, row, variant if folder else None, folder, missing, runs, passes)

@@ -2,57 +2,18 @@
 
 import json
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.papers.benchmark.bands import Band, band, inside, rounds_to
-from flows.papers.benchmark.schema import Benchmark, Difference, FewerRounds
+from flows.papers.benchmark.bands import Band, band, inside
+from flows.papers.benchmark.cell_run import CellRun
+from flows.papers.benchmark.claims import judge
+from flows.papers.benchmark.curves import last
+from flows.papers.benchmark.schema import Benchmark, Claim
 from models.errors import UserError
 from tasks.core.summary_statistics import mean_and_std
-
-
-@dataclass(frozen=True)
-class CellRun:
-    """A run of a row, finished or not.
-
-    Attributes:
-        seed: Seed of partition and training.
-        run_id: The run.
-        code: Version of the code that made it.
-        of: Rounds that the row needs.
-        curve: The metric in percent after every finished round; NaN where it was not evaluated.
-        seconds: Wall time of the rounds.
-        images: Deviations of this run: of the images that were used, and of settings that ``--set`` changed; "" if
-            there are none.
-    """
-
-    seed: int
-    run_id: str
-    code: str
-    of: int
-    curve: list[float]
-    seconds: float
-    images: str = ""
-
-    @property
-    def finished(self) -> bool:
-        """Return whether all rounds are done."""
-        return len(self.curve) >= self.of
-
-    def value(self, pick: str) -> float:
-        """Return the value of the last evaluated round, or the best over the rounds; NaN without any."""
-        values = [value for value in self.curve if math.isfinite(value)]
-        if not values:
-            return math.nan
-        return max(values) if pick == "best" else values[-1]
-
-    @property
-    def headline(self) -> str:
-        """Return the value of the last round in words."""
-        return f"{self.value('last'):.2f} % after round {len(self.curve)}"
 
 
 @dataclass
@@ -99,6 +60,10 @@ class BenchmarkReport:
         pick = self.pick(name)
         return mean_and_std([run.value(pick) for run in self.finished(name)])
 
+    def also(self, name: str, metric: str) -> tuple[float, float | None]:
+        """Return mean and standard deviation over the seeds of a further metric after the last evaluated round."""
+        return mean_and_std([last(run.metric(metric)) for run in self.finished(name)])
+
     def band(self, name: str) -> Band | None:
         """Return a row's band, widened by our own standard deviation; ``None`` if it has no published value."""
         values = self.benchmark.band_values(name)
@@ -114,7 +79,7 @@ class BenchmarkReport:
             most = max((len(run.curve) for run in runs.runs), default=0)
             state = f"{most} of {runs.runs[0].of} rounds run" if most else "not run yet"
             return f"failed: {one_line(runs.failed)}" if runs.failed and not most else state
-        if self.scale == "small":
+        if self.scale == "small" and row.targets:
             return "ran"  # a check of minutes says nothing of the figures
         if row.floor is not None:
             return f"above {row.floor.above:g}" if mean > row.floor.above else f"not above {row.floor.above:g}"
@@ -125,19 +90,10 @@ class BenchmarkReport:
             return "inside"
         return f"outside by {bounds[0] - mean if mean < bounds[0] else mean - bounds[1]:.2f}"
 
-    def claim(self, claim: Difference | FewerRounds) -> tuple[str, str]:
+    def claim(self, claim: Claim) -> tuple[str, str]:
         """Return what we measured for a claim, and whether it holds."""
-        if any(self.benchmark.rows[row].not_yet is not None for row in claim.rows):
-            return "-", "not yet available"
-        first, second = ({run.seed: run for run in self.finished(row)} for row in claim.rows)
-        seeds = [seed for seed in first if seed in second]
-        if not seeds or self.scale == "small":
-            return "-", "not run yet"
-        return (
-            _difference(self, claim, first, second, seeds)
-            if isinstance(claim, Difference)
-            else _rounds(claim, first, second, seeds)
-        )
+        finished = {name: self.finished(name) for name in claim.rows}
+        return judge(self.benchmark, self.scale, finished, claim)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as it is written to ``NAME.json``."""
@@ -162,36 +118,6 @@ class BenchmarkReport:
             ],
             "mlflow_run_id": self.mlflow_run_id,
         }
-
-
-def _difference(
-    report: BenchmarkReport, claim: Difference, better: dict[int, CellRun], worse: dict[int, CellRun], seeds: list[int]
-) -> tuple[str, str]:
-    picks = report.pick(claim.better), report.pick(claim.worse)
-    mean, std = mean_and_std([better[seed].value(picks[0]) - worse[seed].value(picks[1]) for seed in seeds])
-    spread = "" if std is None else f" +/- {std:.2f}"
-    text = f"{mean:+.2f}{spread} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})"
-    return text, "holds" if mean >= claim.at_least else "does not hold"
-
-
-def _rounds(
-    claim: FewerRounds, faster: dict[int, CellRun], slower: dict[int, CellRun], seeds: Sequence[int]
-) -> tuple[str, str]:
-    """Compare the median rounds at which both reach what the slower row has after ``target_round`` rounds."""
-    first: list[float] = []
-    second: list[float] = []
-    for seed in seeds:
-        reached = [value for value in slower[seed].curve[: claim.target_round] if math.isfinite(value)]
-        if not reached:
-            continue
-        for rounds, run in ((first, faster[seed]), (second, slower[seed])):
-            found = rounds_to(run.curve, max(reached))
-            rounds.append(math.inf if found is None else float(found))
-    if not first:
-        return "-", f"not evaluated up to round {claim.target_round}"
-    ours, theirs = statistics.median(first), statistics.median(second)
-    text = f"{ours:g} against {theirs:g} rounds, ratio {ours / theirs:.2f} ({len(first)} seeds)"
-    return text, "holds" if ours / theirs <= claim.at_most else "does not hold"
 
 
 def read_record(path: Path, benchmark: str, scale: str) -> dict[str, list[CellRun]]:
@@ -222,8 +148,12 @@ def read_record(path: Path, benchmark: str, scale: str) -> dict[str, list[CellRu
 
 
 def _run_of(values: dict[str, Any]) -> CellRun:
-    curve = [math.nan if value is None else float(value) for value in values["curve"]]
-    return CellRun(**{**values, "curve": curve})
+    also = {name: _curve(curve) for name, curve in values.get("also", {}).items()}
+    return CellRun(**{**values, "curve": _curve(values["curve"]), "also": also})
+
+
+def _curve(values: Sequence[Any]) -> list[float]:
+    return [math.nan if value is None else float(value) for value in values]
 
 
 def newest(here: Iterable[CellRun], recorded: Iterable[CellRun]) -> list[CellRun]:

@@ -7,15 +7,18 @@ too, so that the page still shows a row after the code has changed, or on a mach
 import json
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flows.engine.environment import runs_root
+from flows.papers.benchmark.cell_run import CellRun
+from flows.papers.benchmark.figures import write_figures
 from flows.papers.benchmark.page import page
 from flows.papers.benchmark.plan import BenchmarkPlan, RowPlan
-from flows.papers.benchmark.results import BenchmarkReport, CellRow, CellRun, newest, read_record
+from flows.papers.benchmark.results import BenchmarkReport, CellRow, newest, read_record
 from flows.papers.replicate.run import RowProgress, attempt, require_writable
 from flows.papers.replicate.tables import PlannedRun
 from flows.papers.replicate.tracked import close_table, open_table, row_tags
@@ -27,7 +30,8 @@ from models.files import write_text
 from tasks.core.finished_rounds import finished_rounds
 from tasks.core.json_files import to_json_values
 from tasks.core.names import metric_parts
-from tasks.core.round_summary import totals
+from tasks.core.records import RoundRecord
+from tasks.core.round_summary import last_evaluated, totals
 from tasks.core.store import Store, digest_of
 
 SECONDS = "seconds"
@@ -123,10 +127,11 @@ def replicate_cells(plan: BenchmarkPlan, out: Path, progress: RowProgress) -> Be
 
 def _write(report: BenchmarkReport, out: Path) -> list[Path]:
     name = report.benchmark.name
+    plots = write_figures(report, out)
     text = json.dumps(to_json_values(report.as_dict()), indent=1, allow_nan=False)
-    write_text(out / f"{name}.md", page(report))
+    write_text(out / f"{name}.md", page(report, plots))
     write_text(out / f"{name}.json", text + "\n")
-    return [out / f"{name}.md", out / f"{name}.json"]
+    return [out / f"{name}.md", out / f"{name}.json", *plots.values()]
 
 
 def _found(plan: BenchmarkPlan, row: RowPlan) -> list[CellRun]:
@@ -153,19 +158,32 @@ def measured(plan: BenchmarkPlan, row: RowPlan, run: PlannedRun) -> CellRun | No
         return None
     protocol = plan.benchmark.protocols[row.row.protocol]
     deviations = [row.variant.deviation if row.variant else None, plan.changed and f"run with --set {plan.changed}"]
-    values = [record.metrics.get(protocol.metric, math.nan) for record in records]
-    if records[-1].metrics and protocol.metric not in records[-1].metrics:
-        expected, names = protocol.metric, ", ".join(sorted(records[-1].metrics)[:12])
+    curves = {
+        name: [100 * record.metrics.get(name, math.nan) for record in records]
+        for name in (protocol.metric, *protocol.also)
+    }
+    lacking = [name for name in curves if records[-1].metrics and name not in records[-1].metrics]
+    if lacking:
+        expected, names = ", ".join(lacking), ", ".join(sorted(records[-1].metrics)[:12])
         raise UserError("the rounds do not have the row's metric", where=store.path(""), expected=expected, found=names)
     return CellRun(
         run.seed,
         run_id,
         str(store.read_json("run.json")["code"]),
         protocol.rounds if plan.scale == "full" else run.rounds,
-        [100 * value for value in values],
+        curves.pop(protocol.metric),
         sum(totals(record)[SECONDS] for record in records),
         "; ".join(filter(None, deviations)),
+        curves,
+        _of_clients(records, protocol.metric),
     )
+
+
+def _of_clients(records: Sequence[RoundRecord], metric: str) -> list[float]:
+    """Return each client's percent after the last evaluated round where the metric is a mean over clients."""
+    name, _, statistic = metric.rpartition("/")
+    rows = last_evaluated(records).per_client.values()
+    return [100 * row[name] for row in rows if statistic.endswith("mean") and name in row]
 
 
 def _run(plan: BenchmarkPlan, row: RowPlan, run: PlannedRun, parent: str | None, progress: RowProgress) -> CellRun:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from flows.papers.benchmark.bands import CLAIM, published_margin
+from flows.papers.benchmark.curves import Statistic
 from flows.papers.replicate.schema import Needs, Percent
 from flows.papers.replicate.tables import table_path
 from flows.settings.files import read_yaml
@@ -67,6 +68,7 @@ class Small(Section):
 
     settings: dict[str, Any] = Field({})
     rounds: int = Field(1, ge=1)
+    seeds: list[int] = Field([0], min_length=1)
 
 
 class Protocol(Section):
@@ -79,6 +81,7 @@ class Protocol(Section):
     seeds: list[int] = Field(min_length=1, description="Seeds of partition and training at scale full.")
     metric: str = Field("accuracy", description="Name of the metric in a round's record; a share, shown in percent.")
     pick: Literal["last", "best"] = Field("last", description="The last round's value, or the best over the rounds.")
+    also: list[str] = Field([], description="Further metrics, shares, that the page shows and claims compare.")
     small: Small = Small.model_validate({})
     deviations: list[str] = Field([], description="What we do differently.")
 
@@ -93,6 +96,7 @@ class Row(Section):
     settings: dict[str, Any] = Field({})
     overrides: dict[ScaleName, dict[str, Any]] = Field({})
     published: list[Published] = Field([])
+    printed: str = Field("", description="The paper's figure on images that are not public: shown, no target.")
     pooled: bool = Field(False, description="Its band covers the values of all pooled rows of its cell.")
     floor: Floor | None = None
     not_yet: str | None = Field(None, description="Why it cannot be run yet.")
@@ -139,7 +143,30 @@ class FewerRounds(Section):
         return self.faster, self.slower
 
 
-Claim = Annotated[Difference | FewerRounds, Field(discriminator="kind")]
+class Paired(Section):
+    """Claim on an ordering: a statistic of one row's curve is better than that of another, seed by seed.
+
+    It is judged by the 90 % interval of the mean difference, at both scales: it is about our images, not about a
+    published level.
+    """
+
+    kind: Literal["paired"] = "paired"
+    cell: str
+    text: str = Field(description="The claim in words.")
+    better: str
+    worse: str
+    metric: str = Field("", description="A metric of the protocol's `also`; empty: its `metric`.")
+    statistic: Statistic = Field("last", description="What is read from the curve by round.")
+    lower: bool = Field(False, description="Less is better.")
+    margin: float = Field(0.0, ge=0, description="Points by which `better` may be worse: the claim is non-inferiority.")
+
+    @property
+    def rows(self) -> tuple[str, str]:
+        """Return the two rows."""
+        return self.better, self.worse
+
+
+Claim = Annotated[Difference | FewerRounds | Paired, Field(discriminator="kind")]
 
 
 class Benchmark(Section):
@@ -172,6 +199,8 @@ class Benchmark(Section):
             _known("claims", claim.cell, self.cells)
             for name in claim.rows:
                 _known("claims", name, self.rows)
+                if isinstance(claim, Paired) and claim.metric:
+                    _known("claims", claim.metric, dict.fromkeys(self.protocols[self.rows[name].protocol].also))
         return self
 
     @model_validator(mode="after")

@@ -4,6 +4,8 @@ An allocation is an int64 matrix [G, K] of G strata and K clients, whose row g a
 stratum g. So no image is lost or given out twice. ``assignment`` chooses the images themselves.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from models.errors import UserError
@@ -47,6 +49,12 @@ def round_robin(totals: np.ndarray, clients: int, rng: np.random.Generator) -> n
     position = rng.permutation(clients)[None, :]
     # Of the first x images, the client at position j of K has received ceil((x - j) / K).
     return (ends - position + clients - 1) // clients - (ends - totals[:, None] - position + clients - 1) // clients
+
+
+def by_sizes(totals: np.ndarray, sizes: Sequence[float]) -> np.ndarray:
+    """Divide each stratum in proportion to the relative sizes of the clients."""
+    shares = np.asarray(sizes, dtype=np.float64) / sum(sizes)
+    return round_to_integers(totals, np.tile(shares, (len(totals), 1)))
 
 
 def by_label(totals: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:

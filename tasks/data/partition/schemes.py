@@ -151,6 +151,8 @@ def _sampler(
     clients, alpha, n = settings.clients, settings.alpha, int(totals.sum())
     assert clients is not None
     match settings.scheme:
+        case "iid" if settings.iid.sizes is not None:
+            return partial(allocations.by_sizes, totals, settings.iid.sizes)
         case "iid":
             return partial(allocations.round_robin, totals, clients, rng)
         case "quantity":

@@ -36,6 +36,9 @@ class IidSettings(Section):
     """Scheme iid: at random."""
 
     stratified: bool = Field(False, description="Allocate each primary label evenly: for small data sets.")
+    sizes: list[Annotated[float, Field(gt=0)]] | None = Field(
+        None, description="Relative sizes of the clients, such as [8, 1, 1]; null: equal."
+    )
 
 
 class LabelSetSettings(Section):
@@ -279,6 +282,9 @@ class PartitionSettings(Section):
                 f"classes_per_client.listed must list the labels of {self.clients} clients (clients), found "
                 f"{len(listed)}"
             )
+        sizes = self.iid.sizes
+        if self.scheme == "iid" and sizes is not None and len(sizes) != self.clients:
+            raise ValueError(f"iid.sizes must list the sizes of {self.clients} clients (clients), found {len(sizes)}")
         if self.images == "all" and self.local.scheme != "local":
             raise ValueError(
                 f"images: all leaves no common test images, so local.scheme must be local, it is {self.local.scheme}"

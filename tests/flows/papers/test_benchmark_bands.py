@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from flows.papers.benchmark.bands import band, inside, published_margin, rounds_to
+from flows.papers.benchmark.bands import band, inside, published_margin
+from flows.papers.benchmark.curves import STATISTICS, rounds_until
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,16 @@ def test_the_margin_is_the_smallest_over_sources_with_both_rows():
     assert published_margin({"a": 1.0}, {"b": 0.0}) is None
 
 
-def test_rounds_to_a_target():
-    assert rounds_to([10.0, math.nan, 50.0, 40.0, 60.0], 50.0) == 3
-    assert rounds_to([10.0, math.nan], 50.0) is None
+def test_rounds_until_a_target():
+    assert rounds_until([10.0, math.nan, 50.0, 40.0, 60.0], 50.0) == 3
+    assert math.isnan(rounds_until([10.0, math.nan], 50.0))
+
+
+def test_statistics_of_a_curve():
+    curve = [50.0, 70.0, math.nan, 79.6, 80.0, 80.4, 79.8, 80.2, 79.6]
+    found = {name: statistic(curve) for name, statistic in STATISTICS.items()}
+    # The plateau is the mean of 80.0, 80.4, 79.8, 80.2, 79.6: 80.0, so 79.5 is near it
+    assert found["last"] == 79.6 and found["best"] == 80.4 and found["best_round"] == 6 and found["plateau_round"] == 4
+    changes = [0.4, -0.6, 0.4, -0.6]  # of the last half, from 80.0 on
+    assert found["roughness"] == pytest.approx(np.std(changes, ddof=1))
+    assert all(math.isnan(statistic([math.nan, math.nan])) for statistic in STATISTICS.values())

@@ -155,6 +155,19 @@ def dataset_dir(tmp_path_factory):
     return out
 
 
+@pytest.mark.parametrize("stratified", [False, True])
+def test_iid_sizes_are_in_the_asked_proportion(stratified):
+    targets = np.eye(2, dtype=np.uint8)[np.arange(120) % 2]
+    data = in_memory(targets, np.full(120, "train"))
+    options = {"clients": 3, "min_size": 1, "iid": {"sizes": [8, 1, 1], "stratified": stratified}}
+    rows = divide(data, PartitionSettings(scheme="iid", **options), 3).rows
+    counts = np.array([targets[rows[client].columns[0]].sum(axis=0) for client in sorted(rows)])
+    assert counts.sum(axis=1).tolist() == [96, 12, 12]
+    assert not stratified or counts.tolist() == [[48, 48], [6, 6], [6, 6]]
+    with pytest.raises(ValidationError, match="must list the sizes of 4 clients"):
+        PartitionSettings(scheme="iid", clients=4, iid={"sizes": [8, 1, 1]})
+
+
 @pytest.mark.parametrize("changes", [{}, *({"scheme": s, "clients": 3, "alpha": 0.1} for s in ("iid", "semantic"))])
 def test_written_clients_hold_each_training_image_once(dataset_dir, tmp_path, changes):
     options = PartitionSettings(min_size=5, **changes)
