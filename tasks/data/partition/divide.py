@@ -54,6 +54,8 @@ def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division
         splits[:] = "train"
     train = splits == "train"
     primary = primary_labels(targets, train, settings.primary)
+    if settings.share < 1:
+        train &= _drawn(primary, train, settings.share, seed)
     held_out = _hold_out(primary, train, settings, seed)
     free = held_out == HeldOut.NOT
     images = SchemeInput(targets, dataset.sites[order], train & free, dataset.lazy_images(order))
@@ -73,6 +75,15 @@ def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division
         pool = np.where(labelled[owned], "labelled", "unlabelled")
         rows[name] = Rows(order[owned].astype(np.int64), splits[owned], pool, chunk[owned])
     return Division(rows, np.sort(order[held_out == HeldOut.AT_SERVER]).astype(np.int64), assignment)
+
+
+def _drawn(primary: np.ndarray, train: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Draw a share of the training images of each primary label, at least one of each, bool [n]."""
+    rng, drawn = numpy_generator(seed, "partition/share"), np.zeros(len(primary), dtype=bool)
+    for label in np.unique(primary[train]):
+        rows = np.flatnonzero(train & (primary == label))
+        drawn[rng.choice(rows, max(1, round(share * len(rows))), replace=False)] = True
+    return drawn
 
 
 def _hold_out(primary: np.ndarray, train: np.ndarray, settings: PartitionSettings, seed: int) -> np.ndarray:

@@ -155,6 +155,28 @@ def dataset_dir(tmp_path_factory):
     return out
 
 
+@pytest.mark.parametrize("local", ["global", "local", "matched"])
+def test_a_share_of_each_label_is_divided(local):
+    targets = np.eye(2, dtype=np.uint8)[
+        (np.arange(130) % 13 == 0).astype(int)
+    ]  # 120 images of the first, 10 of the other
+    splits = np.array(["test", "train"])[(np.arange(130) >= 13).astype(int)]
+    data, options = (
+        in_memory(targets, splits),
+        {"scheme": "iid", "clients": 3, "min_size": 1, "local": {"scheme": local}},
+    )
+
+    def divided(share, seed=3):
+        rows = divide(data, PartitionSettings(**options, share=share), seed).rows.values()
+        owned = np.concatenate([own.columns[0] for own in rows])
+        return owned[splits[owned] == "train"]
+
+    third = divided(1 / 3)
+    assert targets[third].sum(axis=0).tolist() == [36, 3] and len(set(third)) == 39  # of 108 and 9
+    assert sorted(divided(1 / 3)) == sorted(third) != sorted(divided(1 / 3, seed=4))
+    assert len(divided(1.0)) == 117
+
+
 @pytest.mark.parametrize("stratified", [False, True])
 def test_iid_sizes_are_in_the_asked_proportion(stratified):
     targets = np.eye(2, dtype=np.uint8)[np.arange(120) % 2]
