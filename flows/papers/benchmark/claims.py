@@ -64,7 +64,10 @@ def _paired(claim: Paired, pairs: Pairs) -> tuple[str, str]:
     """Compare a statistic seed by seed; the difference counts in the direction of the claim."""
     statistic = STATISTICS[claim.statistic]
     sign = -1.0 if claim.lower else 1.0
-    first, second = ([sign * statistic(run.metric(claim.metric)) for run in runs] for runs in zip(*pairs, strict=True))
+    first, second = (
+        [sign * statistic(run.metric(claim.metric_of(row))) for run in runs]
+        for row, runs in zip(claim.rows, zip(*pairs, strict=True), strict=True)
+    )
     verdict = compare_pairs([value + claim.margin for value in first], second)
     if not verdict.differences:
         return "-", "not evaluated"
@@ -72,4 +75,7 @@ def _paired(claim: Paired, pairs: Pairs) -> tuple[str, str]:
     ends = sorted(sign * (end - claim.margin) for end in (verdict.low, verdict.high))
     interval = f" [{ends[0]:+.2f}, {ends[1]:+.2f}]" if math.isfinite(ends[0]) else ""
     count = len(verdict.differences)
-    return f"{middle:+.2f}{interval} ({count} seed{'s' if count > 1 else ''})", verdict.outcome
+    outcome: str = verdict.outcome
+    if claim.equal:
+        outcome = "does not hold" if any(verdict.differences) else "holds"
+    return f"{middle:+.2f}{interval} ({count} seed{'s' if count > 1 else ''})", outcome

@@ -139,7 +139,7 @@ def _claims(report: BenchmarkReport) -> str:
 def _paired(report: BenchmarkReport, claim: Paired) -> str:
     """Return a claim on an ordering in words, with the numbers that are compared."""
     metric = claim.metric or report.benchmark.protocols[report.benchmark.rows[claim.better].protocol].metric
-    order = "below" if claim.lower else "above"
+    order = "equal to" if claim.equal else "below" if claim.lower else "above"
     margin = f" less {claim.margin:g}" if claim.margin else ""
     return f"{claim.text}: {claim.statistic} of {metric}, {claim.better} {order} {claim.worse}{margin}"
 

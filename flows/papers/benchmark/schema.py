@@ -159,11 +159,17 @@ class Paired(Section):
     statistic: Statistic = Field("last", description="What is read from the curve by round.")
     lower: bool = Field(False, description="Less is better.")
     margin: float = Field(0.0, ge=0, description="Points by which `better` may be worse: the claim is non-inferiority.")
+    worse_metric: str = Field("", description="The metric of the row `worse`, if it is another one.")
+    equal: bool = Field(False, description="The claim is that both are the same in every seed.")
 
     @property
     def rows(self) -> tuple[str, str]:
         """Return the two rows."""
         return self.better, self.worse
+
+    def metric_of(self, row: str) -> str:
+        """Return the metric of one of the two rows, "" for its protocol's."""
+        return self.worse_metric or self.metric if row == self.worse else self.metric
 
 
 Claim = Annotated[Difference | FewerRounds | Paired, Field(discriminator="kind")]
@@ -199,8 +205,8 @@ class Benchmark(Section):
             _known("claims", claim.cell, self.cells)
             for name in claim.rows:
                 _known("claims", name, self.rows)
-                if isinstance(claim, Paired) and claim.metric:
-                    _known("claims", claim.metric, dict.fromkeys(self.protocols[self.rows[name].protocol].also))
+                if isinstance(claim, Paired) and (metric := claim.metric_of(name)):
+                    _known("claims", metric, dict.fromkeys(self.protocols[self.rows[name].protocol].also))
         return self
 
     @model_validator(mode="after")

@@ -330,3 +330,12 @@ def test_an_ordering_may_be_of_another_metric_downwards_or_within_a_margin(tmp_p
     assert judged(tmp_path, curves, [[1, 2, 60.5], [1, 2, 61.5]], margin=1.0)[0][1] == "holds"
     with pytest.raises(UserError, match="no such name dice"):
         judged(tmp_path, curves, curves, metric="dice")
+
+
+def test_an_ordering_may_claim_equality_or_compare_two_metrics(tmp_path):
+    curves = [[1, 2, 60], [1, 2, 61]]
+    (text, verdict), shown = judged(tmp_path, curves, curves, equal=True)
+    assert (text, verdict) == ("+0.00 [+0.00, +0.00] (2 seeds)", "holds") and "C1-fedavg equal to C1-fedprox" in shown
+    assert judged(tmp_path, curves, [[1, 2, 60], [1, 2, 61.5]], equal=True)[0][1] == "does not hold"
+    spread = ([9, 9, 1.0], [9, 9, 58.0])
+    assert judged(tmp_path, curves, curves, also=spread, worse_metric="spread")[0][0].startswith("+2.50 [")
