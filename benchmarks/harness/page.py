@@ -32,7 +32,7 @@ def page(results: Results, abouts: Mapping[str, About]) -> str:
         results: Workload -> result; those that were not run are left out.
         abouts: Workload -> what to say of it, in the order of the page.
     """
-    parts = [INTRODUCTION, "## Targets\n", target_table(results)]
+    parts = [INTRODUCTION, "## Targets\n", target_table(results), *profiles(results)]
     for name, about in abouts.items():
         if name in results:
             parts.append(section(name, about, results[name]))
@@ -54,6 +54,16 @@ def target_row(target: Target, value: float | None) -> str:
     verdict = f"**{'met' if target.met(value) else 'not met'}**"
     remark = f"; {target.remark}" if target.remark else ""
     return f"| {target.what} | {limit} | {number(value)}{target.unit} | {verdict}{remark} |"
+
+
+def profiles(results: Results) -> list[str]:
+    """Return where the time goes for the targets that are not met, under a heading."""
+    lines = [
+        f"* **{target.what}.** {target.profile}"
+        for target in TARGETS
+        if target.profile and (value := target.read(results)) is not None and not target.met(value)
+    ]
+    return ["### Where the time goes that is over a target\n", "\n".join(lines), ""] if lines else []
 
 
 def section(name: str, about: About, result: Result) -> str:

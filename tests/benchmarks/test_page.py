@@ -57,6 +57,16 @@ def test_every_target_reads_from_a_workload_that_exists_and_the_page_shows_all()
     assert '`make bench ARGS="--only suite"`' in text
 
 
+def test_a_target_that_is_not_met_says_where_the_time_goes():
+    def slow(ours):
+        runs = {name: Entry(name, [{"cpu_s": cpu, "wall_s": 1.0}]) for name, cpu in (("ours-1", ours), ("hand-1", 1.0))}
+        return {"pfl-mini": Result(runs, {}, result().machine, 1, False, 1.0)}
+
+    over, within = (page(slow(ours), {}) for ours in (1.3, 1.02))
+    assert "* **pfl-mini, CPU, 1 worker / hand-written loop.** A client costs" in over
+    assert "Where the time goes" not in within
+
+
 def test_numbers_have_three_digits():
     assert [number(v) for v in (0, 0.0123456, 1.2, 123.456, 4321.9, 0.00001234)] == [
         "0", "0.0123", "1.2", "123", "4,322", "0.0000123"]  # fmt: skip
