@@ -85,8 +85,8 @@ TARGETS = (
         "pfl-mini, CPU, 1 worker / hand-written loop",
         1.03,
         of("pfl-mini", "ours-1", "hand-1", "cpu_s"),
-        profile="A client costs about 24 ms beyond its training, which takes 70 to 100 ms here: sha256 of its update when it "
-        "is written and again when it is read (7 ms for 6.5 MB at 1.8 GB/s, which is what the processor's instructions "
+        profile="A client costs about 24 ms beyond its training, which takes 70 to 100 ms here: sha256 of its update when "
+        "it is written and again when it is read (7 ms for 6.5 MB at 1.8 GB/s, which is what the processor's instructions "
         "give), writing the file (6), the check of names, shapes and finite values (5), its share of the mean (4), the "
         "network around the weights (2.5). The digests stay: they make a run resumable and show a damaged file. They "
         "alone are more than the 2 to 3 ms that the target leaves.",
@@ -95,8 +95,8 @@ TARGETS = (
         "pfl-mini, wall, 2 workers / loop in 2 processes",
         1.05,
         of("pfl-mini", "ours-2", "hand-2", "wall_s"),
-        profile="The same cost in both processes; besides, check, mean and record of a round (about 0.1 s for ten updates "
-        "of 6.5 MB) run in the main process while the workers wait.",
+        profile="The same cost in both processes; besides, check, mean and record of a round (about 0.1 s for ten "
+        "updates of 6.5 MB) run in the main process while the workers wait.",
     ),
     Target(
         "engine prefect, extra CPU a round of 10 clients",
