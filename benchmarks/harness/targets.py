@@ -85,11 +85,12 @@ TARGETS = (
         "pfl-mini, CPU, 1 worker / hand-written loop",
         1.03,
         of("pfl-mini", "ours-1", "hand-1", "cpu_s"),
-        profile="A client costs about 24 ms beyond its training, which takes 70 to 100 ms here: sha256 of its update when "
-        "it is written and again when it is read (7 ms for 6.5 MB at 1.8 GB/s, which is what the processor's instructions "
-        "give), writing the file (6), the check of names, shapes and finite values (5), its share of the mean (4), the "
-        "network around the weights (2.5). The digests stay: they make a run resumable and show a damaged file. They "
-        "alone are more than the 2 to 3 ms that the target leaves.",
+        profile="A client costs about 24 ms beyond its training, which takes 70 to 100 ms here: sha256 of its update "
+        "when it is written and again when it is read (7 ms for 6.5 MB at 1.8 GB/s, which is what the "
+        "processor's instructions give), writing the file (6), the check of names, shapes and finite values "
+        "(5), its share of the mean (4), the network around the weights (2.5). The digests stay: they make a "
+        "run resumable and show a damaged file. They alone are more than the 2 to 3 ms that the target "
+        "leaves.",
     ),
     Target(
         "pfl-mini, wall, 2 workers / loop in 2 processes",
