@@ -1,6 +1,7 @@
 """What a machine can do at best, for comparison: read files, average tensors, decode images.
 
-    python -m benchmarks.bare read STORE        read all updates of a store, and nothing else
+    python -m benchmarks.bare read STORE        read all updates of a store from memory, and nothing else
+    python -m benchmarks.bare disk STORE        read them from the disk
     python -m benchmarks.bare copy STORE        read all updates, and write each once
     python -m benchmarks.bare mean STORE        average them with torch in float64, and write the mean
     python -m benchmarks.bare decode IMAGES SIZE
@@ -10,6 +11,7 @@ The last two are the two sides of ``benchmarks/ingest.py``. Each prints one JSON
 """
 
 import json
+import mmap
 import os
 import sys
 import time
@@ -27,6 +29,20 @@ def read(store: Path) -> float:
         with path.open("rb", buffering=0) as file:
             while file.readinto(buffer):
                 pass
+    return time.perf_counter() - began
+
+
+def disk(store: Path) -> float:
+    """Read every update past the system's cache, where the file system allows it."""
+    began = time.perf_counter()
+    buffer = mmap.mmap(-1, BLOCK)  # begins at a page, as such reads need
+    for path in sorted((store / "updates").iterdir()):
+        file, done = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0)), 0
+        while count := os.preadv(file, [buffer], done):
+            done += count
+            if count % mmap.PAGESIZE:  # the end
+                break
+        os.close(file)
     return time.perf_counter() - began
 
 
@@ -76,7 +92,14 @@ def ingest(images: Path, size: str) -> float:
     return ingest_seconds(images, int(size), len(os.sched_getaffinity(0)))[0]
 
 
-WORK: dict[str, Callable[..., float]] = {"read": read, "copy": copy, "mean": mean, "decode": decode, "ingest": ingest}
+WORK: dict[str, Callable[..., float]] = {
+    "read": read,
+    "disk": disk,
+    "copy": copy,
+    "mean": mean,
+    "decode": decode,
+    "ingest": ingest,
+}
 
 
 def main(work: str, folder: str, *more: str) -> None:

@@ -1,5 +1,6 @@
 """Aggregation of many ResNet-18 updates against the speed at which their files can be read."""
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -17,13 +18,14 @@ def about(name: str) -> About:
     """Return what the page says."""
     del name
     text = (
-        "The updates are ResNet-18's (47 MB each; five different ones under many names, so that they are read from "
-        "memory, which is faster than a disk). They are averaged, all and a tenth of them, to see how memory grows; "
-        "N models are mixed from N with a full matrix of weights. Beside that, the files are only read, or read and "
-        "written, and a loop averages them with torch. Seconds are those of the work, without the imports."
+        "The updates are ResNet-18's (47 MB each; five different ones under many names, so that they are read "
+        "from memory; so many different ones would have to come from the disk). They are averaged, all and a "
+        "tenth of them, to see how memory grows; N models are mixed from N with a full matrix of weights. Beside "
+        "that, the files are only read, from memory or from the disk, or read and written, and a loop averages "
+        "them with torch. Seconds are those of the work, without the imports."
     )
     figures = {"seconds": "seconds", "mb_s": "MB/s", "peak_mb": "peak memory, MB", "cpu_s": "CPU-s"}
-    return About("Aggregate", text, "read", figures, ("seconds",))
+    return About("Aggregate", text, "disk", figures, ("seconds",))
 
 
 def prepare(name: str, options: Options) -> Prepared:
@@ -48,7 +50,8 @@ def prepare(name: str, options: Options) -> Prepared:
         return _contestant(name, title, ["-m", "benchmarks.bare", what, stores[count]], work, stores[count], count * mb)
 
     found = [
-        bare("read", f"read {many} files", "read", many),
+        bare("disk", f"read {many} files from the disk", "disk", many),
+        bare("read", f"read {many} files from memory", "read", many),
         bare("hand", f"mean of {many}, a loop in torch, once", "mean", many).once(),
         ours("mean", f"mean of {many}, FedScene", "mean", many),
         ours("mean-few", f"mean of {few}, FedScene", "mean", few),
@@ -78,9 +81,10 @@ def _contestant(
 
 
 def _clean(store: Path) -> None:
-    """Remove what an aggregation has written."""
+    """Remove what an aggregation has written; a finished one would be found."""
     remove: Callable[[Path], None]
-    for path in store.iterdir():
-        if path.name not in KEPT:
+    given = {update["model"]["uri"] for update in json.loads((store / "updates.json").read_text())["updates"]}
+    for path in [*store.iterdir(), *(store / "updates").iterdir()]:
+        if path.name not in KEPT and path.relative_to(store).as_posix() not in given:
             remove = shutil.rmtree if path.is_dir() else Path.unlink
             remove(path)
