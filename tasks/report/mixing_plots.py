@@ -65,11 +65,11 @@ def help_graph(mean: np.ndarray, clients: Sequence[str], path: Path) -> None:
     places = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     with new_figure(path, 6.4) as figure:
         axes = figure.subplots()
-        for client, helper, weight in helpers(mean):
+        for helped, helper, weight in helpers(mean):
             style = {"arrowstyle": "-|>", "color": SKY, "linewidth": 0.4 + 6 * weight, "shrinkA": 7, "shrinkB": 9}
             curve = {"connectionstyle": "arc3,rad=0.12"}
-            axes.annotate("", places[client], places[helper], arrowprops=style | curve)
-        axes.scatter(*places.T, s=30 + 400 * np.diag(mean), color=BLUE, zorder=3)
+            axes.annotate("", places[helped], places[helper], arrowprops=style | curve)
+        axes.scatter(places[:, 0], places[:, 1], s=30 + 400 * np.diag(mean), color=BLUE, zorder=3)
         for place, client in zip(places, clients, strict=True):
             if count <= NAMED:
                 axes.annotate(one_line(client, 16), 1.13 * place, ha="center", va="center", fontsize=8, color=INK)
