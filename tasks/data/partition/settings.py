@@ -236,8 +236,7 @@ class PartitionSettings(Section):
         1.0,
         gt=0,
         le=1,
-        description="Share of these images that is divided, drawn for each primary label: for quick trials on a large "
-        "data set. The rest takes no part.",
+        description="Share of these images, of each primary label, that is divided; others are left out.",
     )
     clients: int | None = Field(None, ge=1, description="Number of clients; for natural the number of sites.")
     alpha: float = Field(
