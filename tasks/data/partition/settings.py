@@ -232,12 +232,7 @@ class PartitionSettings(Section):
         "its split (PFLlib); then each client tests on a part of its own (local.scheme local), and the pooled test set "
         "is the union of these parts.",
     )
-    share: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="Share of these images, of each primary label, that is divided; others are left out.",
-    )
+    share: float = Field(1.0, gt=0, le=1, description="Share of these images, of each primary label, that is divided.")
     clients: int | None = Field(None, ge=1, description="Number of clients; for natural the number of sites.")
     alpha: float = Field(
         0.5,
