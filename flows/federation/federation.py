@@ -30,6 +30,7 @@ from tasks.core.randomness import derive_seed
 from tasks.core.records import Dropped, ModelRef, RoundRecord, Update
 from tasks.core.round_state import GLOBAL, RoundState
 from tasks.server.aggregation_job import Aggregated, AggregationJob
+from tasks.server.mixing_record import NAMESPACE as MIXING
 from tasks.server.weighting import round_weights
 
 
@@ -156,6 +157,7 @@ class Federation(Round):
         weights: Sequence[float] | None = None,
         spec: AggregatorSpec | None = None,
         facts: Mapping[str, Any] | None = None,
+        starts: Mapping[str, ModelRef] | None = None,
     ) -> ModelRef:
         """Combine updates into one global model.
 
@@ -166,13 +168,15 @@ class Federation(Round):
             weights: One per update, summing to 1. Default: those of ``aggregation.weighting``.
             spec: The method's own aggregator. Default: the run's (``aggregation.name``).
             facts: Plain numbers that the method's own aggregator needs.
+            starts: Client -> the model that it started from, as it was sent, where each had its own.
         """
         given = tuple(weights) if weights else None
         if spec is None and given is None:
             reported = [update.client for update in updates]
             given = round_weights(self.context.weighting, self.clients, reported, self.number)
         chosen = spec or self.context.aggregator
-        job = AggregationJob(chosen, tuple(updates), self.as_sent(start), given, facts=facts or {})
+        own = tuple(starts[update.client] for update in updates) if starts else None
+        job = AggregationJob(chosen, tuple(updates), self.as_sent(start), given, facts=facts or {}, starts=own)
         done = self._aggregate(job, name)
         for model, ref in done.models.items():
             if model != GLOBAL:
@@ -222,6 +226,8 @@ class Federation(Round):
             done: Aggregated = self.engine.run("aggregate", f"round {self.number}: {name}", self.context, job)
         if done.state is not None:
             self.state.server[namespace] = done.state
+        if done.mixing is not None:
+            self.state.server[MIXING] = done.mixing
         if GLOBAL in done.weights:
             self.record.weights = done.weights[GLOBAL]
         return done

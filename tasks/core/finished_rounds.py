@@ -8,7 +8,7 @@ from dataclasses import replace
 from models.errors import UserError
 from tasks.core.names import file_name
 from tasks.core.records import ModelRef, RoundRecord, Update, read_round
-from tasks.core.round_state import GLOBAL, client_of
+from tasks.core.round_state import GLOBAL, kept_for
 from tasks.core.store import Store, client_folder
 
 
@@ -38,14 +38,15 @@ def save_round(store_root: str, record: RoundRecord) -> RoundRecord:
         return replace(ref, uri=f"{final}/{name}")
 
     def place_model(name: str, ref: ModelRef) -> ModelRef:
-        client = client_of(name)
-        if client is None:
+        own = kept_for(name)
+        if own is None:
             return place("model.safetensors" if name == GLOBAL else f"model-{_file(name)}", ref)
+        kind, client = own
         folder = client_folder(client)  # there only the last round's is kept
         return (
             ref
             if ref.uri.startswith(f"{folder}/")
-            else store.put_state(f"{folder}/model-{record.round:04d}.safetensors", store.get_state(ref), ref.digest)
+            else store.put_state(f"{folder}/{kind}-{record.round:04d}.safetensors", store.get_state(ref), ref.digest)
         )
 
     state = replace(
@@ -120,7 +121,7 @@ def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
 
 
 def _stored_with_round(record: RoundRecord) -> list[ModelRef]:
-    shared = [ref for name, ref in record.state.models.items() if client_of(name) is None]
+    shared = [ref for name, ref in record.state.models.items() if kept_for(name) is None]
     return [*shared, *record.state.server.values()]
 
 

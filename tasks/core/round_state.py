@@ -11,11 +11,22 @@ from tasks.core.model_ref import ModelRef
 
 GLOBAL = "global"
 _CLIENT, _CLUSTER = "client/", "cluster/"
+_UPLOAD, _RECEIVED = "upload/", "received/"  # kept for one client, like its model
 
 
 def client_model(client: str) -> str:
     """Return the name of a client's own model in ``RoundState.models``."""
     return f"{_CLIENT}{client}"
+
+
+def upload_model(client: str) -> str:
+    """Return the name, in ``RoundState.models``, of the model that a client last sent."""
+    return f"{_UPLOAD}{client}"
+
+
+def received_model(client: str) -> str:
+    """Return the name, in ``RoundState.models``, of the model from which a client trained the one it last sent."""
+    return f"{_RECEIVED}{client}"
 
 
 def cluster_model(index: int) -> str:
@@ -30,8 +41,9 @@ class RoundState:
     A round gets a copy that its method may change, and the method returns the state that the round ends with.
 
     Attributes:
-        models: Name -> weights: ``global``, ``cluster/<index>``, ``client/<id>``, or parts of a model that a method
-            names itself (``sigma``).
+        models: Name -> weights: ``global``, ``cluster/<index>``, ``client/<id>``, ``upload/<id>`` and
+            ``received/<id>`` (what a client last sent, and from what it was trained), or parts of a model that a
+            method names itself (``sigma``).
         private: Client -> tensors that the client keeps until a training renews them, and never sends: those of its
             regularisers (``<regulariser>/<name>``), of update transforms (``transforms/...``), and of its model
             (``model/<name>``).
@@ -135,11 +147,23 @@ class RoundState:
 
     @property
     def at_clients(self) -> list[ModelRef]:
-        """What is stored with the clients and not with the round: private and personal tensors, clients' models."""
-        models = [ref for name, ref in self.models.items() if name.startswith(_CLIENT)]
+        """What is stored by client and not with the round: private and personal tensors, models of one client."""
+        models = [ref for name, ref in self.models.items() if kept_for(name) is not None]
         return [*self.private.values(), *self.personal.values(), *models]
 
 
 def client_of(model: str) -> str | None:
     """Return whose model a name of ``RoundState.models`` is, ``None`` for a shared one."""
     return model.removeprefix(_CLIENT) if model.startswith(_CLIENT) else None
+
+
+def kept_for(model: str) -> tuple[str, str] | None:
+    """Return the kind and the client of a model that is kept for one client, of the last round only.
+
+    ``("model", id)`` of ``client/<id>``, ``("upload", id)`` of ``upload/<id>``, ``("received", id)`` of
+    ``received/<id>``; ``None`` of a shared model.
+    """
+    for prefix, kind in ((_CLIENT, "model"), (_UPLOAD, "upload"), (_RECEIVED, "received")):
+        if model.startswith(prefix):
+            return kind, model.removeprefix(prefix)
+    return None

@@ -7,7 +7,7 @@ much memory as ten. The output's name is the digest of all inputs, so a repeated
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,14 +20,17 @@ from tasks.core.state_stream import Layout, StateFile, StateWriter, ranges
 from tasks.core.store import Store
 from tasks.server.aggregation import all_finite, check_weights, sample_count_weights
 from tasks.server.aggregation_job import Aggregated, AggregationJob, WeightTable
-from tasks.server.aggregators import Aggregator, Combined, Mixing, TensorJob, load_aggregator, stacked
-from tasks.server.aggregators.received import Received, entries_per_update
+from tasks.server.aggregators import Aggregator, Combined, Mixing, SparseRow, TensorJob, load_aggregator, stacked
+from tasks.server.aggregators.mixing import Row, as_matrix, count_positive, positive, stored_weights
+from tasks.server.aggregators.received import MIN_RANGE, Received, entries_per_update
+from tasks.server.mixing_record import mixing_tensors
 
 if TYPE_CHECKING:
     from tasks.core.context import RunContext
 
 IN_CACHE = 1 << 16  # entries of a range that one update after the other is added to: 512 KB in float64
-DENSE = 16  # with more weights above 0 per update than this, a linear mixing is a matrix product
+DENSE = 4  # with more weights above 0 per update than this, a linear mixing is a matrix product
+PRODUCT = 1 << 21  # entries of all updates, or of all models, in such a product: 16 MB in float64
 VARIANCE, MEAN = ".running_var", ".running_mean"
 
 
@@ -60,20 +63,39 @@ def aggregate(context: "RunContext", job: AggregationJob) -> Aggregated:
         _require_equal_tensors(files)
         weights = list(job.weights or sample_count_weights([update.samples for update in job.updates]))
         check_weights(weights)
-        received = Received(
-            job.updates, weights, read_schema(context), job.facts, files, opened(job.start) if job.start else None
-        )
+        begun = opened(job.start) if job.start else None
+        starts = [opened(ref).like(files[0]) for ref in job.starts] if job.starts else None
+        received = Received(job.updates, weights, read_schema(context), job.facts, files, begun, starts)
         mixing = Mixing(tuple(job.rows), tuple(job.rows.values())) if job.rows else aggregator.weigh(received)
         _require_rows(mixing, len(files))
         state = opened(job.state) if job.state else None
         result = _Phase2(store, name, aggregator, received, mixing, state, context.bn_policy).run()
-    # As a tensor: a thousand models of a thousand clients have a million weights.
-    rows = store.put_state(
-        f"updates/aggregated-weights-{name}.safetensors", {"rows": torch.tensor(mixing.rows, dtype=torch.float64)}
-    )
+    return _stored(store, name, replace(result, mixing=_recorded(store, name, mixing, job.updates)), mixing)
+
+
+def _recorded(store: Store, name: str, mixing: Mixing, updates: Sequence[Update]) -> ModelRef | None:
+    """Store the weights between clients by layer, if models of single clients come out."""
+    tensors = mixing_tensors(mixing, [update.client for update in updates])
+    return store.put_state(f"updates/aggregated-mixing-{name}.safetensors", tensors) if tensors else None
+
+
+def _stored(store: Store, name: str, result: Aggregated, mixing: Mixing) -> Aggregated:
+    """Write down the finished result, for ``_find``; return it."""
+    # As tensors: a thousand models of a thousand clients have a million weights.
+    own = [positive(row) for row in mixing.rows]
+    values = [row[at] for row, places in zip(mixing.rows, own, strict=True) for at in places]
+    rows = {
+        "weights": torch.tensor(values, dtype=torch.float64),
+        "positions": torch.tensor([at for places in own for at in places], dtype=torch.int32),
+        "counts": torch.tensor([len(places) for places in own], dtype=torch.int32),
+    }
+    refs = {"state": result.state, "mixing": result.mixing}
+    refs["weights"] = store.put_state(f"updates/aggregated-weights-{name}.safetensors", rows)
     plain = {"models": {key: asdict(ref) for key, ref in result.models.items()}, "evaluated": result.evaluated}
-    own = {"state": asdict(result.state) if result.state else None, "weights": asdict(rows)}
-    store.write_json(f"updates/aggregated-{name}.json", plain | own)
+    plain["outputs"] = list(mixing.outputs)  # in the order of the rows; keys are sorted in the file
+    store.write_json(
+        f"updates/aggregated-{name}.json", plain | {key: asdict(ref) if ref else None for key, ref in refs.items()}
+    )
     return result
 
 
@@ -83,14 +105,17 @@ def _find(store: Store, name: str, updates: Sequence[Update]) -> Aggregated | No
         return None
     try:
         value = store.read_json(f"updates/aggregated-{name}.json")
-        models = {key: ModelRef.of(ref) for key, ref in value["models"].items()}
-        state = ModelRef.of(value["state"]) if value["state"] else None
-        rows = store.get_state(ModelRef.of(value["weights"]))["rows"].tolist()
+        models = {key: ModelRef.of(value["models"][key]) for key in value["outputs"]}
+        state, mixing = (ModelRef.of(value[key]) if value[key] else None for key in ("state", "mixing"))
+        stored = store.get_state(ModelRef.of(value["weights"]))
+        counts = stored["counts"].tolist()
+        parts = zip(*(stored[key].split(counts) for key in ("positions", "weights")), strict=True)
+        rows = [SparseRow(len(updates), places.tolist(), row.tolist()) for places, row in parts]
         weights = WeightTable(list(models), [update.client for update in updates], rows)
-        done = Aggregated(models, state, weights, value["evaluated"])
-    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # damaged: compute it again
+        done = Aggregated(models, state, weights, value["evaluated"], mixing)
+    except (UserError, KeyError, TypeError, ValueError, RuntimeError, AttributeError):  # damaged: compute it again
         return None
-    return done if all(store.holds(ref) for ref in (*models.values(), state) if ref) else None
+    return done if all(store.holds(ref) for ref in (*models.values(), state, mixing) if ref) else None
 
 
 def _require_equal_tensors(files: Sequence[StateFile]) -> None:
@@ -111,7 +136,7 @@ def _require_rows(mixing: Mixing, updates: int) -> None:
             found = f"rows of {[len(row) for row in rows][:5]} weights for {len(mixing.outputs)} models"
             raise UserError("weights do not fit the updates", where="aggregation", expected=updates, found=found)
         for row in rows:
-            check_weights(row)
+            check_weights(stored_weights(row))
 
 
 class _Phase2:
@@ -173,41 +198,58 @@ class _Phase2:
         """Combine one tensor for all models."""
         spec, entry = spec_of(self.received.schema, name), self.received.files[0].entries[name]
         rows = self.mixing.rows_of(name)
-        dense = sum(w > 0 for row in rows for w in row) > DENSE * len(self.received.files)
-        most = entries_per_update(max(len(self.received.files), len(rows)))
-        parts = list(ranges(entry.numel, most if self.linear and dense else min(most, IN_CACHE)))
+        dense = sum(map(count_positive, rows)) > DENSE * len(self.received.files)
+        count = max(len(self.received.files), len(rows))
+        most = max(MIN_RANGE, PRODUCT // count) if self.linear and dense else min(entries_per_update(count), IN_CACHE)
+        parts = list(ranges(entry.numel, most))
         if not parts or not (self.aggregator.elementwise or not entry.dtype.is_floating_point):
             parts = [(0, entry.numel)]
         for start, stop in parts:
-            pooled = self.bn_policy == "total_variance" and name.endswith(VARIANCE)
             if not entry.dtype.is_floating_point:
                 values = stacked([file.read(name, start, stop) for file in self.received.files])
-                new = [values[torch.tensor(row) > 0].amax(0) for row in rows]
-            elif self.linear and dense and not pooled:
-                values = stacked([file.read(name, start, stop) for file in self.received.files], torch.float64)
-                new = list(torch.tensor(rows, dtype=torch.float64) @ values)
+                new = [values[positive(row)].amax(0) for row in rows]
+            elif self.linear and dense:
+                new = self._product(name, rows, start, stop)
             else:
-                new = self._combined(name, spec, rows, start, stop, pooled)
+                new = self._combined(name, spec, rows, start, stop)
             for writer, value in zip(self.writers, new, strict=True):
                 self._write(writer, name, value.to(entry.dtype))
 
-    def _combined(
-        self, name: str, spec: TensorSpec, rows: Sequence[Sequence[float]], start: int, stop: int, pooled: bool
-    ) -> list[Tensor]:
+    def _product(self, name: str, rows: Sequence[Row], start: int, stop: int) -> list[Tensor]:
+        """Return a range of one tensor of every model as a product of matrices; of pooled variances as of moments."""
+        weights = as_matrix(rows)
+
+        def values(tensor: str) -> Tensor:
+            return stacked([file.read(tensor, start, stop) for file in self.received.files], torch.float64)
+
+        own, pooled = values(name), torch.tensor(self._pooled(name))
+        mixed = weights @ own
+        if pooled.any():
+            means = values(name.replace(VARIANCE, MEAN))
+            moments = weights @ (own + means.square()) - (weights @ means).square()
+            mixed[pooled] = moments[pooled].clamp_(min=0)
+        return list(mixed)
+
+    def _pooled(self, name: str) -> list[bool]:
+        """Return for each model whether a tensor holds running variances that are pooled."""
+        pools = self.aggregator.pools_variances
+        return [name.endswith(VARIANCE) and pools(output, self.bn_policy) for output in self.mixing.outputs]
+
+    def _combined(self, name: str, spec: TensorSpec, rows: Sequence[Row], start: int, stop: int) -> list[Tensor]:
         """Return a range of one tensor of every model, combined by the aggregator."""
-        used = [i for i in range(len(self.received.files)) if any(row[i] > 0 for row in rows)]
+        used, pooled = sorted(set[int]().union(*map(positive, rows))), self._pooled(name)
         shape = (stop - start,) if self.aggregator.elementwise else self.received.files[0].entries[name].shape
 
         def read(file: StateFile, tensor: str) -> Tensor:
             return file.read(tensor, start, stop).reshape(shape)
 
         values = {i: read(self.received.files[i], name) for i in used}
-        means = {i: read(self.received.files[i], name.replace(VARIANCE, MEAN)) for i in used} if pooled else None
+        means = {i: read(self.received.files[i], name.replace(VARIANCE, MEAN)) for i in used if any(pooled)}
         begun = self.received.start
         sent = read(begun, name) if begun is not None and name in begun.entries else None
         out = []
-        for output, row in zip(self.mixing.outputs, rows, strict=True):
-            own = [i for i in used if row[i] > 0]
+        for output, row, pools in zip(self.mixing.outputs, rows, pooled, strict=True):
+            own = positive(row)
             prefix = "" if output == "global" else f"{output}/"
             before = {slot: read(self.state, key) for slot, key in self._slots(prefix, name).items() if self.state}
             job = TensorJob(
@@ -218,7 +260,7 @@ class _Phase2:
                 clients=own,
                 start=sent,
                 before=before,
-                means=[means[i] for i in own] if means is not None else None,
+                means=[means[i] for i in own] if pools and len(own) > 1 else None,  # of one client: its own
                 model=output,
             )
             out.append(self._kept(prefix, name, start, stop, self.aggregator.combine(job)))

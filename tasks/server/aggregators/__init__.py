@@ -13,7 +13,7 @@ from models.errors import UserError
 from models.settings.section import Section
 from models.weights.state_spec import TensorSpec
 from tasks.core.aggregator_spec import AggregatorSpec
-from tasks.server.aggregators.mixing import Mixing
+from tasks.server.aggregators.mixing import Mixing, SparseRow
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +28,7 @@ __all__ = [
     "AggregatorSpec",
     "Combined",
     "Mixing",
+    "SparseRow",
     "TensorJob",
     "load_aggregator",
     "sorted_values",
@@ -67,7 +68,7 @@ class TensorJob:
         start: The tensor of the model that they started from; ``None`` where there is none.
         before: The aggregator's tensors of the previous round for this one, by their own names, in the type in which
             ``Combined.after`` had them; empty at first.
-        means: The running means that belong to running variances, with ``federation.bn_policy: total_variance``.
+        means: The running means that belong to running variances, where variances are pooled.
         model: Name of the model that comes out.
     """
 
@@ -123,6 +124,16 @@ class Aggregator:
         Integer tensors do not come here: they take the maximum (docs/algorithms/aggregation.md).
         """
         return Combined(self.average(tensor))
+
+    def pools_variances(self, model: str, bn_policy: str) -> bool:
+        """Return whether running variances of a model are pooled: as ``federation.bn_policy`` says.
+
+        Args:
+            model: Name of the model that comes out.
+            bn_policy: The setting.
+        """
+        del model
+        return bn_policy == "total_variance"
 
     def average(self, tensor: TensorJob) -> "Tensor":
         """Return the weighted mean in float64; of running variances with ``means`` the pooled variance."""

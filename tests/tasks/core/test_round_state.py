@@ -6,7 +6,15 @@ import pytest
 
 from models.errors import UserError
 from tasks.core.records import ModelRef
-from tasks.core.round_state import RoundState, client_model, client_of, cluster_model
+from tasks.core.round_state import (
+    RoundState,
+    client_model,
+    client_of,
+    cluster_model,
+    kept_for,
+    received_model,
+    upload_model,
+)
 
 
 def ref(name, size=10):
@@ -126,6 +134,11 @@ def test_names_of_models():
     assert (client_model("a/b"), cluster_model(3)) == ("client/a/b", "cluster/3")
     assert client_of(client_model("a/b")) == "a/b"
     assert [client_of(name) for name in ("global", cluster_model(0), "sigma")] == [None] * 3
+    kinds = {client_model("a/b"): "model", upload_model("a/b"): "upload", received_model("a/b"): "received"}
+    assert {name: kept_for(name) for name in kinds} == {name: (kind, "a/b") for name, kind in kinds.items()}
+    assert [kept_for(name) for name in ("global", cluster_model(0), "sigma")] == [None] * 3
+    state = RoundState(models={name: ref(kind) for name, kind in kinds.items()} | {"global": ref("g")})
+    assert state.at_clients == [ref("model"), ref("upload"), ref("received")]
 
 
 def test_a_shared_model_of_ones_own_is_the_evaluated_one():
