@@ -33,6 +33,8 @@ METHODS = {
     "fedbn": "flows.methods.fedbn",
     "ditto": "flows.methods.ditto",
     "fedala": "flows.methods.fedala",
+    "fedscrap": "flows.methods.fedscrap",
+    "fedamp": "flows.methods.fedamp",
 }
 
 

@@ -79,6 +79,9 @@ CONTRACTS = {
     "fedala": Contract(
         neutral={"layers": []}, neutral_keeps=True, active={"layers": ["readout.", "backbone.layer4."]}, rounds=3
     ),
+    # The global model is the mean; in the first round, in which all start alike, it is FedAvg's.
+    "fedscrap": Contract(neutral={}, neutral_rounds=1, neutral_keeps=True, rounds=3),
+    "fedamp": Contract(neutral={"lam": 0}, neutral_rounds=1, neutral_keeps=True, active={"alpha": 1.0}, rounds=3),
     # With equally many steps at all clients there is nothing to normalise.
     "fednova": Contract(neutral={}, train={"lr": 0.05, "optimizer": "sgd", "momentum": 0.9}),
     # During the warm-up it draws clients as FedAvg does. Round 3 fits and chooses, round 4 probes.

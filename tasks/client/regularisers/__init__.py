@@ -26,6 +26,7 @@ REGULARISERS: dict[str, str] = {
     "control": "tasks.client.regularisers.scaffold",
     "ditto": "tasks.client.regularisers.ditto",
     "fedala": "tasks.client.regularisers.fedala",
+    "fedamp": "tasks.client.regularisers.fedamp",
 }
 
 
