@@ -1,0 +1,81 @@
+"""kill -9 in round 2 of 3: the resumed run ends with the personal models of an undisturbed one, digest by digest."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tasks.core.finished_rounds import finished_rounds
+from tasks.core.store import Store
+
+pytestmark = [pytest.mark.slow, pytest.mark.integration]
+
+ROUNDS = 3
+SETS = (
+    "ingest.synthetic.images=48", "ingest.synthetic.sites=2", "ingest.image_size=32", "partition.scheme=iid",
+    "partition.clients=3", "partition.min_size=2", "model.name=resnet18", "model.backbone.width=0.125",
+    "objective.name=bce", "train.epochs=1", "train.batch_size=8", "report.images=0", "federation.workers=1",
+    "tracking.enabled=false", "evaluation.every=3", f"federation.rounds={ROUNDS}",
+)  # fmt: skip
+METHODS = {
+    "fedper": (),
+    "fedrep": (),
+    "fedbn": (),
+    "ditto": ("method.ditto.lam=1",),
+    "fedala": ("method.fedala.max_passes=3",),
+    "feddyn": ("method.feddyn.alpha=0.5",),
+}
+
+
+def command(method):
+    sets = [f"--set={text}" for text in (*SETS, f"method.name={method}", *METHODS[method])]
+    return [sys.executable, "-m", "flows.cli.main", "run", "--preset", "tiny", "--run-id", method, *sets]
+
+
+def state_of(folder, method):
+    """What the last round hands on, by digest: the models, what clients keep, and whose model is whose."""
+    state = finished_rounds(Store(folder / "runs" / method), ROUNDS)[-1].state
+    parts = (state.models, state.private, state.personal, state.server)
+    return [{name: ref.digest for name, ref in part.items()} for part in parts], state.own
+
+
+def trained_after_round_one(root):
+    """Whether a client has finished a training since round 1 was saved."""
+    saved = root / "rounds" / "0001" / "round.json"
+    try:
+        return any(path.stat().st_mtime_ns > saved.stat().st_mtime_ns for path in (root / "updates").glob("*.json"))
+    except FileNotFoundError:  # nothing is saved yet, or the round is being tidied up
+        return False
+
+
+def killed_in_round_two(folder, method):
+    """Start the run and kill it by SIGKILL once a client of round 2 has finished; return whether it was so."""
+    root = folder / "runs" / method
+    process = subprocess.Popen(command(method), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if trained_after_round_one(root):
+            break
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return process.returncode == -signal.SIGKILL and not (root / "rounds" / "0002").exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_run_ends_with_the_same_personal_models(method, tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("FEDSCENE_")]:
+        monkeypatch.delenv(name)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    assert killed_in_round_two(broken, method), "the run must still have been in round 2"
+    for folder in (whole, broken):
+        done = subprocess.run(command(method), cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+    assert state_of(broken, method) == state_of(whole, method)
+    kept = state_of(whole, method)[0]
+    assert len(kept[1]) == 3 or sum(name.startswith("client/") for name in kept[0]) == 3
