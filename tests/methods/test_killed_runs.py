@@ -27,6 +27,8 @@ METHODS = {
     "ditto": ("method.ditto.lam=1",),
     "fedala": ("method.fedala.max_passes=3",),
     "feddyn": ("method.feddyn.alpha=0.5",),
+    "fedscrap": (),
+    "fedamp": (),
 }
 
 

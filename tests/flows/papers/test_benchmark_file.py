@@ -99,7 +99,7 @@ def test_personal_methods_run_as_pfllib_does_and_are_tested_on_their_own_images(
     plan = make_benchmark_plan(load_benchmark("classics"), "full", None)
     rows = {row.name: row for row in plan.rows if row.row.protocol == "pfllib-fmnist-own"}
     assert {name for name in rows if rows[name].row.not_yet is None} >= {
-        f"{cell}-{method}" for cell in ("K4", "K5") for method in ("ditto", "fedper", "fedrep")
+        f"{cell}-{method}" for cell in ("K4", "K5") for method in ("ditto", "fedper", "fedamp", "fedrep")
     }
     shared = next(row for row in plan.rows if row.name == "K4-fedavg").runs[0].settings
     for name, row in rows.items():
