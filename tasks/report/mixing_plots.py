@@ -10,13 +10,51 @@ from typing import TypeVar
 
 import numpy as np
 
+from tasks.core.records import RoundRecord
+from tasks.core.store import Store
 from tasks.plotting.style import BLUE, INK, SKY, new_figure, one_line
+from tasks.server.mixing_record import NAMESPACE, read_mixing
 
 T = TypeVar("T")
 Matrices = Mapping[str, np.ndarray]  # layer -> A
 LAYERS, ROUNDS = 5, 4  # most rows and columns of the heat-maps
 NAMED = 24  # more names of clients are illegible
 HELPERS = 3  # arrows to each client
+MIXING_TITLE, HELP_TITLE = "Weights between clients by layer and round", "Who helps whom"
+
+
+def write_mixing_plots(store: Store, records: Sequence[RoundRecord], folder: Path) -> dict[str, Path]:
+    """Write the plots of a run whose method mixes models for single clients; return title -> PNG file.
+
+    Args:
+        store: The run's store.
+        records: Its rounds.
+        folder: Where the files go.
+
+    Raises:
+        UserError: If the weights of a round are gone or damaged.
+    """
+    recorded = [record for record in records if NAMESPACE in record.state.server]
+    if not recorded:
+        return {}
+    clients = sorted({client for record in records for client in record.participants})
+    place = {client: index for index, client in enumerate(clients)}
+    total, rounds = np.zeros((len(clients), len(clients))), np.zeros(len(clients))
+    shown: dict[int, Matrices] = {record.round: {} for record in spread(recorded, ROUNDS)}
+    for record in recorded:
+        mixing = read_mixing(store, record.state)
+        assert mixing is not None
+        matrices, rows = mixing.square(clients), [place[client] for client in mixing.models]
+        for matrix in matrices.values():
+            total[rows] += matrix[rows] / len(matrices)
+        rounds[rows] += 1
+        if record.round in shown:
+            shown[record.round] = {layer: matrices[layer] for layer in spread(list(matrices), LAYERS)}
+    mean = np.where(rounds[:, None] > 0, total / np.maximum(rounds, 1)[:, None], np.eye(len(clients)))
+    files = {MIXING_TITLE: folder / "mixing.png", HELP_TITLE: folder / "who-helps-whom.png"}
+    mixing_heatmaps(shown, clients, files[MIXING_TITLE])
+    help_graph(mean, clients, files[HELP_TITLE])
+    return files
 
 
 def mixing_heatmaps(by_round: Mapping[int, Matrices], clients: Sequence[str], path: Path) -> None:
@@ -52,8 +90,8 @@ def mixing_heatmaps(by_round: Mapping[int, Matrices], clients: Sequence[str], pa
 def help_graph(mean: np.ndarray, clients: Sequence[str], path: Path) -> None:
     """Plot who helps whom: an arrow to each client from the three others with the largest weights in its model.
 
-    Only weights above 1 / N, the weight of everybody in a plain mean, are drawn; width grows with the weight. The size
-    of a client's dot is its own weight.
+    Only weights above (1 - a_ii) / (N - 1), what others would have if they all counted alike, are drawn; width grows
+    with the weight. The size of a client's dot is its own weight.
 
     Args:
         mean: A [N, N], the mean over layers and rounds.
@@ -78,11 +116,12 @@ def help_graph(mean: np.ndarray, clients: Sequence[str], path: Path) -> None:
 
 
 def helpers(mean: np.ndarray) -> list[tuple[int, int, float]]:
-    """Return (client, helper, weight): for each client the three others that weigh most, above 1 / N."""
+    """Return (client, helper, weight): for each client the three others that weigh most, above the others' mean."""
     count, found = len(mean), []
     for client, row in enumerate(mean):
         others = sorted((other for other in range(count) if other != client), key=lambda other: -row[other])
-        found += [(client, other, float(row[other])) for other in others[:HELPERS] if row[other] > 1 / count]
+        alike = (1 - row[client]) / max(1, count - 1)
+        found += [(client, other, float(row[other])) for other in others[:HELPERS] if row[other] > (1 + 1e-6) * alike]
     return found
 
 

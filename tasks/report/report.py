@@ -93,6 +93,8 @@ def build_report(
     Raises:
         UserError: The run has no finished round, or one of its files cannot be read.
     """
+    from tasks.report.mixing_plots import write_mixing_plots
+
     settings = settings or ReportSettings()
     records = load_records(run_root, requested_rounds(run_root, rounds))
     run, effective = (read_json(run_root / name, what=RUN_FILE) for name in ("run.json", "settings.json"))
@@ -100,6 +102,7 @@ def build_report(
     evaluation = {"threshold": 0.5, "zero_support": "exclude"} | (effective.get("evaluation") or {})
     budgets = effective.get("federation") or {}
     plots = write_plots(records, out / "plots", run, settings, predictions, evaluation["threshold"], budgets)
+    plots |= write_mixing_plots(Store(run_root), records, out / "plots")
     by_client = write_client_rounds(out, records)
     confusion = write_confusion(out / CONFUSION, last_evaluated(records), run["classes"])
     data_plots, data_tables = _data_figures(run_root, out)
