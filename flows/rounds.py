@@ -201,9 +201,10 @@ def one_round(
         root: The run's folder.
         rounds: Number of the last round, which is evaluated whatever ``evaluation.every`` says.
     """
+    fed.is_evaluated = fed.number % fed.context.evaluation.every == 0 or fed.number == rounds
     fed.record.state = run_round(fed, fed.state)
     note_unused_tensors(fed)
-    if fed.number % fed.context.evaluation.every == 0 or fed.number == rounds:
+    if fed.is_evaluated:
         fed.progress.stage(fed.number, "evaluate", 0)
         evaluate_round(fed.engine, fed.context, fed.settings, fed.record, fed.clients)
     saved: RoundRecord = fed.engine.run("save-round", f"round {fed.number}: save", str(root), fed.record)

@@ -63,6 +63,7 @@ class Round:
         state: The copy, which the method gets, changes and returns.
         record: What is kept of the round.
         keeping: Client -> prefixes of the tensors of its model that it kept in this round.
+        is_evaluated: Whether the models of this round are evaluated (``evaluation.every``, or the last round).
     """
 
     def __init__(self, setup: Setup, number: int, state: RoundState, last: RoundRecord | None = None) -> None:
@@ -71,6 +72,7 @@ class Round:
         self.clients, self.engine, self.progress = setup.clients, setup.engine, setup.progress
         self.record = RoundRecord(round=number, state=self.state)
         self.keeping: dict[str, tuple[str, ...]] = {}
+        self.is_evaluated = True
 
     def sample(self) -> list[str]:
         """Return the round's participants in id order: all, or ``sample_size`` of them without replacement.
@@ -149,18 +151,21 @@ class Round:
             result: T = self.engine.run(function, f"round {self.number}: {name}", self.context, *args)
         return result
 
-    def client_losses(self, model: ModelRef, *, name: str, split: str = "val") -> dict[str, tuple[float, int]]:
-        """Return the loss of a model at every client, whether it takes part or not.
+    def client_losses(
+        self, model: ModelRef, *, name: str, split: str = "val", clients: Sequence[str] | None = None
+    ) -> dict[str, tuple[float, int]]:
+        """Return the loss of a model at clients, whether they take part or not.
 
         Args:
             model: The model.
             name: Name of the stage.
             split: The local images to evaluate it on: ``val`` or ``train``.
+            clients: The clients that are sent the model; default: all.
 
         Returns:
             Client id -> (mean loss of the kind of problem, number of images); the loss is NaN without images.
         """
-        ids = sorted(self.clients)
+        ids = sorted(self.clients if clients is None else clients)
         with self.logged(name, len(ids)) as log:
             title = f"round {self.number}: {name}"
             losses: dict[str, tuple[float, int]] = self.engine.run(

@@ -165,7 +165,7 @@ def test_a_run_that_is_resumed_before_every_round_ends_the_same(name, three_clie
             state = finished_rounds(context.open_store(), number)[-1].state
         own, held = module.Settings(**contract.active), {"number": number, "state": state}
         fed = make_federation(context, own, three_clients.sizes, **held, **contract.federation)
-        prune(context.open_store(), one_round(fed, module.run_round, tmp_path / "run"))
+        prune(context.open_store(), one_round(fed, module.run_round, tmp_path / "run", contract.evaluated_round))
     records = finished_rounds(context.open_store(), contract.rounds)
     expected = [fed.record for fed in undisturbed(name)]
     assert [record.model.digest for record in records] == [record.model.digest for record in expected]

@@ -28,6 +28,7 @@ class Contract:
         network: Settings of the network.
         train: Settings of local training.
         federation: Settings of the federation.
+        evaluated_round: A round that must be evaluated, where models are made for the evaluation.
         sends_all: Whether clients send every tensor; else some stay with them (``LocalWork.keeps``).
         global_is_fedavg: Whether the global model is always FedAvg's, and only the clients' own ones are not.
     """
@@ -45,6 +46,7 @@ class Contract:
     federation: dict[str, Any] = dataclasses.field(default_factory=dict)
     sends_all: bool = True
     global_is_fedavg: bool = False
+    evaluated_round: int = 0
 
 
 def batch_norm_tensors() -> tuple[str, ...]:
@@ -82,6 +84,13 @@ CONTRACTS = {
     # The global model is the mean; in the first round, in which all start alike, it is FedAvg's.
     "fedscrap": Contract(neutral={}, neutral_rounds=1, neutral_keeps=True, rounds=3),
     "fedamp": Contract(neutral={"lam": 0}, neutral_rounds=1, neutral_keeps=True, active={"alpha": 1.0}, rounds=3),
+    # Nothing makes it FedAvg: tests/methods/test_local.py.
+    "local": Contract(neutral=None, rounds=3),
+    "fedavg_finetune": Contract(neutral={"epochs": 0}, active={"epochs": 1}, global_is_fedavg=True, evaluated_round=2),
+    "ifca": Contract(neutral={"clusters": 1}, active={"clusters": 2}, rounds=3),
+    "cfl": Contract(
+        neutral={"warmup": 9, "weighting": "size"}, active={"warmup": 1, "eps1": 1e9, "eps2": 0.0}, rounds=3
+    ),
     # With equally many steps at all clients there is nothing to normalise.
     "fednova": Contract(neutral={}, train={"lr": 0.05, "optimizer": "sgd", "momentum": 0.9}),
     # During the warm-up it draws clients as FedAvg does. Round 3 fits and chooses, round 4 probes.
