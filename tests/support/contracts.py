@@ -29,6 +29,8 @@ class Contract:
         train: Settings of local training.
         federation: Settings of the federation.
         evaluated_round: A round that must be evaluated, where models are made for the evaluation.
+        clustered: Whether a client's own model is its cluster's, so that it has one even if its training failed.
+        aggregates: Whether there is anything that clients' models are averaged into.
         sends_all: Whether clients send every tensor; else some stay with them (``LocalWork.keeps``).
         global_is_fedavg: Whether the global model is always FedAvg's, and only the clients' own ones are not.
     """
@@ -47,6 +49,8 @@ class Contract:
     sends_all: bool = True
     global_is_fedavg: bool = False
     evaluated_round: int = 0
+    clustered: bool = False
+    aggregates: bool = True
 
 
 def batch_norm_tensors() -> tuple[str, ...]:
@@ -85,11 +89,14 @@ CONTRACTS = {
     "fedscrap": Contract(neutral={}, neutral_rounds=1, neutral_keeps=True, rounds=3),
     "fedamp": Contract(neutral={"lam": 0}, neutral_rounds=1, neutral_keeps=True, active={"alpha": 1.0}, rounds=3),
     # Nothing makes it FedAvg: tests/methods/test_local.py.
-    "local": Contract(neutral=None, rounds=3),
+    "local": Contract(neutral=None, rounds=3, aggregates=False),
     "fedavg_finetune": Contract(neutral={"epochs": 0}, active={"epochs": 1}, global_is_fedavg=True, evaluated_round=2),
-    "ifca": Contract(neutral={"clusters": 1}, active={"clusters": 2}, rounds=3),
+    "ifca": Contract(neutral={"clusters": 1}, active={"clusters": 2}, rounds=3, clustered=True),
     "cfl": Contract(
-        neutral={"warmup": 9, "weighting": "size"}, active={"warmup": 1, "eps1": 1e9, "eps2": 0.0}, rounds=3
+        neutral={"warmup": 9, "weighting": "size"},
+        active={"warmup": 1, "eps1": 1e9, "eps2": 0.0},
+        rounds=3,
+        clustered=True,
     ),
     # With equally many steps at all clients there is nothing to normalise.
     "fednova": Contract(neutral={}, train={"lr": 0.05, "optimizer": "sgd", "momentum": 0.9}),
