@@ -104,7 +104,18 @@ def test_each_methods_own_step_or_the_settings_decide(method):
         return load_settings(None, ["tiny", *presets], [f"method.name={method}", *more, *overrides])
 
     load("aggregation.name=mean")
-    if method in ("fednova", "scaffold", "fedhybrid", "feddyn", "xuesgcn", "fedscrap", "fedamp"):
+    if method in (
+        "fednova",
+        "scaffold",
+        "fedhybrid",
+        "feddyn",
+        "xuesgcn",
+        "fedscrap",
+        "fedamp",
+        "local",
+        "ifca",
+        "cfl",
+    ):
         with pytest.raises(UserError, match=rf"cannot be combined with method\.name {method}"):
             load("aggregation.name=median")
     else:
