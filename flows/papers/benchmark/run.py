@@ -162,9 +162,8 @@ def measured(plan: BenchmarkPlan, row: RowPlan, run: PlannedRun) -> CellRun | No
         name: [100 * record.metrics.get(name, math.nan) for record in records]
         for name in (protocol.metric, *protocol.also)
     }
-    lacking = [name for name in curves if records[-1].metrics and name not in records[-1].metrics]
-    if lacking:
-        expected, names = ", ".join(lacking), ", ".join(sorted(records[-1].metrics)[:12])
+    if records[-1].metrics and protocol.metric not in records[-1].metrics:
+        expected, names = protocol.metric, ", ".join(sorted(records[-1].metrics)[:12])
         raise UserError("the rounds do not have the row's metric", where=store.path(""), expected=expected, found=names)
     return CellRun(
         run.seed,

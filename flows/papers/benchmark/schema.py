@@ -81,7 +81,7 @@ class Protocol(Section):
     seeds: list[int] = Field(min_length=1, description="Seeds of partition and training at scale full.")
     metric: str = Field("accuracy", description="Name of the metric in a round's record; a share, shown in percent.")
     pick: Literal["last", "best"] = Field("last", description="The last round's value, or the best over the rounds.")
-    also: list[str] = Field([], description="Further metrics, shares, that the page shows and claims compare.")
+    also: list[str] = Field([], description="Further metrics, shares, which not every row has.")
     small: Small = Small.model_validate({})
     deviations: list[str] = Field([], description="What we do differently.")
 

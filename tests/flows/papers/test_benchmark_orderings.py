@@ -6,6 +6,7 @@ import pytest
 
 from flows.papers.benchmark.cell_run import CellRun
 from flows.papers.benchmark.page import page
+from flows.papers.benchmark.plan import make_benchmark_plan
 from flows.papers.benchmark.results import BenchmarkReport, CellRow
 from flows.papers.benchmark.schema import load_benchmark
 from models.errors import UserError
@@ -62,3 +63,12 @@ def test_an_ordering_may_claim_equality_or_compare_two_metrics(tmp_path):
     assert judged(tmp_path, curves, [[1, 2, 60], [1, 2, 61.5]], equal=True)[0][1] == "does not hold"
     spread = ([9, 9, 1.0], [9, 9, 58.0])
     assert judged(tmp_path, curves, curves, also=spread, worse_metric="spread")[0][0].startswith("+2.50 [")
+
+
+@pytest.mark.parametrize("scale", ["small", "full"])
+@pytest.mark.parametrize("name", ["dynamic-weights", "fedscrap"])
+def test_the_tables_of_personal_models_and_weights_have_valid_settings(name, scale, tmp_path):
+    plan = make_benchmark_plan(load_benchmark(name), scale, tmp_path)
+    assert {run.row: str(run.error) for row in plan.rows for run in row.runs if run.error} == {}
+    assert all(row.passes > 0 for row in plan.rows if row.row.not_yet is None)
+    assert all(len(row.runs) == 5 for row in plan.rows if row.row.not_yet is None and row.name[:2] != "S5")

@@ -37,8 +37,8 @@ def test_a_listed_class_without_owner_goes_to_the_smallest_party():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"listed": [[0, 0]] * 10}, r"client 0 must have 2 different labels \(classes\), found \[0, 0\]"),
-        ({"listed": [[0]] * 10}, r"client 0 must have 2 different labels"),
+        ({"listed": [[0, 0]] * 10}, r"client 0 must have 1 to 2 different labels \(classes\), found \[0, 0\]"),
+        ({"listed": [[]] * 10}, r"client 0 must have 1 to 2 different labels"),
         ({"listed": [[0, 1]] * 9}, r"must list the labels of 10 clients \(clients\), found 9"),
         ({"listed": None}, "set both or neither"),
         ({"choice": "random", "listed": [[0, 1]] * 10}, "set both or neither"),
