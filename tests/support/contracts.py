@@ -98,6 +98,7 @@ CONTRACTS = {
         rounds=3,
         clustered=True,
     ),
+    "cpfl": Contract(neutral={}, neutral_rounds=1, neutral_keeps=True, rounds=3),
     # With equally many steps at all clients there is nothing to normalise.
     "fednova": Contract(neutral={}, train={"lr": 0.05, "optimizer": "sgd", "momentum": 0.9}),
     # During the warm-up it draws clients as FedAvg does. Round 3 fits and chooses, round 4 probes.
