@@ -120,6 +120,18 @@ def finished_rounds(store: Store, most: int) -> list[RoundRecord]:
     return records
 
 
+def clusters_by_round(store: Store, most: int = 1_000_000) -> dict[int, dict[str, int]]:
+    """Return round -> client -> index of its cluster, of the finished rounds with clusters up to ``most``.
+
+    A client that has not been in a cluster yet is left out; one that was absent keeps its last cluster.
+
+    Raises:
+        UserError: As ``finished_rounds``.
+    """
+    records = finished_rounds(store, most)
+    return {record.round: dict(record.state.cluster_of) for record in records if record.state.cluster_of}
+
+
 def _stored_with_round(record: RoundRecord) -> list[ModelRef]:
     shared = [ref for name, ref in record.state.models.items() if kept_for(name) is None]
     return [*shared, *record.state.server.values()]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from models.errors import UserError
-from tasks.core.finished_rounds import finished_rounds, folder_of, load_round, prune, save_round
+from tasks.core.finished_rounds import clusters_by_round, finished_rounds, folder_of, load_round, prune, save_round
 from tasks.core.records import Dropped, ModelRef, RoundRecord, StageLog, Update
 from tasks.core.round_state import RoundState
 from tasks.core.store import Store
@@ -87,6 +87,17 @@ def test_a_round_is_saved_with_its_models_and_comes_back(root):
     sent = [update for updates in saved.updates.values() for update in updates]
     assert sent and all(update.model.uri == "" and update.model.digest for update in sent)  # removed with the round
     assert dataclasses.replace(saved, state=record.state, updates=record.updates) == record
+
+
+def test_clusters_are_read_back_by_round(root):
+    store = Store(root)
+    moved, without = record_of(store, 2), record_of(store, 3)
+    moved.state.cluster_of = {"a": 1, "b": 1}
+    without.state.cluster_of = {}
+    for record in (record_of(store, 1), moved, without):
+        save_round(root, record)
+    assert clusters_by_round(store) == {1: {"a": 0, "b": 1}, 2: {"a": 1, "b": 1}}
+    assert clusters_by_round(store, most=1) == {1: {"a": 0, "b": 1}}
 
 
 def test_a_saved_round_is_never_written_again(root):
