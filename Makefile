@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check -e ".[dev]"
 	@touch $(STAMP)
 
-run: $(STAMP) ## Train the demo: six simulated sites, one classifier (about 7 minutes)
+run: $(STAMP) ## Train the demo: six simulated sites, one classifier (about 5 minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" fedscene pipeline --preset $(PRESET)
 
 tiny: $(STAMP) ## Train a tiny run in seconds, without DVC or Prefect
