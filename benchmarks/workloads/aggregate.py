@@ -50,7 +50,7 @@ def prepare(name: str, options: Options) -> Prepared:
         return _contestant(name, title, ["-m", "benchmarks.bare", what, stores[count]], work, stores[count], count * mb)
 
     found = [
-        bare("disk", f"read {many} files from the disk", "disk", many),
+        bare("disk", f"read {many} files from the disk, once", "disk", many).once(),
         bare("read", f"read {many} files from memory", "read", many),
         bare("hand", f"mean of {many}, a loop in torch, once", "mean", many).once(),
         ours("mean", f"mean of {many}, FedScene", "mean", many),
