@@ -8,7 +8,6 @@ from flows.methods.facts import RunFacts
 from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.core.round_state import RoundState, cluster_model
-from tasks.server.aggregation import sample_count_weights
 from tasks.server.cfl import largest_change, split_cluster
 
 if TYPE_CHECKING:
@@ -84,6 +83,8 @@ def split(
 
 def weights_of(fed: "Federation", updates: list["Update"]) -> dict[str, float]:
     """Return client -> weight in an average, summing to 1."""
+    from tasks.server.aggregation import sample_count_weights  # needs torch
+
     if fed.method.weighting == "size":
         weights = sample_count_weights([update.samples for update in updates])
     else:

@@ -7,7 +7,6 @@ from pydantic import Field
 from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.core.round_state import RoundState, cluster_model
-from tasks.server.aggregation import sample_count_weights
 from tasks.server.ifca import choose, further_model, with_shared_parts
 
 if TYPE_CHECKING:
@@ -67,6 +66,8 @@ def choose_clusters(fed: "Federation", models: list["ModelRef"], clients: list[s
 
 def average_clusters(fed: "Federation", updates: list["Update"], cluster_of: dict[str, int]) -> dict[str, "ModelRef"]:
     """Return the mean of each cluster's updates by the name of its model, weighted by sample count."""
+    from tasks.server.aggregation import sample_count_weights  # needs torch
+
     rows = {}
     for index in sorted({cluster_of[update.client] for update in updates}):
         members = [update for update in updates if cluster_of[update.client] == index]
