@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from models.errors import UserError
 from tasks.core.records import ModelRef
+from tasks.core.state_schema import is_frozen
 from tasks.server.state_rules import cached_state
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def choose(losses: Sequence[Mapping[str, float]]) -> dict[str, int]:
 
 
 def further_model(context: "RunContext", first: ModelRef, index: int, shared: bool) -> ModelRef:
-    """Return an initial model with random weights of its own; a pretrained backbone, or a shared one, is the first's.
+    """Return an initial model with random weights of its own; a frozen or shared encoder is the first's.
 
     Args:
         context: The run.
@@ -54,7 +55,11 @@ def further_model(context: "RunContext", first: ModelRef, index: int, shared: bo
         model = new_model(context.model, model_spec(context, store), seed)
         state, _ = split_state(model, context.bn_policy)
         given = store.get_state(first)
-        return {name: given[name] if shared and name.startswith(PREFIX) else value for name, value in state.items()}
+
+        def same(name: str) -> bool:
+            return (shared and name.startswith(PREFIX)) or is_frozen(context, name)
+
+        return {name: given[name] if same(name) else value for name, value in state.items()}
 
     return cached_state(context, "further-model", [first.digest, index, shared], make)
 

@@ -27,6 +27,7 @@ NARROW = (
     "method.fedcor.warmup=2",
 )
 SGD = ("train.optimizer=sgd", "train.grad_clip=null", "train.lr=0.01")
+NEED_MORE, ALL_CLIENTS = ("cfl", "fedscrap"), ("federation.clients_per_round=null",)
 PAIRS = [("fedavg", name) for name in NETWORKS if name != "xuesgcn"]
 PAIRS += [(name, "resnet18") for name in METHODS if name not in ("fedavg", "xuesgcn")]
 PAIRS += [("xuesgcn", "xuesgcn"), ("fmman", "vit_tiny"), ("fmman", "ctran"), ("moon", "fmman"), ("scaffold", "fedlgt")]
@@ -36,6 +37,7 @@ def settings_of(method, network):
     more = [f"method.name={method}", f"model.name={network}"]
     more += ["model.timm.patch=8"] if network in ("vit_tiny", "mlp_mixer", "convmixer") else []
     more += SGD if method == "scaffold" else ()
+    more += ALL_CLIENTS if method in NEED_MORE else ()
     if method == "fmman" and NETWORKS[network].cluster_prefix is None:
         more.append("method.fmman.cluster_on=readout")
     return load_settings(None, ["tiny"], [*NARROW, *more])
@@ -47,7 +49,7 @@ def test_every_combination_trains(method, network, tiny_data, tmp_path, monkeypa
     monkeypatch.setenv("FEDSCENE_RUNS", str(tmp_path))
     summary = federate(settings_of(method, network), DataPaths(tiny_data.dataset, tiny_data.clients))
     record = summary.records[-1]
-    assert record.dropped == [] and len(record.participants) == 2
+    assert record.dropped == [] and len(record.participants) == (4 if method in NEED_MORE else 2)
     assert math.isfinite(summary.metrics["macro_ap"]) and math.isfinite(summary.metrics["loss"])
 
 

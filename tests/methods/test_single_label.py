@@ -44,6 +44,7 @@ def settings_of(method, network, *more):
     sets = [f"method.name={method}", f"model.name={network}", *SCRAP, *more]
     sets += ["model.timm.patch=8"] if network in ("vit_tiny", "mlp_mixer", "convmixer") else []
     sets += SGD if method == "scaffold" else ()
+    sets += ["federation.clients_per_round=null"] if method in ("cfl", "fedscrap") else []
     if method == "fmman" and NETWORKS[network].cluster_prefix is None:
         sets.append("method.fmman.cluster_on=readout")
     return load_settings(None, ["tiny"], [*NARROW, *sets])
