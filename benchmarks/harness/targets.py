@@ -155,6 +155,12 @@ TARGETS = (
         how="`python benchmarks/gpu.py` on a machine with a GPU",
     ),
     Target(
-        "whole test suite", 5.0, alone("suite", "suite", "minutes"), unit=" min", how='`make bench ARGS="--only suite"`'
+        "whole test suite",
+        5.0,
+        alone("suite", "suite", "minutes"),
+        unit=" min",
+        how='`make bench ARGS="--only suite"`',
+        profile="4,834 tests; this run shared the two cores with other tests and failed in twelve, which were mended "
+        "after it. Alone, 4,343 tests took 5.3 minutes.",
     ),
 )
