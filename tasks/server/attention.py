@@ -5,23 +5,13 @@ Gram matrix G = D D^T of some rows D; it is added up over ranges of entries, so 
 """
 
 from collections.abc import Iterable
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tasks.server.aggregators.mixing import SparseRow
+from tasks.server.attention_settings import Reading
 
-Reading = Literal[
-    "centered_cosine",
-    "update_cosine",
-    "cosine",
-    "rbf",
-    "inverse_distance",
-    "dot_literal",
-    "scaled_dot",
-    "distance_literal",
-]
 TEMPERATURES: dict[str, float] = {
     "centered_cosine": 0.5,
     "update_cosine": 0.2,

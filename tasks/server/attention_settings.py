@@ -9,19 +9,22 @@ from models.settings.section import Section
 Coefficients = dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
 
 
+Reading = Literal[
+    "centered_cosine",
+    "update_cosine",
+    "cosine",
+    "rbf",
+    "inverse_distance",
+    "dot_literal",
+    "scaled_dot",
+    "distance_literal",
+]
+
+
 class AttentionSettings(Section):
     """How similar clients are found, layer by layer, and what is mixed."""
 
-    attention: Literal[
-        "centered_cosine",
-        "update_cosine",
-        "cosine",
-        "rbf",
-        "inverse_distance",
-        "dot_literal",
-        "scaled_dot",
-        "distance_literal",
-    ] = Field(
+    attention: Reading = Field(
         "centered_cosine",
         description="What the weights between clients come from: cosines of the clients' layers without their mean, of "
         "their changes in this round, or of the layers themselves; distances, as a Gaussian-like kernel (rbf) or "

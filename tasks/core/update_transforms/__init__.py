@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from models.errors import UserError
 from models.settings.section import Section
 from tasks.core.state_schema import Schema
-from tasks.core.update_transforms.compression import Encoding
+from tasks.core.update_transforms.encoding import Encoding
 
 if TYPE_CHECKING:
     import torch

@@ -1,8 +1,9 @@
 """What compressing transforms share: the change of the parameters, error feedback, and the bytes that travel."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tasks.core.update_transforms.encoding import Encoding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -10,28 +11,6 @@ if TYPE_CHECKING:
     from tasks.core.update_transforms import SentUpdate
 
 Changes = dict[str, "Tensor"]  # name -> change of a parameter, float32, in name order
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """How the parameters' change travels, from which its bytes are counted.
-
-    Attributes:
-        entries: Numbers that travel.
-        value_bits: Bits of each.
-        position_bits: Bits of all that say where they belong; 0: every parameter travels.
-        extra_bytes: Scales and the like.
-    """
-
-    entries: int
-    value_bits: int = 32
-    position_bits: int = 0
-    extra_bytes: int = 0
-
-    @property
-    def bytes(self) -> int:
-        """Return the bytes that travel, rounded up."""
-        return -(-(self.entries * self.value_bits + self.position_bits) // 8) + self.extra_bytes
 
 
 def encoding_of(update: "SentUpdate") -> Encoding:

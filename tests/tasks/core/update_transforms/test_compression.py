@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasks.core.update_transforms import bf16, int8, topk, transform_update
-from tasks.core.update_transforms.compression import Encoding
+from tasks.core.update_transforms.encoding import Encoding
 from tests.support.updates import SCHEMA, random_state
 
 PARAMETERS = [name for name, spec in SCHEMA.items() if spec.kind == "parameter"]
