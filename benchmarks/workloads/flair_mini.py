@@ -50,7 +50,7 @@ def about(name: str) -> About:
 
 def prepare(name: str, options: Options) -> Prepared:
     """Make the data; return the contestants."""
-    rounds, largest = (rounds_of(1), 20) if options.quick else (rounds_of(2), 200)
+    rounds, largest = rounds_of(1), 20 if options.quick else 200
     images = sizes(CLIENTS, largest)
     settings, job = make_job(name, options, images, 64, 17, True, SETTINGS, rounds)
     rivals = ("hand-1", "hand-2", "pfl-2", "flower-2")

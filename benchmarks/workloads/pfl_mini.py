@@ -34,7 +34,7 @@ def about(name: str) -> About:
 
 def prepare(name: str, options: Options) -> Prepared:
     """Make the data; return the contestants."""
-    images, rounds = (20, rounds_of(1)) if options.quick else (50, rounds_of(5))
+    images, rounds = (20, rounds_of(1)) if options.quick else (50, rounds_of(4))
     settings, job = make_job(name, options, [images] * CLIENTS, 32, 10, False, SETTINGS, rounds)
     found = [
         ours(settings, job.parent, rounds, "local", 1),
