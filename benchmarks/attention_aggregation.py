@@ -124,7 +124,7 @@ def run_ours(folder: Path, out: Path) -> None:
 
     context = SimpleNamespace(open_store=lambda: Store(folder), fingerprint="x", bn_policy="avg")
     updates = tuple(Update.of(value) for value in Store(folder).read_json("updates.json")["updates"])
-    made = aggregate(context, AggregationJob(AggregatorSpec("tasks.server.fedscrap", {}), updates))
+    made = aggregate(context, AggregationJob(AggregatorSpec("tasks.server.personal.fedscrap", {}), updates))
     names = {name.removeprefix("client/"): str(folder / ref.uri) for name, ref in made.models.items()}
     (out / "ours.json").write_text(json.dumps(names))
 
@@ -135,7 +135,7 @@ def run_case(part: str, folder: Path, out: Path, threads: int) -> dict[str, floa
     import torch
 
     import tasks.server.aggregate
-    import tasks.server.fedscrap
+    import tasks.server.personal.fedscrap
 
     del safetensors, tasks
     torch.set_num_threads(threads)

@@ -8,7 +8,7 @@ from flows.methods.facts import RunFacts
 from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.core.round_state import RoundState, cluster_model
-from tasks.server.cfl import largest_change, split_cluster
+from tasks.server.personal.cfl import largest_change, split_cluster
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tasks.client.payload import Payload
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.core.round_state import RoundState, client_model
-from tasks.server.cpfl import Settings
+from tasks.server.personal.cpfl import Settings
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
@@ -27,7 +27,7 @@ def run_round(fed: "Federation", state: RoundState) -> RoundState:
         updates,
         before,
         name="mixing by distance",
-        spec=AggregatorSpec("tasks.server.cpfl", fed.method.model_dump(mode="json")),
+        spec=AggregatorSpec("tasks.server.personal.cpfl", fed.method.model_dump(mode="json")),
         starts={update.client: fed.as_sent(starts[update.client]) for update in updates},
     )
     return state.with_global(model)

@@ -59,7 +59,7 @@ def run_round(fed: "Federation", state: RoundState) -> RoundState:
     updates = fed.train(sorted(payloads), payloads, near, stage=1, name="local training")
     values = s.model_dump(mode="json", include={"version", "sigma", "self_weight"}) | {"alpha": alpha}
     model = fed.aggregate(
-        updates, state.global_model, name="message passing", spec=AggregatorSpec("tasks.server.fedamp", values)
+        updates, state.global_model, name="message passing", spec=AggregatorSpec("tasks.server.personal.fedamp", values)
     )
     for update in updates:
         name = upload_model(update.client)

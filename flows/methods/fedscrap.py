@@ -47,7 +47,7 @@ def run_round(fed: "Federation", state: RoundState) -> RoundState:
         before,
         name="attention",
         weights=[0.0 if update.client in absent else update.samples / total for update in mixed],
-        spec=AggregatorSpec("tasks.server.fedscrap", s.model_dump(mode="json", include=ATTENTION)),
+        spec=AggregatorSpec("tasks.server.personal.fedscrap", s.model_dump(mode="json", include=ATTENTION)),
         facts={"stale": absent},
         starts=received if s.attention == "update_cosine" else None,
     )

@@ -7,8 +7,8 @@ from pydantic import Field
 from flows.methods.facts import RunFacts
 from models.errors import UserError
 from tasks.core.state_schema import read_schema
-from tasks.server.attention_settings import AttentionSettings
-from tasks.server.network_layers import network_layers
+from tasks.server.personal.attention_settings import AttentionSettings
+from tasks.server.personal.network_layers import network_layers
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation

@@ -7,7 +7,7 @@ from pydantic import Field
 from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.core.round_state import RoundState, cluster_model
-from tasks.server.ifca import choose, further_model, with_shared_parts
+from tasks.server.personal.ifca import choose, further_model, with_shared_parts
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tasks.server.attention import (
+from tasks.server.personal.attention import (
     CENTRED,
     TEMPERATURES,
     attention,

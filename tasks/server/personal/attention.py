@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tasks.server.aggregators.mixing import SparseRow
-from tasks.server.attention_settings import Reading
+from tasks.server.personal.attention_settings import Reading
 
 TEMPERATURES: dict[str, float] = {
     "centered_cosine": 0.5,

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.server.cfl import NORM, bipartition, gram, largest_change, mean_norm, must_split, norms, split_cluster
+from tasks.server.personal.cfl import (
+    NORM,
+    bipartition,
+    gram,
+    largest_change,
+    mean_norm,
+    must_split,
+    norms,
+    split_cluster,
+)
 from tests.support.rounds import make_context
 
 # Two pairs that pull apart: (1, 0), (1, 0.1) against (-1, 0), (-1, 0.1)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from tasks.core.round_state import GLOBAL
 from tasks.server.aggregators import Aggregator, Mixing
 from tasks.server.aggregators.mixing import Row
-from tasks.server.attention import CENTRED, TEMPERATURES, attention, gram_matrix, sparse_rows
-from tasks.server.attention_settings import AttentionSettings as Settings
-from tasks.server.client_mixtures import client_mixtures
-from tasks.server.network_layers import network_layers
+from tasks.server.personal.attention import CENTRED, TEMPERATURES, attention, gram_matrix, sparse_rows
+from tasks.server.personal.attention_settings import AttentionSettings as Settings
+from tasks.server.personal.client_mixtures import client_mixtures
+from tasks.server.personal.network_layers import network_layers
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,12 +16,12 @@ from tasks.server.aggregate import aggregate
 from tasks.server.aggregation_job import AggregationJob
 from tasks.server.aggregators.mixing import SparseRow
 from tasks.server.aggregators.received import Received
-from tasks.server.fedscrap import LayerAttention, Settings
 from tasks.server.mixing_record import read_mixing
+from tasks.server.personal.fedscrap import LayerAttention, Settings
 from tests.support.updates import make_context, put_start, put_update, random_state
 
 IDS, SIZES = "abcd", (10, 30, 60, 20)
-SCRAP = "tasks.server.fedscrap"
+SCRAP = "tasks.server.personal.fedscrap"
 MEANS, VARIANCES = "bn.running_mean", "bn.running_var"
 
 

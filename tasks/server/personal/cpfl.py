@@ -11,8 +11,8 @@ from pydantic import Field
 
 from models.settings.section import Section
 from tasks.server.aggregators import Aggregator, Mixing
-from tasks.server.client_mixtures import client_mixtures
-from tasks.server.network_layers import WHOLE, network_layers
+from tasks.server.personal.client_mixtures import client_mixtures
+from tasks.server.personal.network_layers import WHOLE, network_layers
 
 if TYPE_CHECKING:
     from tasks.server.aggregators.received import Received

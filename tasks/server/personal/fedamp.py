@@ -10,8 +10,8 @@ from pydantic import Field
 
 from models.settings.section import Section
 from tasks.server.aggregators import Aggregator, Mixing
-from tasks.server.client_mixtures import client_mixtures
-from tasks.server.network_layers import WHOLE, network_layers
+from tasks.server.personal.client_mixtures import client_mixtures
+from tasks.server.personal.network_layers import WHOLE, network_layers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +63,7 @@ def heuristic_weights(cosines: "Tensor", sigma: float, self_weight: float) -> "T
     Returns:
         [N, N], rows sum to 1.
     """
-    from tasks.server.attention import softmax_weights
+    from tasks.server.personal.attention import softmax_weights
 
     return softmax_weights(sigma * cosines, self_weight)
 
@@ -78,7 +78,7 @@ class Amp(Aggregator):
         """Return the global model's weights and one row for each client."""
         import torch
 
-        from tasks.server.attention import cosines, distances, gram_matrix
+        from tasks.server.personal.attention import cosines, distances, gram_matrix
 
         s, count = self.settings, len(received.updates)
         layers = network_layers(received.schema, received.files[0].entries, "model")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.errors import UserError
-from tasks.server.ifca import choose, further_model, with_shared_parts
+from tasks.server.personal.ifca import choose, further_model, with_shared_parts
 from tests.support.rounds import make_context
 
 

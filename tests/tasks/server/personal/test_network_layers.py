@@ -4,7 +4,7 @@ import pytest
 
 from models.errors import UserError
 from models.weights.state_spec import TensorSpec
-from tasks.server.network_layers import network_layers
+from tasks.server.personal.network_layers import network_layers
 
 PARAMETERS = (
     "cls",

@@ -8,7 +8,7 @@ import torch
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.server.aggregate import aggregate
 from tasks.server.aggregation_job import AggregationJob
-from tasks.server.fedamp import distance_weights, heuristic_weights
+from tasks.server.personal.fedamp import distance_weights, heuristic_weights
 from tests.support.updates import make_context, put_update, random_state
 
 
@@ -57,7 +57,7 @@ def test_cloud_models_are_mixtures_of_whole_models(tmp_path, version):
     context, given = make_context(tmp_path), {client: random_state(seed) for seed, client in enumerate("abc")}
     updates = tuple(put_update(context, client, state) for client, state in given.items())
     values = {"version": version, "sigma": 5.0, "alpha": 0.3}
-    made = aggregate(context, AggregationJob(AggregatorSpec("tasks.server.fedamp", values), updates))
+    made = aggregate(context, AggregationJob(AggregatorSpec("tasks.server.personal.fedamp", values), updates))
     flat = torch.stack([torch.cat([s["fc.bias"], s["fc.weight"].flatten()]).double() for s in given.values()])
     if version == "distance":
         weights = distance_weights(torch.cdist(flat, flat).square(), 0.3, 5.0)
@@ -69,5 +69,5 @@ def test_cloud_models_are_mixtures_of_whole_models(tmp_path, version):
             expected = sum(w * state[name].double() for w, state in zip(row, given.values(), strict=True))
             assert torch.allclose(cloud[name].double(), expected, atol=1e-6), name
         assert cloud["bn.num_batches_tracked"] == given[client]["bn.num_batches_tracked"]
-    alone = aggregate(context, AggregationJob(AggregatorSpec("tasks.server.fedamp", values), updates[:1]))
+    alone = aggregate(context, AggregationJob(AggregatorSpec("tasks.server.personal.fedamp", values), updates[:1]))
     assert alone.models["client/a"].digest == updates[0].model.digest

@@ -9,7 +9,7 @@ import torch
 from tasks.core.aggregator_spec import AggregatorSpec
 from tasks.server.aggregate import aggregate
 from tasks.server.aggregation_job import AggregationJob
-from tasks.server.cpfl import emd_matrix, emd_weights, quantile_sketch
+from tasks.server.personal.cpfl import emd_matrix, emd_weights, quantile_sketch
 from tests.support.updates import make_context, put_update, random_state
 
 
@@ -59,7 +59,9 @@ def test_models_are_mixtures_by_the_distance_between_changes(tmp_path, compare):
     updates = tuple(put_update(context, client, state) for client, state in given.items())
     store = context.open_store()
     starts = tuple(store.put_state(f"start-{client}.safetensors", state) for client, state in begun.items())
-    job = AggregationJob(AggregatorSpec("tasks.server.cpfl", {"compare": compare}), updates, starts[0], starts=starts)
+    job = AggregationJob(
+        AggregatorSpec("tasks.server.personal.cpfl", {"compare": compare}), updates, starts[0], starts=starts
+    )
     made = aggregate(context, job)
 
     def flat(state):
@@ -78,5 +80,5 @@ def test_with_self_weight_1_a_client_gets_its_own_model_back(tmp_path):
     context = make_context(tmp_path)
     updates = tuple(put_update(context, client, random_state(seed)) for seed, client in enumerate("abc"))
     values = {"compare": "weights", "self_weight": 1.0}
-    made = aggregate(context, AggregationJob(AggregatorSpec("tasks.server.cpfl", values), updates))
+    made = aggregate(context, AggregationJob(AggregatorSpec("tasks.server.personal.cpfl", values), updates))
     assert [made.models[f"client/{u.client}"].digest for u in updates] == [u.model.digest for u in updates]
