@@ -4,7 +4,7 @@ A finished round is never repeated: the same settings and data give the same run
 where to continue.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from models.errors import UserError
 from tasks.core.finished_rounds import finished_rounds, folder_of, prune, rescore_round
 from tasks.core.records import RoundRecord
 from tasks.core.round_state import RoundState
+from tasks.core.round_summary import best_round
 from tasks.core.run_end import RunEnd
 from tasks.core.store import Store
 from tasks.data.ingest.unusable_files import unusable
@@ -171,18 +172,23 @@ def train_rounds(
         end = job.watch.after([*records, record])
         if end is not None:
             record = evaluate_last_round(job, record, number)
-        prune(job.store, record)
+        records.append(record)
+        prune(job.store, record, best_to_keep(job, records))
         tracker.round_done(record)
         job.progress.round_done(record)
-        records.append(record)
         state = record.state
         if end is not None:
             break
     if not job.store.exists(folder_of(records[-1].round + 1)):
-        prune(job.store, records[-1])  # a process may have been killed before it did
+        prune(job.store, records[-1], best_to_keep(job, records))  # a process may have been killed before it did
     if end is not None and end.round < job.rounds:
         job.progress.note(f"the run has ended after round {end.round} of {job.rounds}: {end.reason}")
     return records, end
+
+
+def best_to_keep(job: FederationJob, records: Sequence[RoundRecord]) -> RoundRecord | None:
+    """Return the best round so far where its personal models are to be logged when the run ends, else ``None``."""
+    return records[best_round(records) - 1] if job.settings.tracking.site_models == "best" else None
 
 
 def initial_state(job: FederationJob) -> RoundState:

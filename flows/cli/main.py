@@ -12,6 +12,7 @@ import typer  # noqa: E402 - the environment comes first
 from flows.cli import check, versions  # noqa: E402, F401 - their commands join data_app
 from flows.cli.data import data_app  # noqa: E402
 from flows.cli.fidelity import fidelity  # noqa: E402
+from flows.cli.log_models import log_models  # noqa: E402
 from flows.cli.options import Json, Overrides, Params, Presets, RunId, effective_settings  # noqa: E402
 from flows.cli.output import console, note, print_json, say, user_errors  # noqa: E402
 from flows.cli.pretrain import pretrain  # noqa: E402
@@ -31,6 +32,7 @@ app.add_typer(stage_app, name="stage", hidden=True)
 app.command()(pretrain)
 app.command()(replicate)
 app.command()(fidelity)
+app.command("log-models")(log_models)
 
 VERSIONS = ("fedscene", "torch", "torchvision", "prefect", "dvc", "mlflow")
 

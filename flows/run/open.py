@@ -72,6 +72,41 @@ def read_context(root: Path) -> RunContext:
     return inputs.context(root, settings, data, ref)
 
 
+def stored_context(root: Path) -> RunContext:
+    """Return the context of a run from its folder alone, for building its networks on the CPU.
+
+    Unlike ``read_context`` it needs no data, and accepts a run that earlier code made.
+
+    Raises:
+        UserError: If a file of the run cannot be read.
+    """
+    store, settings = Store(root), read_run(root)
+    facts = store.read_json("run.json")
+    kind = facts.get("kind", "multi_label")
+    objective, tables = settings.objective_for(kind), None
+    if store.exists(LABELS):
+        state = store.get_state(ModelRef(LABELS, "", 0), verify=False)
+        tables = ModelRef(LABELS, state_digest(state), state_bytes(state))
+    return RunContext(
+        store=str(root),
+        dataset=facts["dataset"],
+        clients=facts["clients"],
+        seed=settings.seed,
+        classes=tuple(facts["classes"]),
+        image_size=settings.ingest.image_size,
+        tables=tables,
+        model=settings.model,
+        train=settings.train,
+        objective=objective,
+        objective_settings=getattr(settings.objective, objective),
+        bn_policy=settings.federation.bn_policy,
+        evaluation=settings.evaluation,
+        fingerprint=facts["fingerprint"],
+        data_digest=facts["data_digest"],
+        kind=kind,
+    )
+
+
 @contextlib.contextmanager
 def open_run(settings: Settings, data: DataPaths, run_id: str | None = None) -> Iterator[Run]:
     """Open a run for these settings and data and lock it for the duration. Equal settings and data give an equal id.

@@ -80,7 +80,6 @@ def model_factory(
         ref: The network's weights.
         thresholds: Class -> threshold that was tuned with these weights; without any, that of the settings counts.
     """
-    rule = "from its threshold in thresholds on a label is predicted"
 
     def make() -> "tuple[nn.Module, np.ndarray, dict[str, Any]]":
         from models.layers.probabilities import Probabilities
@@ -88,12 +87,27 @@ def model_factory(
 
         network = build_network(context, context.open_store(), ref).cpu().eval()
         example = load_run_data(context)[0].images[:2].astype("float32") / 255.0
-        metadata = {
-            "labels": list(context.classes),
-            "input": f"float32 [N, 3, {example.shape[-1]}, {example.shape[-1]}], RGB in 0..1, {_resized(context)}",
-            "output": "probabilities [N, C] in the order of the labels; "
-            + (rule if thresholds else context.problem.rule(context.evaluation.threshold)),
-        } | ({"thresholds": dict(thresholds)} if thresholds else {})
+        metadata = model_metadata(context, example.shape[-1], _resized(context), thresholds)
         return Probabilities(network, context.problem.activation).eval(), example, metadata
 
     return make
+
+
+def model_metadata(
+    context: RunContext, size: int, resized: str, thresholds: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """Return what an exported network says about itself: its labels, its input and its output.
+
+    Args:
+        context: The run.
+        size: Side of the images, pixels.
+        resized: How images become squares, in words.
+        thresholds: Class -> threshold that was tuned with these weights.
+    """
+    rule = "from its threshold in thresholds on a label is predicted"
+    return {
+        "labels": list(context.classes),
+        "input": f"float32 [N, 3, {size}, {size}], RGB in 0..1, {resized}",
+        "output": "probabilities [N, C] in the order of the labels; "
+        + (rule if thresholds else context.problem.rule(context.evaluation.threshold)),
+    } | ({"thresholds": dict(thresholds)} if thresholds else {})

@@ -105,7 +105,7 @@ class MlflowTracker:
         self._incomplete = not self._send(as_a_task)
 
     def finish(self, records: Sequence[RoundRecord], report: Path, stopped: str | None = None) -> None:
-        """Log what is missing, the report, and the last and the best network as MLflow models; close the run.
+        """Log what is missing, the report, the last and the best network and the sites' models; close the run.
 
         If MLflow is unreachable, a warning names what is missing and how to log it later.
         """
@@ -123,14 +123,44 @@ class MlflowTracker:
             for name, number, ref in found
             if ref
         }
-        logged = self._send(mlflow_runs.log_missing, self.run.root, last)
-        if not (logged and self._send(mlflow_runs.finish_run, "FINISHED", [report], models, stopped)):
+        lacking = ["rounds", "the report", "the models"]
+        if self._send(mlflow_runs.log_missing, self.run.root, last):
+            lacking = [] if self._log_sites(records) else ["models of sites"]
+            lacking += [] if self._send(mlflow_runs.finish_run, "FINISHED", [report], models, stopped) else [
+                "the report", "the models"
+            ]  # fmt: skip
+        if lacking:
             log.warning(
                 "MLflow lacks %s of run %s, whose own folder is complete. Once MLflow can be used, run the same "
                 "command again: it logs what is missing, without training",
-                "the report and the models" if logged else "rounds, the report and the models",
+                " and ".join(filter(None, (", ".join(lacking[:-1]), lacking[-1]))),
                 self.run.id,
             )
+
+    def _log_sites(self, records: Sequence[RoundRecord]) -> bool:
+        """Log the models of the sites if ``tracking.site_models`` asks for them; return whether MLflow has them."""
+        which = self.settings.tracking.site_models
+        if which == "none":
+            return True
+        from flows.run.site_models import chosen_record, missing_line, site_models
+        from tasks.tracking.site_models import log_site_models
+
+        record, sites = chosen_record(records, which), sorted(self.run.clients)
+        if not record.state.personalised:
+            name = self.settings.method.name
+            self.progress.note(f"tracking.site_models is {which}, but with {name} no site has a model of its own")
+            return True
+        models, missing = site_models(self.run.context, self.settings.ingest.resize, record, sites)
+        if missing:
+            self.progress.note(f"not logged as MLflow models: {missing_line(missing)}")
+        self.progress.stage(0, "models of sites to MLflow", len(models))
+        logged: list[str] = []
+
+        def count(site: str) -> None:
+            logged.append(site)
+            self.progress.clients_done(len(logged))
+
+        return self._send(log_site_models, models, count)
 
     def _send(self, function: Callable[..., Any], *arguments: Any) -> bool:
         """Call ``function`` with this run in MLflow and return whether MLflow accepted it.

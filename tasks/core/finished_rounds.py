@@ -137,10 +137,16 @@ def _stored_with_round(record: RoundRecord) -> list[ModelRef]:
     return [*shared, *record.state.server.values()]
 
 
-def prune(store: Store, record: RoundRecord) -> None:
-    """Delete what only unfinished rounds need: updates, and client states that a newer one replaced."""
+def prune(store: Store, record: RoundRecord, best: RoundRecord | None = None) -> None:
+    """Delete what only unfinished rounds need: updates, and client states that a newer one replaced.
+
+    Args:
+        store: The run's store.
+        record: The last round.
+        best: Another round whose clients' models stay, with their private and personal tensors.
+    """
     store.delete("updates")
-    keep = {ref.uri for ref in record.state.at_clients}
+    keep = {ref.uri for kept in (record, best) if kept is not None for ref in kept.state.at_clients}
     for client in store.names("clients"):
         for name in store.names(f"clients/{client}"):
             if f"clients/{client}/{name}" not in keep:

@@ -2,11 +2,12 @@
 
 import logging
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.tracking.tags import MODEL_ERROR_TAG, MODEL_TAG, TAG_LENGTH
+from tasks.tracking.tags import MODEL_ERROR_TAG, MODEL_TAG, ROUND_TAG, SITE_TAG, TAG_LENGTH
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +37,8 @@ def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[i
         ``fedscene.model_error.<name>`` has the reason.
     """
     run_id, tags = run.info.run_id, run.data.tags
-    ready = _ready(client, run)
-    linked = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
+    ready = {number: model for (number, site), model in ready_models(client, run).items() if site is None}
+    linked = linked_models(run)
     failed: dict[int, str] = {}
     done: dict[str, str] = {}
     for name, (number, factory) in models.items():
@@ -45,9 +46,9 @@ def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[i
         why = failed.get(number) or tags.get(error_tag, "")
         if number not in ready and not why.startswith(f"round {number}: "):
             try:
-                ready[number] = _log_model(client, run, name, number, factory)
+                ready[number] = add_model(client, run, name, {ROUND_TAG: str(number)}, factory)
                 why = ""
-            except _NoExport as error:
+            except NoExport as error:
                 log.warning("MLflow: the network of round %d cannot be exported: %s", number, error)
                 why = failed[number] = f"round {number}: {error}"[:TAG_LENGTH]
         if number not in ready:
@@ -56,7 +57,7 @@ def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[i
             continue
         model = ready[number]
         if model.model_id not in linked:
-            _link(client, run_id, model.model_id, number)
+            link(client, run_id, model.model_id, number)
             linked.add(model.model_id)
         done[name] = str(model.model_uri)
         if tags.get(f"{MODEL_TAG}.{name}") != done[name]:
@@ -66,43 +67,63 @@ def log_models(client: "MlflowClient", run: "Run", models: "Mapping[str, tuple[i
     return done
 
 
-def _ready(client: "MlflowClient", run: "Run") -> "dict[int, LoggedModel]":
-    """Return round -> its model; delete incomplete models."""
-    ready: dict[int, LoggedModel] = {}
+def ready_models(client: "MlflowClient", run: "Run") -> "dict[tuple[int, str | None], LoggedModel]":
+    """Return (round, site) -> its complete model, site ``None`` for a shared one; delete incomplete models."""
+    ready: dict[tuple[int, str | None], LoggedModel] = {}
     token: str | None = None
     while True:
         page = client.search_logged_models(
             [run.info.experiment_id], f"source_run_id = '{run.info.run_id}'", page_token=token
         )
         for model in page:
-            if str(model.status) in ("READY", "LoggedModelStatus.READY") and model.tags.get("round", "").isdigit():
-                number = int(model.tags["round"])
-                if number not in ready or model.model_uri in run.data.tags.values():
-                    ready[number] = model
-            elif "round" in model.tags:
+            if str(model.status) in ("READY", "LoggedModelStatus.READY") and model.tags.get(ROUND_TAG, "").isdigit():
+                key = int(model.tags[ROUND_TAG]), model.tags.get(SITE_TAG)
+                if key not in ready or model.model_uri in run.data.tags.values():
+                    ready[key] = model
+            elif ROUND_TAG in model.tags:
                 client.delete_logged_model(model.model_id)
         token = page.token
         if not token:
             return ready
 
 
-class _NoExport(Exception):  # noqa: N818 - never leaves this module
+def linked_models(run: "Run") -> set[str]:
+    """Return the ids of the models that the run's page names."""
+    return {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
+
+
+class NoExport(Exception):  # noqa: N818 - the callers say what it means for their run
     """A network that cannot be exported."""
 
 
-def _log_model(client: "MlflowClient", run: "Run", name: str, number: int, factory: "ModuleFactory") -> "LoggedModel":
+def add_model(
+    client: "MlflowClient",
+    run: "Run",
+    name: str,
+    tags: Mapping[str, str],
+    factory: "ModuleFactory",
+    metrics: Mapping[str, float] | None = None,
+) -> "LoggedModel":
     """Export and log one network.
 
+    Args:
+        client: MLflow's client.
+        run: The run that made the network.
+        name: Name of the model.
+        tags: Its tags, with the round.
+        factory: Returns the network, an example of its input and its metadata.
+        metrics: Finite numbers that belong to the model. MLflow shows them in its row, and lists them in the run too.
+
     Raises:
-        _NoExport: If it cannot be exported; nothing is left in MLflow.
+        NoExport: If it cannot be exported; nothing is left in MLflow.
     """
+    from mlflow.entities import Metric
     from mlflow.exceptions import MlflowException
     from mlflow.models import Model
 
-    run_id = run.info.run_id
+    run_id, step = run.info.run_id, int(tags[ROUND_TAG])
     module, example, metadata = factory()
-    tags = {"round": str(number)}
-    model = client.create_logged_model(run.info.experiment_id, name=name, source_run_id=run_id, tags=tags)
+    model = client.create_logged_model(run.info.experiment_id, name=name, source_run_id=run_id, tags=dict(tags))
     with tempfile.TemporaryDirectory(prefix="fedscene-") as folder:
         model_file = Model(model_id=model.model_id, run_id=run_id, metadata=dict(metadata))
         try:
@@ -110,12 +131,17 @@ def _log_model(client: "MlflowClient", run: "Run", name: str, number: int, facto
         except (RuntimeError, ValueError, TypeError, AttributeError, MlflowException) as error:
             # torch.export raises any of these; a finished training must not fail for it
             client.delete_logged_model(model.model_id)
-            raise _NoExport(f"{type(error).__name__}: {error}") from error
+            raise NoExport(f"{type(error).__name__}: {error}") from error
         client.log_model_artifacts(model.model_id, str(Path(folder) / name))
+    if metrics:
+        now = int(time.time() * 1000)
+        points = [Metric(key, value, now, step, model_id=model.model_id) for key, value in metrics.items()]
+        client.log_batch(run_id, metrics=points)
     return client.finalize_logged_model(model.model_id, "READY")
 
 
-def _link(client: "MlflowClient", run_id: str, model_id: str, number: int) -> None:
+def link(client: "MlflowClient", run_id: str, model_id: str, number: int) -> None:
+    """Name a model on its run's page, at the step of its round."""
     from mlflow.entities import LoggedModelOutput
 
     client.log_outputs(run_id, [LoggedModelOutput(model_id, step=number)])

@@ -22,6 +22,7 @@ REPORT_TAG = "fedscene.report_digest"
 STOPPED_TAG = "fedscene.stopped"
 MODEL_TAG = "fedscene.model"  # .last, .best
 MODEL_ERROR_TAG = "fedscene.model_error"
+ROUND_TAG, SITE_TAG = "round", "fedscene.site"  # of a model
 CUT_TAG = "fedscene.cut_params"
 CHANGED_TAG = "fedscene.changed_params"
 PARAM_LENGTH, TAG_LENGTH = 6000, 8000  # MLflow's limits
