@@ -10,6 +10,7 @@ environment.prepare()
 import typer  # noqa: E402 - the environment comes first
 
 from flows.cli import check, versions  # noqa: E402, F401 - their commands join data_app
+from flows.cli.compare import compare  # noqa: E402
 from flows.cli.data import data_app  # noqa: E402
 from flows.cli.fidelity import fidelity  # noqa: E402
 from flows.cli.log_models import log_models  # noqa: E402
@@ -32,6 +33,7 @@ app.add_typer(stage_app, name="stage", hidden=True)
 app.command()(pretrain)
 app.command()(replicate)
 app.command()(fidelity)
+app.command()(compare)
 app.command("log-models")(log_models)
 
 VERSIONS = ("fedscene", "torch", "torchvision", "prefect", "dvc", "mlflow")

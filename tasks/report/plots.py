@@ -11,6 +11,7 @@ from tasks.core.metric_titles import TITLES
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import client_metric, protocol_quality, protocols_of
 from tasks.core.summary_statistics import distribution
+from tasks.plotting.boxes import draw_boxes
 from tasks.plotting.style import (
     BLUE,
     GREEN,
@@ -64,20 +65,9 @@ def protocol_boxes(record: RoundRecord, path: Path) -> None:
     found = {protocol: values for protocol, values in found.items() if values}
     with new_figure(path, 1.2 + 0.75 * len(found)) as figure:
         axes = figure.subplots()
-        style = {"color": BLUE, "linewidth": 1.4}
-        axes.boxplot(
-            list(found.values()), orientation="horizontal", widths=0.5, showmeans=True, showfliers=False,
-            boxprops=style, whiskerprops=style, capprops=style, medianprops={"color": ORANGE, "linewidth": 2.2},
-            meanprops={"marker": "D", "markerfacecolor": INK, "markeredgecolor": INK, "markersize": 5},
-        )  # fmt: skip
-        for place, values in enumerate(found.values(), 1):
-            heights = place + 0.32 * (np.arange(len(values)) % 5 - 2) / 4  # no draw: the same points in every report
-            axes.plot(values, heights, "o", color=SKY, markersize=3.5, alpha=0.7, zorder=0)
-        names = [f"{name}, {len(values)} clients" for name, values in found.items()]
-        axes.set_yticks(range(1, len(found) + 1), names)
+        boxes = [(f"{name}, {len(values)} clients", values) for name, values in found.items()]
+        draw_boxes(axes, boxes, [[SKY] * len(values) for _, values in boxes])
         axes.set(xlim=(0, 1.02), xlabel=TITLES[client_metric(record)], title=f"Protocols after round {record.round}")
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
 
 
 def clusters_by_round(records: Sequence[RoundRecord], path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flows.papers.benchmark.results import BenchmarkReport
+from tasks.plotting.boxes import draw_boxes
 from tasks.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, SKY, integer_ticks, new_figure, one_line
 
 if TYPE_CHECKING:
@@ -59,9 +60,9 @@ def _curves(report: BenchmarkReport, rows: Sequence[str], axes: "Axes") -> None:
 
 def _boxes(report: BenchmarkReport, rows: Sequence[str], axes: "Axes") -> None:
     """Plot the clients' values after the last round, all seeds together; a diamond is the mean."""
-    values = [[value for run in report.finished(name) for value in run.clients] for name in rows]
-    mean = {"marker": "D", "markerfacecolor": INK, "markeredgecolor": INK, "markersize": 3}
-    axes.boxplot(values, orientation="horizontal", showmeans=True, meanprops=mean, flierprops={"markersize": 3})
-    axes.set_yticks(range(1, len(rows) + 1), [one_line(report.benchmark.rows[name].title) for name in rows], fontsize=7)
-    axes.invert_yaxis()
+    boxes = [
+        (one_line(report.benchmark.rows[name].title), [value for run in report.finished(name) for value in run.clients])
+        for name in rows
+    ]
+    draw_boxes(axes, boxes, fontsize=7)
     axes.set(xlabel="percent of each client")

@@ -42,7 +42,21 @@ def test_version_prints_the_versions_of_the_main_packages():
     }
 
 
-@pytest.mark.parametrize("name", ["run", "pipeline", "report", "settings", "methods", "data", "replicate", "fidelity"])
+COMMANDS = [
+    "run",
+    "pipeline",
+    "report",
+    "compare",
+    "log-models",
+    "settings",
+    "methods",
+    "data",
+    "replicate",
+    "fidelity",
+]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name):
     done = call(name, "--help")
     assert done.exit_code == 0 and "Usage" in done.stdout

@@ -191,6 +191,16 @@ def test_pruning_keeps_the_rounds_and_the_newest_client_states(root):
     prune(store, saved)
 
 
+def test_pruning_keeps_the_client_states_of_the_best_round_too(root):
+    store = Store(root)
+    saved = [save_round(root, record_of(store, number)) for number in (1, 2, 3)]
+    prune(store, saved[2], saved[0])
+    assert all(store.holds(ref) for record in (saved[0], saved[2]) for ref in refs_of(record))
+    assert not any(store.holds(ref) for ref in saved[1].state.at_clients)
+    prune(store, saved[2], saved[2])
+    assert not any(store.holds(ref) for ref in saved[0].state.at_clients)
+
+
 def test_a_record_survives_json_with_stage_numbers_as_numbers(tmp_path):
     store = Store(tmp_path)
     record = record_of(store)
