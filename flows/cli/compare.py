@@ -12,14 +12,15 @@ from flows.cli.output import note, print_json, say, user_errors
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(help="Finished runs; those that differ in seed alone are one row.")],
+    runs: Annotated[list[str], typer.Argument(help="Ids of finished runs, or paths of their folders.")],
     out: Annotated[Path | None, typer.Option("--out", help="Folder for compare.md, compare.json and a plot.")] = None,
     to_mlflow: Annotated[bool, typer.Option("--mlflow", help="Log the comparison to MLflow.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compare finished runs: settings that differ, metrics, the clients' mean, std and worst, bytes and seconds.
 
-    The runs must have the same labels and test images. Exit code 1 means that a run was left out, with the reason.
+    Runs that differ in the seed alone are one row. All need the same labels and test images. Exit code 1 means that a
+    run was left out; the reason is printed.
     """
     with user_errors(as_json), contextlib.ExitStack() as stack:
         from flows.compare.results import compare as compare_runs

@@ -81,14 +81,14 @@ def load_runs(root: Path, ids: Sequence[str]) -> tuple[list[ComparedRun], dict[s
 
     Args:
         root: Folder of runs.
-        ids: The runs; one that is named twice counts once.
+        ids: Names of runs, or paths of their folders; one that is named twice counts once.
 
     Raises:
         UserError: If there is no such run, or fewer than two can be compared.
     """
     runs: list[ComparedRun] = []
     refused: dict[str, str] = {}
-    for name in dict.fromkeys(ids):
+    for name in dict.fromkeys(_run_id(root, text) for text in ids):
         folder = find_run(root, name)
         try:
             run = _read(folder)
@@ -109,6 +109,12 @@ def load_runs(root: Path, ids: Sequence[str]) -> tuple[list[ComparedRun], dict[s
             found="\n    " + "\n    ".join(lines) if lines else f"{visible_name(ids[0])} alone",
         )
     return runs, refused
+
+
+def _run_id(root: Path, text: str) -> str:
+    """Return the id of a run that is named by its id or by the path of its folder, as a shell completes it."""
+    path = Path(text)
+    return path.name if len(path.parts) > 1 and path.resolve().parent == root.resolve() else text
 
 
 def _read(folder: Path) -> ComparedRun:

@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
     """Where a reader of the documentation is: a finished run in MLflow, a photograph."""
     root = tmp_path_factory.mktemp("reader")
     Image.fromarray(np.full((60, 80, 3), 90, np.uint8)).save(root / "photo.jpg")
-    network = ("model.name=resnet18", "method.name=fedavg", "federation.rounds=1")
+    network = ("model.name=resnet18", "method.name=ditto", "federation.rounds=1", "tracking.site_models=last")
     sets = [part for text in (*QUICK, *network) for part in ("--set", text)]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)

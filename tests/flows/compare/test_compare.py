@@ -144,6 +144,15 @@ def test_fewer_than_two_runs_are_an_error_that_says_why(root):
         load_runs(root, ["a", "nonesuch"])
 
 
+def test_runs_may_be_named_by_their_folders(root, tmp_path):
+    add_run(root, "a", "local")
+    add_run(root, "b", "fedper")
+    runs, _ = load_runs(root, [str(root / "a"), f"{root / 'b'}/", "a"])
+    assert [run.id for run in runs] == ["a", "b"]
+    with pytest.raises(UserError, match="no such run"):
+        load_runs(root, [str(tmp_path / "elsewhere/a"), "b"])
+
+
 def test_a_client_without_a_value_is_left_out_and_a_stopped_run_is_finished(root):
     add_run(root, "a", "local", (0.5, math.nan, 0.7))
     add_run(root, "b", "fedper", sets=["federation.rounds=9"])
