@@ -33,7 +33,7 @@ def compare(
         comparison, tracking = compare_runs(found, refused), found[0].settings.tracking
         if to_mlflow and not tracking.enabled:
             raise UserError("the first run was made without MLflow", where="--mlflow", found="tracking.enabled false")
-        values = comparison.as_dict()
+        values, files = comparison.as_dict(), list[Path]()
         if out is not None or to_mlflow:
             folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedscene-")))
             files = write_comparison(comparison, folder)

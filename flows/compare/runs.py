@@ -11,6 +11,7 @@ from flows.settings.dotted import flat
 from flows.settings.schema import Settings, as_values
 from models.errors import UserError
 from tasks.core.names import visible_name
+from tasks.core.problem_kind import Kind
 from tasks.core.records import RoundRecord
 from tasks.core.round_summary import last_evaluated, load_records
 from tasks.core.store import Store
@@ -37,7 +38,7 @@ class ComparedRun:
     id: str
     settings: Settings
     classes: tuple[str, ...]
-    kind: Any
+    kind: Kind
     data_digest: str
     code: str
     records: list[RoundRecord]
@@ -58,7 +59,7 @@ class ComparedRun:
         return deciding_settings(self.settings, self.kind)
 
 
-def deciding_settings(settings: Settings, kind: Any) -> dict[str, Any]:
+def deciding_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
     """Return the settings that a result depends on as dotted name -> value, with the number of rounds."""
     values = result_settings(settings, kind)
     for section in ("objective", "method"):

@@ -31,7 +31,7 @@ def tables(comparison: Comparison) -> list[Table]:
     """Return the tables of a comparison: settings that differ, metrics and cost, clients by protocol, each client."""
     names = [group.name for group in comparison.groups]
     settings = [[key, *map(_setting, values)] for key, values in comparison.differences.items()]
-    found = [("Settings that differ", ["setting", *names], settings)] if settings else []
+    found: list[Table] = [("Settings that differ", ["setting", *names], settings)] if settings else []
     found.append(_main_table(comparison))
     if comparison.protocols:
         found.append(_client_statistics(comparison))

@@ -70,7 +70,9 @@ def site_models(
     from tasks.tracking.site_models import SiteModel
 
     store, state = context.open_store(), record.state
-    own, found, missing = set(state.personalised), [], {}
+    own = set(state.personalised)
+    found: list[SiteModel] = []
+    missing: dict[str, str] = {}
     for site in sites:
         if site not in own:
             missing[site] = f"the site has no model of its own after round {record.round}: it has never been trained"
