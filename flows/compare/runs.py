@@ -72,7 +72,7 @@ def deciding_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
     }  # fmt: skip
     federation = as_values(settings)["federation"]
     values["federation"] |= {key: federation[key] for key in ("rounds", "stop")}
-    return flat(values)
+    return {key: value for key, value in flat(values).items() if value != {}}  # a method without settings
 
 
 def load_runs(root: Path, ids: Sequence[str]) -> tuple[list[ComparedRun], dict[str, str]]:

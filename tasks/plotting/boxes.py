@@ -10,6 +10,8 @@ from tasks.plotting.style import BLUE, INK, ORANGE
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+MAX_ABOVE = 20  # more points would hide the box, so they are drawn under it
+
 
 def draw_boxes(
     axes: "Axes",
@@ -34,7 +36,8 @@ def draw_boxes(
     )  # fmt: skip
     for place, ((_, values), own) in enumerate(zip(boxes, colours or (), strict=False), 1):
         heights = place + 0.32 * (np.arange(len(values)) % 5 - 2) / 4  # no draw: the same points in every report
-        axes.scatter(list(values), heights, s=14, c=list(own), alpha=0.8, zorder=0)
+        above = len(values) <= MAX_ABOVE
+        axes.scatter(list(values), heights, s=18 if above else 12, c=list(own), alpha=0.8, zorder=3 if above else 0)
     axes.set_yticks(range(1, len(boxes) + 1), [name for name, _ in boxes], fontsize=fontsize)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
