@@ -226,7 +226,7 @@ def chosen_sites(wanted: Sequence[str], known: Sequence[str]) -> list[str]:
         raise UserError(
             "the run has no such site" if unknown else "no site given",
             where="--sites",
-            expected=f"{ALL}, or of {_names(known)}",
+            expected=f"{ALL}, or some of: {_names(known)}",
             found=_names(unknown) if unknown else None,
             hint="; ".join(guesses) or None,
         )

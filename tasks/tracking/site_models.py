@@ -108,7 +108,10 @@ def find_logged_run(settings: TrackingSettings, runs_root: Path, run_id: str) ->
     """
     uri = resolve_uri(settings, runs_root)
     with user_errors(uri, None):
-        client = make_client(uri)
+        try:
+            client = make_client(uri)
+        except FileNotFoundError:  # the SQLite file was deleted, or is on another machine
+            return None
         experiment = client.get_experiment_by_name(settings.experiment)
         if experiment is None:
             return None

@@ -149,7 +149,8 @@ def test_networks_that_cannot_be_exported_leave_a_tag_and_no_model(runs):
 
 
 @pytest.mark.integration
-def test_a_run_is_found_by_its_own_id(runs):
+def test_a_run_is_found_by_its_own_id(runs, tmp_path):
+    assert find_logged_run(SETTINGS, tmp_path / "nothing", "ditto-seed1") is None
     assert find_logged_run(SETTINGS, runs, "ditto-seed1") is None
     run_id = mlflow_runs.open_run(SETTINGS, runs, "ditto", {}, TAGS)
     assert find_logged_run(SETTINGS, runs, "ditto-seed1") == run_id
