@@ -61,7 +61,9 @@ def inspect_data(root: Path, sheets: Path, per_site: int, only: Sequence[str] = 
         sample_sheet(dataset, site, per_site, _SEED, path)
     figures = sheets / "by-site"
     figures.mkdir(parents=True, exist_ok=True)
-    write_partition_figures(dataset.targets, dataset.sites, sorted(sizes), dataset.classes, figures, "site")
+    write_partition_figures(
+        dataset.targets, dataset.sites, sorted(sizes), dataset.classes, figures, "site", annotated=dataset.annotated
+    )
     return {
         "sites": read_json(figures / FIGURES, "fedscene data show"),
         "partition": None if clients is None else clients.summary,
@@ -124,18 +126,18 @@ def show_differences(figures: dict[str, Any], what: str, out: Console, labels: b
         out: Console to print to.
         labels: Whether to print the table of labels as well.
     """
-    from tasks.data.statistics.heterogeneity_table import HEADS, difference_rows, means
+    from tasks.data.statistics.heterogeneity_table import difference_rows, heads, means
 
     owners = figures["clients"]
     rows = difference_rows(figures)
     if len(rows) > _MAX_ROWS:
-        distances = [entry["js_distance"] for entry in owners.values()]
+        distances = [entry["js_distance"] or 0.0 for entry in owners.values()]
         far = sorted(range(len(rows)), key=lambda row: -distances[row])[:_MAX_ROWS]
         rows = [rows[row] for row in far]
         title = f"How the {what}s differ: the {_MAX_ROWS} of {len(owners)} with the most divergent labels"
     else:
         title = f"How the {what}s differ"
-    _print_table(out, title, [what, *HEADS], rows)
+    _print_table(out, title, [what, *heads(figures)], rows)
     if labels:
         _print_labels(owners, what, out)
     for name, value in means(figures, what):

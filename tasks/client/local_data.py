@@ -1,12 +1,13 @@
 """A participant's training images: labelled, unlabelled, or the server's labelled ones."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from models.errors import UserError
 from tasks.client.feature_skew import client_images
+from tasks.client.hidden_labels import HiddenLabels, nothing_hidden
 from tasks.data.dataset import LazyImages
 from tasks.data.run_data import load_run_data
 
@@ -27,6 +28,9 @@ class LocalData:
         targets: Their labels uint8 [M, C].
         unlabelled: Images without labels uint8 [U, 3, S, S].
         chunks: Stream chunk of each unlabelled image, int64 [U], from 0.
+        hidden: Counts right pseudo-labels of the unlabelled images.
+        stream: Number of stream chunks, and the rounds for which each is in use; ``None``: no streaming.
+        pool: Unlabelled images of all chunks; ``None``: ``unlabelled`` has them all.
         vectors: The frozen encoder's vectors of the labelled images [M, D], where training takes those.
     """
 
@@ -34,12 +38,60 @@ class LocalData:
     targets: np.ndarray
     unlabelled: LazyImages
     chunks: np.ndarray
+    hidden: HiddenLabels
+    stream: tuple[int, int] | None = None
+    pool: int | None = None
     vectors: "Tensor | None" = None
 
     def count(self, data: str) -> int:
-        """Return the number of images of the kind ``labelled``, ``unlabelled`` or ``both``."""
-        labelled, unlabelled = len(self.images), len(self.unlabelled)
+        """Return the number of images of the kind ``labelled``, ``unlabelled`` or ``both``, of all stream chunks."""
+        labelled, unlabelled = len(self.images), len(self.unlabelled) if self.pool is None else self.pool
         return {"labelled": labelled, "unlabelled": unlabelled, "both": labelled + unlabelled}[data]
+
+    def in_round(self, number: int) -> "LocalData":
+        """Return the images that are in use in a round: of the unlabelled ones one stream chunk."""
+        if self.stream is None or not len(self.unlabelled):
+            return self
+        rows = np.flatnonzero(self.chunks == chunk_in_use(self.chunks, number, *self.stream))
+        return replace(
+            self,
+            unlabelled=self.unlabelled.subset(rows),
+            chunks=self.chunks[rows],
+            hidden=self.hidden.subset(rows),
+            pool=len(self.unlabelled),
+        )
+
+    def revealed(self) -> "LocalData":
+        """Return the images with the true labels of the unlabelled ones, for fully supervised references.
+
+        The labelled images come first. Photographs whose labels nobody knows are left out.
+        """
+        rows, targets = self.hidden.reveal()
+        none = np.zeros(0, dtype=np.int64)
+        return replace(
+            self,
+            images=self.images.joined(self.unlabelled.subset(rows)),
+            targets=np.concatenate([self.targets, targets]),
+            unlabelled=self.unlabelled.subset(none),
+            chunks=none,
+            hidden=self.hidden.subset(none),
+            pool=None,
+        )
+
+
+def chunk_in_use(chunks: np.ndarray, number: int, count: int, rounds: int) -> int:
+    """Return the stream chunk that is in use in a round; after the last one comes the first again.
+
+    A pool smaller than the number of chunks repeats those that have images.
+
+    Args:
+        chunks: Chunk of each unlabelled image, int64 [U], U at least 1.
+        number: 1-based round.
+        count: Number of chunks.
+        rounds: Rounds for which a chunk is in use.
+    """
+    filled = np.unique(chunks)
+    return int(filled[(number - 1) // rounds % count % len(filled)])
 
 
 def local_data(context: "RunContext", client: str) -> LocalData:
@@ -58,12 +110,18 @@ def local_data(context: "RunContext", client: str) -> LocalData:
             dataset.targets[labelled],
             client_images(dataset, clients, client, unlabelled),
             chunks,
+            HiddenLabels(dataset.targets[unlabelled], dataset.annotated[unlabelled]),
+            clients.stream,
         )
     if client != SERVER:
         raise UserError("no such client in the partition", where=context.clients, expected=clients.ids, found=client)
     none = np.zeros(0, np.int64)
     return LocalData(
-        dataset.lazy_images(clients.server), dataset.targets[clients.server], dataset.lazy_images(none), none
+        dataset.lazy_images(clients.server),
+        dataset.targets[clients.server],
+        dataset.lazy_images(none),
+        none,
+        nothing_hidden(len(dataset.classes)),
     )
 
 

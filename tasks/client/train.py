@@ -85,7 +85,10 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
     if done := find_update(store, name):
         return done
     started = time.monotonic()
-    data = local_data(context, job.client)
+    data = local_data(context, job.client).in_round(job.round)
+    samples = data.count(job.work.data)
+    if job.work.reveal:
+        data = data.revealed()
     require_images(job, data)
     training = LocalTraining(context, store, Place(job.client, job.round, job.stage), job.payload, job.work, data)
     begun = {} if job.work.stays else initial_tensors(context, training)
@@ -112,7 +115,7 @@ def train_client(context: "RunContext", job: TrainJob) -> Update:
         model=store.put_state(
             f"{name}.safetensors", {key: (sent | known)[key] for key in exchanged if key not in kept}
         ),
-        samples=data.count(job.work.data),
+        samples=samples,
         steps=steps,
         sums=sums,
         seconds=time.monotonic() - started,

@@ -41,6 +41,8 @@ class LocalWork:
             names it in the round's state.
         epochs: Passes over the images; ``None``: ``train.epochs``.
         steps: Optimiser steps instead of epochs; ``None``: ``train.steps``.
+        reveal: Whether the true labels of the unlabelled images count as labels: only for fully supervised references,
+            what the method would reach if nothing were hidden.
         init: ``best_reference``: training starts from the reference model with the lowest local loss, not from the
             weights that were sent.
     """
@@ -53,6 +55,7 @@ class LocalWork:
     stays: bool = False
     epochs: int | None = None
     steps: int | None = None
+    reveal: bool = False
     init: Literal["start", "best_reference"] = "start"
 
 

@@ -24,13 +24,14 @@ from tasks.data.dataset import SPLITS, Dataset
 TABLE, SUMMARY = "clients.parquet", "clients.json"
 POOLS = ("labelled", "unlabelled", "server")
 HINT = "make the data again (fedscene data partition; a folder under runs/data: remove it, and run again)"
+_MISSING = object()
 _COLUMNS = ("index", "client", "split", "pool", "step")  # ``step`` is the stream chunk
 _KEYS = {
     "digest": str,
     "dataset_digest": str,
     "scheme": str,
     "clients": dict,
-    "mean_js_distance": int | float,
+    "mean_js_distance": int | float | None,
     "features": dict,
     "settings": dict,
     "seed": int,
@@ -98,6 +99,10 @@ class Clients:
         assert pool in (None, "labelled", "unlabelled"), pool
         return self.all_rows[client].chosen(split, pool, chunk)
 
+    def count(self, client: str, data: str) -> int:
+        """Return how many training images a client has of the kind ``labelled``, ``unlabelled`` or ``both``."""
+        return len(self.rows(client, "train", None if data == "both" else data))
+
     def features(self, client: str) -> dict[str, float] | None:
         """Return the parameters of a client's feature skew (``tasks.client.feature_skew``), ``None`` without any."""
         return self.summary["features"].get(client)
@@ -106,6 +111,11 @@ class Clients:
     def skewed_test(self) -> bool:
         """Whether the pooled test and validation images are copied for each client, with its feature skew."""
         return _skewed_test(self.summary)
+
+    @property
+    def stream(self) -> tuple[int, int] | None:
+        """Return the number of stream chunks and the rounds for which each is in use; ``None`` without streaming."""
+        return _stream(self.summary)
 
     def require_labels(self) -> None:
         """Refuse supervised training where clients have no labels.
@@ -117,7 +127,7 @@ class Clients:
             raise UserError(
                 "the clients have no labelled images, so a supervised method cannot train on them",
                 where="partition.labelled.where",
-                expected="all or clients",
+                expected="all or clients, and annotated images",
                 found=self.summary["settings"]["labelled"]["where"],
             )
 
@@ -130,7 +140,7 @@ def load_clients(root: Path) -> Clients:
     """
     summary = read_json(Path(root) / SUMMARY, HINT)
     for name, kind in _KEYS.items():
-        if not isinstance(summary.get(name), kind):
+        if not isinstance(summary.get(name, _MISSING), kind):
             raise _damaged(Path(root) / SUMMARY, f"no {name}")
     labels = None  # the same ones in every entry
     for client, entry in summary["clients"].items():
@@ -148,11 +158,11 @@ def partitioned(dataset: Dataset, clients: Clients) -> Dataset:
 
     They are the data set's own, unless the partition divides all images (``partition.images`` all): then each image
     has the split that its client gives it, so that the pooled test set is the union of the local ones. Images that
-    nobody holds, those of dropped sites, are test images.
+    nobody holds, those of dropped sites, are test images if they are annotated.
     """
     if clients.summary["settings"].get("images", "train") == "train":
         return dataset
-    splits = np.full(len(dataset.splits), "test", dtype="<U5")
+    splits = np.where(dataset.annotated, "test", "train").astype("<U5")
     splits[clients.server] = "train"
     for rows in clients.all_rows.values():
         splits[rows.index] = rows.split
@@ -183,8 +193,12 @@ def clients_digest(
     features: dict[str, dict[str, float]],
     seed: int,
     skewed_test: bool = False,
+    stream: tuple[int, int] | None = None,
 ) -> str:
-    """Compute the digest of the clients' rows and their use, of the data set, and of the feature skew and its use."""
+    """Compute the digest of the clients' rows and their use, of the data set, and of the feature skew and its use.
+
+    ``stream``: the number of stream chunks and the rounds of each, which say when an unlabelled image is in use.
+    """
     digest = hashlib.sha256(dataset_digest.encode())
 
     def add(value: list[Any]) -> None:
@@ -203,6 +217,8 @@ def clients_digest(
         add([features, seed])
     if skewed_test:
         add(["test", "clients"])
+    if stream:
+        add(["stream", *stream])
     return digest.hexdigest()
 
 
@@ -234,7 +250,13 @@ def _load(folder: str, digest: str, stamps: tuple[tuple[int, ...], ...]) -> Clie
     rows, server = _group_by_client(columns)
     known = set(columns["split"].tolist()) <= set(SPLITS) and set(columns["pool"].tolist()) <= set(POOLS)
     found = clients_digest(
-        summary["dataset_digest"], rows, server, summary["features"], summary["seed"], _skewed_test(summary)
+        summary["dataset_digest"],
+        rows,
+        server,
+        summary["features"],
+        summary["seed"],
+        _skewed_test(summary),
+        _stream(summary),
     )
     if not known or found != digest or set(summary["clients"]) != set(rows):
         raise _damaged(root / TABLE, f"content that does not match {SUMMARY}, with digest {found}", digest)
@@ -246,6 +268,12 @@ def _load(folder: str, digest: str, stamps: tuple[tuple[int, ...], ...]) -> Clie
 
 def _skewed_test(summary: Mapping[str, Any]) -> bool:
     return summary["settings"].get("features", {}).get("test", "clean") == "clients"
+
+
+def _stream(summary: Mapping[str, Any]) -> tuple[int, int] | None:
+    labelled = summary["settings"].get("labelled", {})
+    chunks, rounds = labelled.get("streaming", 1), labelled.get("rounds_per_chunk")
+    return (chunks, rounds) if chunks > 1 and rounds else None
 
 
 def _group_by_client(columns: dict[str, np.ndarray]) -> tuple[dict[str, Rows], np.ndarray]:

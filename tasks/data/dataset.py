@@ -7,7 +7,8 @@ labels, in their order. ``manifest.parquet``: one row per input file. ``dataset.
 import hashlib
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -42,6 +43,8 @@ class Dataset:
         sample_ids: str [N], unique: the first 16 hex digits of the file's sha256.
         groups: str [N]; images with the same value (one source photograph, one burst, the same pixels) are in one
             split; "": no group.
+        annotated: bool [N], false where nobody says which labels the image has; its row of ``targets`` is 0 and means
+            nothing, unlike that of a negative. Such images are all in ``train``. Default: all are annotated.
     """
 
     root: Path
@@ -53,6 +56,11 @@ class Dataset:
     digest: str
     sample_ids: np.ndarray = field(default_factory=lambda: np.array([], dtype=str))
     groups: np.ndarray = field(default_factory=lambda: np.array([], dtype=str))
+    annotated: np.ndarray = field(default_factory=lambda: np.array([], dtype=bool))
+
+    def __post_init__(self) -> None:
+        if len(self.annotated) != len(self.targets):
+            object.__setattr__(self, "annotated", np.ones(len(self.targets), dtype=bool))
 
     def indices(self, split: str) -> np.ndarray:
         """Return the rows of a split, int64, ascending."""
@@ -82,6 +90,20 @@ class LazyImages:
         """Return the images at these positions, uint8 [k, 3, S, S]."""
         picked: np.ndarray = self.images[self.rows[index]]
         return picked
+
+    def subset(self, index: np.ndarray) -> "LazyImages":
+        """Return the images at these positions, not read yet."""
+        return self.of_rows(self.rows[index])
+
+    def joined(self, others: "LazyImages") -> "LazyImages":
+        """Return these images followed by others, which are changed on access as these are."""
+        return self.of_rows(np.concatenate([self.rows, others.rows]))
+
+    def of_rows(self, rows: np.ndarray) -> "LazyImages":
+        """Return other rows of the same array, changed on access as these are."""
+        part = copy(self)
+        part.rows = rows
+        return part
 
 
 def load_dataset(root: Path) -> Dataset:
@@ -133,13 +155,16 @@ def _load(folder: str, digest: str, expected: str, stamps: tuple[tuple[int, ...]
         raise _damaged(root / SAMPLES, "an unknown split or a repeated sample_id")
     targets, sites = targets_of(table["labels"], classes, root), np.array(table["site"], dtype=str)
     groups = np.array(table["group"], dtype=str)
-    for array in (targets, sites, splits, ids, groups):
+    annotated = np.array([labels is not None for labels in table["labels"]], dtype=bool)
+    if (splits[~annotated] != "train").any():
+        raise _damaged(root / SAMPLES, "an unlabelled image outside the split train")
+    for array in (targets, sites, splits, ids, groups, annotated):
         array.setflags(write=False)
-    return Dataset(root, classes, images, targets, sites, splits, digest, ids, groups)
+    return Dataset(root, classes, images, targets, sites, splits, digest, ids, groups, annotated)
 
 
-def targets_of(labels: list[list[str]], classes: list[str], where: Path) -> np.ndarray:
-    """Turn label lists into a uint8 matrix [N, C].
+def targets_of(labels: Sequence[list[str] | None], classes: list[str], where: Path) -> np.ndarray:
+    """Turn label lists into a uint8 matrix [N, C]; ``None``, unlabelled, becomes a row of 0.
 
     Raises:
         UserError: A label is not in ``classes``, or an entry is not a list.
@@ -147,6 +172,8 @@ def targets_of(labels: list[list[str]], classes: list[str], where: Path) -> np.n
     column = {name: index for index, name in enumerate(classes)}
     targets = np.zeros((len(labels), len(classes)), dtype=np.uint8)
     for row, names in enumerate(labels):
+        if names is None:
+            continue
         if not isinstance(names, list):
             raise _damaged(where, f"labels {names!r} instead of a list in row {row}")
         for name in names:

@@ -123,7 +123,8 @@ class Evaluator:
         return np.concatenate([self._predict(images) for images in copies]), np.tile(rows, len(copies)), True
 
     def _chance_and_intervals(self, scores: np.ndarray, targets: np.ndarray, copied: bool) -> dict[str, float]:
-        settings, train = self.context.evaluation, self.dataset.targets[self.dataset.indices("train")]
+        settings = self.context.evaluation
+        train = self.dataset.targets[(self.dataset.splits == "train") & self.dataset.annotated]
         levels = self.set.chance_levels(train, targets, settings) if len(train) else {}
         rng = numpy_generator(0, "resampled test images")  # the same resamples in every run, so that runs compare
         bounds = {} if copied else intervals(self.set, scores, targets, settings, rng, self.thresholds)

@@ -17,7 +17,15 @@ from tasks.data.formats.shared.foreign_formats import foreign_file, foreign_set
 from tasks.data.formats.shared.tree import scan, shared_scans
 from tasks.data.ingest.collector import Collector, describe_unknown_labels
 from tasks.data.ingest.manifest import COUNTED_BAD, reason_counts
-from tasks.data.ingest.reading import Progress, Source, collect, open_source, refuse_unusable, select_images
+from tasks.data.ingest.reading import (
+    Progress,
+    Source,
+    collect,
+    is_unlabelled_only,
+    open_source,
+    refuse_unusable,
+    select_images,
+)
 from tasks.data.ingest.settings import IngestSettings
 from tasks.data.source.rules import NameRule
 from tasks.data.source.sample import STATUSES
@@ -160,12 +168,12 @@ def evaluate(
     """
     rows = collector.rows
     bad = sum(row["reason"] in COUNTED_BAD for row in rows)
-    images = sum(_is_image(row) for row in rows)
+    images = sum(map(is_unlabelled_only, rows))
     share = bad / (bad + len(kept) + images) if bad else 0.0
     problem = None
     if not (images and settings.source == IMAGES_ONLY and share <= settings.max_bad_share):
         problem = _problem(source, settings, collector, list(kept))
-    labels = Counter(label for row in kept for label in row["labels"])
+    labels = Counter(label for row in kept for label in row["labels"] or ())
     statuses = Counter(row["status"] for row in rows)
     unlabelled = [row["path"] for row in rows if row["labels"] is None and row["width"]]
     findings = {
@@ -179,8 +187,10 @@ def evaluate(
         "bad": bad,
         "bad_share": share,
         "max_bad_share": settings.max_bad_share,
-        "negatives": sum(not row["labels"] for row in kept),
+        "negatives": sum(row["labels"] == [] for row in kept),
         "unlabelled": len(unlabelled),
+        "unlabelled_kept": sum(row["labels"] is None for row in kept),
+        "unlabelled_sites": dict(sorted(Counter(row["site"] for row in kept if row["labels"] is None).items())),
         "labels": {name: labels[name] for name in source.classes or sorted(labels)},
         "unknown_labels": {name: len(paths) for name, paths in sorted(collector.unknown.items())},
         "unknown_lines": describe_unknown_labels(collector.unknown, source.classes or []),
@@ -200,11 +210,6 @@ def _problem(source: Source, settings: IngestSettings, collector: Collector, kep
     except UserError as error:
         return error
     return None
-
-
-def _is_image(row: Row) -> bool:
-    """Check whether a row is a sound image of a source without labels."""
-    return row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed")
 
 
 def _sizes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:

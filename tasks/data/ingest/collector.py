@@ -9,6 +9,7 @@ from tasks.data.decoding.chunk_files import DecodeResult
 from tasks.data.ingest.sidecar_images import Companions, Pair, find_companions
 from tasks.data.source.rules import NameFunction
 from tasks.data.source.sample import Boxes, RawSample
+from tasks.data.source.settings import Unlabelled
 from tasks.data.text.read_text import normalize
 
 
@@ -21,6 +22,7 @@ class Collector:
         keep_negatives: Whether images without any label stay.
         group_of: The rule that derives an image's group.
         masks: How masks next to their photographs are treated.
+        unlabelled: How images without an annotation are treated (``ingest.unlabelled``).
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class Collector:
         keep_negatives: bool,
         group_of: NameFunction,
         masks: Companions = "ask",
+        unlabelled: Unlabelled = "refuse",
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self.alias_counts: Counter[str] = Counter(dict.fromkeys(aliases, 0))
@@ -40,6 +43,8 @@ class Collector:
         self._masks = masks
         self._first: dict[str, dict[str, Any]] = {}  # hash -> the row that holds it
         self._conflicts: set[str] = set()
+        self._unlabelled = unlabelled
+        self._waiting: list[tuple[dict[str, Any], dict[str, Any]]] = []  # rows without an annotation, and their pixels
 
     def add(self, sample: RawSample, result: DecodeResult | None) -> None:
         """Record a sample, what decoding its image gave, and the rows of its annotations."""
@@ -56,6 +61,8 @@ class Collector:
             _check_boxes(row, sample.boxes, result)
         if result is not None and row["status"] in ("ok", "fixed"):
             self._accept(row, sample, result)
+        elif result is not None and row["reason"] == "no_annotation" and self._unlabelled != "refuse":
+            self._waiting.append((row, self._stored(sample, result)))
 
     def select_images(self) -> list[dict[str, Any]]:
         """Apply the rules that need all rows; return the rows of the images that stay, in order."""
@@ -66,12 +73,13 @@ class Collector:
             unlabelled = row["labels"] is None and row["reason"] in ("no_annotation", "flat", "bad_mode")
             if pair.mask and (self._masks == "drop" or (unlabelled and self._masks == "ask")):
                 row["status"], row["reason"], row["slot"] = "ignored", "mask", None
+        self._decide_unlabelled()
         for row in self.rows:
             if row["sha256"] in self._conflicts and (row["slot"] is not None or row["reason"] == "duplicate"):
                 first = self._first[row["sha256"]]
                 others = "" if row is first else f"same bytes as {first['path']}, which has {first['labels']}"
                 _quarantine(row, "duplicate_conflict", others or "other files with the same bytes have other labels")
-            elif row["slot"] is not None and not row["labels"] and not self._keep_negatives:
+            elif row["slot"] is not None and row["labels"] == [] and not self._keep_negatives:
                 row["status"], row["reason"], row["slot"] = "ignored", "negative", None
         return [row for row in self.rows if row["slot"] is not None]
 
@@ -92,9 +100,33 @@ class Collector:
             warnings.append(f"also {result.reason}")
         row["detail"] = "; ".join(filter(None, warnings))
 
+    def _decide_unlabelled(self) -> None:
+        """Keep or skip the images without an annotation; those with the bytes of an earlier image are duplicates."""
+        for row, stored in self._waiting:
+            if row["reason"] not in ("no_annotation", "unlabelled"):  # a mask
+                continue
+            first = self._first.setdefault(row["sha256"], row)
+            if first is not row:
+                _quarantine(row, "duplicate", f"same bytes as {first['path']}")
+            elif self._unlabelled == "skip":
+                row["status"], row["reason"] = "ignored", "unlabelled_skipped"
+            else:
+                row["status"], row["reason"] = "ok", "unlabelled"
+                row |= stored
+
+    def _stored(self, sample: RawSample, result: DecodeResult) -> dict[str, Any]:
+        """Return where an image's pixels are, their hashes and its group: what a row of the data set has."""
+        group = sample.group or self._group_of(sample.path, sample.fields)
+        slot = (result.chunk, result.row)
+        return {"slot": slot, "pixels": result.pixels, "phash": result.phash, "group": group}
+
     def _accept(self, row: dict[str, Any], sample: RawSample, result: DecodeResult) -> None:
         if row["labels"] is None and sample.reason != "unlabelled":
             _quarantine(row, "no_annotation", "")
+        if row["labels"] is None and self._unlabelled != "refuse":
+            self._waiting.append((row, self._stored(sample, result)))
+            return
+        if row["reason"] == "no_annotation":
             return
         unknown = sorted(set(row["labels"] or ()) - self._classes) if self._classes is not None else []
         if unknown:
@@ -111,8 +143,7 @@ class Collector:
             return
         if row["labels"] is None:
             return
-        group = sample.group or self._group_of(sample.path, sample.fields)
-        row |= {"slot": (result.chunk, result.row), "pixels": result.pixels, "phash": result.phash, "group": group}
+        row |= self._stored(sample, result)
 
     def _row(self, sample: RawSample) -> dict[str, Any]:
         labels = None

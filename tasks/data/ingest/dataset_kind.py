@@ -20,7 +20,7 @@ def refuse_other_label_counts(rows: Sequence[Mapping[str, Any]], settings: "Inge
     """Refuse a single-label data set with images that have no label, or several.
 
     Args:
-        rows: The images that stay, with ``path`` and ``labels``.
+        rows: The images that stay, with ``path`` and ``labels``; ``None`` for unlabelled ones, which are accepted.
         settings: Settings of the ingest.
 
     Raises:
@@ -28,8 +28,8 @@ def refuse_other_label_counts(rows: Sequence[Mapping[str, Any]], settings: "Inge
     """
     if settings.problem_kind == "multi_label":
         return
-    without = [row for row in rows if not row["labels"]]
-    several = [row for row in rows if len(row["labels"]) > 1]
+    without = [row for row in rows if row["labels"] == []]
+    several = [row for row in rows if len(row["labels"] or ()) > 1]
     if not without and not several:
         return
     first = "".join(

@@ -47,6 +47,7 @@ from tasks.data.ingest.source_state import (
     list_source,
     write_contents,
 )
+from tasks.data.ingest.unlabelled import place_unlabelled
 from tasks.data.split import SplitSettings, given_split, stratified_split
 
 __all__ = ["IngestSettings", "ingest"]
@@ -127,6 +128,7 @@ def _ingest(
             classes = source.classes or _found_classes(kept, settings.label_aliases, source.where)
             _group(kept, settings, collector.companions)
             _split(kept, classes, settings.split, seed, source.where, folder)
+            kept = place_unlabelled(kept, settings.split.scheme)
         except UserError as error:
             write_manifest(collector.rows, rejected)
             raise _pointing_to(rejected, error) from error
@@ -145,7 +147,7 @@ def _pointing_to(rejected: Path, error: UserError) -> UserError:
 
 
 def _found_classes(kept: list[dict[str, Any]], aliases: dict[str, str], where: str) -> list[str]:
-    classes = sorted({label for row in kept for label in row["labels"]})
+    classes = sorted({label for row in kept for label in row["labels"] or ()})
     problem = find_alias_problem(aliases, classes)
     if problem:
         raise UserError(problem, where="ingest.label_aliases", expected=f"{', '.join(classes)} (found in {where})")
@@ -166,7 +168,11 @@ def _group(kept: list[dict[str, Any]], settings: IngestSettings, pairs: Sequence
 def _split(
     kept: list[dict[str, Any]], classes: list[str], settings: SplitSettings, seed: int, where: str, folder: Path
 ) -> None:
-    """Set ``split`` in the rows. Sites are stratified like labels, so each site is split in the same shares."""
+    """Set ``split`` in the annotated rows.
+
+    Sites are stratified like labels, so each site is split in the same shares. Unlabelled images have no say in it.
+    """
+    kept = [row for row in kept if row["labels"] is not None]
     groups = np.array([row["group"] or f"/{number}" for number, row in enumerate(kept)])
     if settings.scheme == "given":
         splits = given_split([row["split"] for row in kept], [row["path"] for row in kept], where)
@@ -217,7 +223,8 @@ def _write(
     write_json(folder / CLASSES, classes)
     if contents:
         write_contents(contents, folder / CONTENTS)
-    labels = Counter(label for row in kept for label in row["labels"])
+    labels = Counter(label for row in kept for label in row["labels"] or ())
+    unlabelled = [row for row in kept if row["labels"] is None]
     splits = Counter(row["split"] for row in kept)
     summary = {
         "version": VERSION,
@@ -227,7 +234,9 @@ def _write(
         "kind": settings.problem_kind,
         "image_size": settings.image_size,
         "images": len(kept),
-        "negatives": sum(not row["labels"] for row in kept),
+        "negatives": sum(row["labels"] == [] for row in kept),
+        "unlabelled": len(unlabelled),
+        "unlabelled_sites": dict(sorted(Counter(row["site"] for row in unlabelled).items())),
         "sites": dict(sorted(Counter(row["site"] for row in kept).items())),
         "splits": {name: splits[name] for name in SPLITS},
         "labels": {name: labels[name] for name in classes},

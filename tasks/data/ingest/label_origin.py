@@ -33,7 +33,7 @@ def label_locations(root: Path, labels: Sequence[str]) -> list[str]:
     settings = read_json(root / SUMMARY, _HINT).get("settings") or {}
     samples = read_table(root / SAMPLES, ("source", "labels"), _HINT)
     images = {
-        label: [s for s, own in zip(samples["source"], samples["labels"], strict=True) if label in own]
+        label: [s for s, own in zip(samples["source"], samples["labels"], strict=True) if label in (own or ())]
         for label in labels
     }
     return [_place(root, label, images[label], settings) for label in labels]

@@ -15,7 +15,7 @@ from tasks.data.source.sample import STATUSES
 REASONS: dict[str, str] = {
     # ok
     "": "used without changes",
-    "unlabelled": "image of a source without labels: checked, but never part of a data set",
+    "unlabelled": "image without an annotation: an unlabelled training image if ingest.unlabelled is keep",
     "annotation": "annotation file, read together with its image",
     "split_list": "list of the images of a split, read",
     "metadata": "file that names labels, splits or sites, read",
@@ -68,6 +68,7 @@ REASONS: dict[str, str] = {
     "not_listed": "image that no list names, left out because ingest.unlisted is ignore",
     "other": "a kind of file that the reader does not use",
     "negative": "image without any label, left out because keep_negatives is off",
+    "unlabelled_skipped": "image without an annotation, left out: ingest.unlabelled is skip, or it belongs to val or test",
 }
 
 #: Quarantine codes that count towards ``max_bad_share``. An image and its annotation are one input and count once,

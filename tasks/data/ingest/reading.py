@@ -92,7 +92,12 @@ def collect(
     """
     group_of = compile_rule(settings.group, "ingest.group")
     collector = Collector(
-        source.classes, settings.label_aliases, settings.keep_negatives, group_of, settings.companions
+        source.classes,
+        settings.label_aliases,
+        settings.keep_negatives,
+        group_of,
+        settings.companions,
+        settings.unlabelled,
     )
     for number, (sample, result) in enumerate(decoded(source.read(settings, seed), how, workers), 1):
         collector.add(sample, result)
@@ -145,7 +150,7 @@ def refuse_unusable(collector: Collector, kept: list[dict[str, Any]], settings: 
             found="".join(f"\n    {line}" for line in describe_unknown_labels(collector.unknown, source.classes)),
             hint="correct the annotations, or name the labels in ingest.classes or ingest.label_aliases",
         )
-    images = sum(row["labels"] is None and row["width"] > 0 and row["status"] in ("ok", "fixed") for row in rows)
+    images = sum(map(is_unlabelled_only, rows))
     if not kept and not images and all(row["reason"] == "no_image" for row in bad):
         negatives = sum(row["reason"] == "negative" for row in rows)
         found = _others(rows) + (f", {negatives} images without a label" if negatives else "")
@@ -169,6 +174,12 @@ def refuse_unusable(collector: Collector, kept: list[dict[str, Any]], settings: 
         raise UserError("the images have no labels", where=source.where, found=f"{images} images", hint=hint)
     if not any(row["labels"] for row in kept):
         raise UserError("no image has a label", where=source.where, found=_without_labels(rows, kept))
+
+
+def is_unlabelled_only(row: dict[str, Any]) -> bool:
+    """Check whether a row is a sound image without labels that is not part of the data set."""
+    sound = row["width"] > 0 and row["status"] in ("ok", "fixed")
+    return row["labels"] is None and row["slot"] is None and sound
 
 
 def _without_labels(rows: list[dict[str, Any]], kept: list[dict[str, Any]]) -> str:

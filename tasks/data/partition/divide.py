@@ -5,6 +5,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from models.errors import UserError
+from tasks.core.names import visible_name
 from tasks.core.randomness import numpy_generator
 from tasks.data.clients import Rows
 from tasks.data.dataset import Dataset
@@ -43,31 +45,38 @@ def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division
 
     Labelled images of the server, or balanced ones of the clients, are held out first; the scheme divides the rest
     of the train split (of all images with ``settings.images`` all); then the clients' local test sets and labelled
-    images are chosen.
+    images are chosen. Images without an annotation stay with their site under the scheme natural; under any other they
+    are divided evenly.
 
     Raises:
-        UserError: See ``schemes.assign`` and ``local_test.local_splits``.
+        UserError: Streaming is asked for and nothing is unlabelled. See ``schemes.assign`` and ``local_test.local_splits``.
     """
     order = np.argsort(dataset.sample_ids, kind="stable")
+    annotated = dataset.annotated[order]
     targets, splits = dataset.targets[order], dataset.splits[order].astype("<U5")
     if settings.images == "all":
         splits[:] = "train"
     train = splits == "train"
-    primary = primary_labels(targets, train, settings.primary)
+    primary = primary_labels(targets, train & annotated, settings.primary)
+    primary[~annotated] = targets.shape[1] + 1  # neither a label nor none
     if settings.share < 1:
         train &= _drawn(primary, train, settings.share, seed)
-    held_out = _hold_out(primary, train, settings, seed)
+    held_out = _hold_out(primary, train & annotated, settings, seed)
     free = held_out == HeldOut.NOT
-    images = SchemeInput(targets, dataset.sites[order], train & free, dataset.lazy_images(order))
+    by_scheme = annotated | (settings.scheme == "natural")  # which needs no labels
+    images = SchemeInput(targets, dataset.sites[order], train & free & by_scheme, dataset.lazy_images(order))
     assignment = assign(images, settings, seed)
     owner = np.where(held_out >= 0, held_out, assignment.owner)
+    owner = _assign_rest(owner, train & ~by_scheme, len(assignment.names), seed)
     if settings.local.scheme == "local":
         groups = dataset.groups[order][train]
         names, local = assignment.names, settings.local
-        splits[train] = local_splits(targets[train], groups, np.where(free, owner, -1)[train], names, local, seed)
+        divided = np.where(free & annotated, owner, -1)[train]
+        splits[train] = local_splits(targets[train], groups, divided, names, local, seed)
     elif settings.local.scheme == "matched":
         owner = _assign_matched(owner, splits, assignment, settings, seed)
-    labelled, chunk = _label(owner, splits, primary, held_out, assignment.names, settings, seed)
+    labelled, chunk = _label(owner, splits, primary, annotated, held_out, assignment.names, settings, seed)
+    assignment.warnings += _warnings(labelled & (splits == "train"), owner, assignment.names, settings)
     rows = {}
     for k, name in enumerate(assignment.names.tolist()):
         owned = np.flatnonzero(owner == k)
@@ -75,6 +84,18 @@ def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division
         pool = np.where(labelled[owned], "labelled", "unlabelled")
         rows[name] = Rows(order[owned].astype(np.int64), splits[owned], pool, chunk[owned])
     return Division(rows, np.sort(order[held_out == HeldOut.AT_SERVER]).astype(np.int64), assignment)
+
+
+def _warnings(labelled: np.ndarray, owner: np.ndarray, names: np.ndarray, settings: PartitionSettings) -> list[str]:
+    """Warn of clients without labelled training images, unless all of these are at the server."""
+    without = np.setdiff1d(np.arange(len(names)), owner[labelled])
+    if settings.labelled.where == "server" or not len(without):
+        return []
+    shown = ", ".join(map(visible_name, names[without[:8]].tolist())) + (", ..." if len(without) > 8 else "")
+    return [
+        f"{len(without)} of {len(names)} clients have no labelled training image, so they take part only in methods that "
+        f"use unlabelled ones: {shown}"
+    ]
 
 
 def _drawn(primary: np.ndarray, train: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -97,6 +118,14 @@ def _hold_out(primary: np.ndarray, train: np.ndarray, settings: PartitionSetting
         assert settings.clients is not None
         held_out[train] = choose_labelled_per_client(primary[train], settings.clients, labelled.per_class, rng)
     return held_out
+
+
+def _assign_rest(owner: np.ndarray, rest: np.ndarray, clients: int, seed: int) -> np.ndarray:
+    """Assign the images without an annotation, which no scheme can divide by labels, evenly and at random."""
+    owner, rows = owner.copy(), np.flatnonzero(rest)
+    if len(rows):
+        owner[rows] = numpy_generator(seed, "partition/unlabelled").permutation(np.arange(len(rows)) % clients)
+    return owner
 
 
 def _assign_matched(
@@ -127,6 +156,7 @@ def _label(
     owner: np.ndarray,
     splits: np.ndarray,
     primary: np.ndarray,
+    annotated: np.ndarray,
     held_out: np.ndarray,
     names: np.ndarray,
     settings: PartitionSettings,
@@ -134,14 +164,23 @@ def _label(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose the clients' labelled images, bool [n], and the stream chunk of each unlabelled one, int64 [n]."""
     chunk = np.zeros(len(owner), dtype=np.int64)
-    if settings.labelled.where == "all":
+    everything = settings.labelled.where == "all"
+    if everything and annotated.all():
+        if settings.labelled.streaming > 1:
+            raise UserError(
+                "streaming needs unlabelled images, and the data set has none",
+                where="partition.labelled.streaming",
+                found=settings.labelled.streaming,
+                hint="set partition.labelled.where to clients or server, or ingest.unlabelled to keep",
+            )
         return np.ones(len(owner), dtype=bool), chunk
-    labelled = (held_out >= 0) | (splits != "train")
+    labelled = annotated.copy() if everything else (held_out >= 0) | (splits != "train")
     for k, name in enumerate(names.tolist()):
         rng = numpy_generator(seed, "partition/labelled", client=name)
         rows = np.flatnonzero((owner == k) & (splits == "train"))
         if settings.labelled.where == "clients" and not settings.labelled.balanced:
-            labelled[rows] = choose_labelled(primary[rows], settings.labelled.per_class, rng)
+            known = rows[annotated[rows]]
+            labelled[known] = choose_labelled(primary[known], settings.labelled.per_class, rng)
         unlabelled = rows[~labelled[rows]]
         chunk[unlabelled] = stream_chunks(len(unlabelled), settings.labelled.streaming, rng)
     return labelled, chunk

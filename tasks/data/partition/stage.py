@@ -49,8 +49,10 @@ def _partition(dataset: Dataset, settings: PartitionSettings, out: Path, seed: i
     with replacing_folder(out, SUMMARY) as folder:
         write_clients_table(dataset, division.rows, division.server, folder / TABLE)
         note = absent_sites_line(summary["sites_without_training_images"], len(set(dataset.sites.tolist())))
-        ids = sorted(division.rows)
-        write_partition_figures(*_training(dataset, division), ids, dataset.classes, folder, note=note)
+        targets, owners, *known = _training(dataset, division)
+        write_partition_figures(
+            targets, owners, sorted(division.rows), dataset.classes, folder, "client", note, *known
+        )
         write_json(folder / SUMMARY, summary)
     return summary
 
@@ -64,6 +66,7 @@ def figures(summary: dict[str, Any]) -> dict[str, Any]:
         {"clients": len(sizes), "smallest": min(sizes), "largest": max(sizes)}
         | {name: summary[name] for name in names}
         | {
+            "unlabelled": sum(client["unlabelled"] for client in summary["clients"].values()),
             "images_reassigned": repair.get("reassigned", repair.get("moved")),  # the former name
             "dropped_clients": len(summary["dropped"]),
             "dropped_images": sum(summary["dropped"].values()),
@@ -72,11 +75,13 @@ def figures(summary: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _training(dataset: Dataset, division: Division) -> tuple[np.ndarray, np.ndarray]:
-    """Return targets and owners of all training images that clients hold."""
+def _training(dataset: Dataset, division: Division) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return targets, owners, whether labels are known and whether they are hidden, of all clients' training images."""
     train = {client: rows.chosen("train") for client, rows in division.rows.items()}
     owners = np.repeat(np.array(list(train), dtype=str), [len(rows) for rows in train.values()])
-    return dataset.targets[np.concatenate(list(train.values()))], owners
+    hidden = [rows.pool[rows.split == "train"] == "unlabelled" for rows in division.rows.values()]
+    rows = np.concatenate(list(train.values()))
+    return dataset.targets[rows], owners, dataset.annotated[rows], np.concatenate(hidden)
 
 
 def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, seed: int) -> dict[str, Any]:
@@ -84,7 +89,8 @@ def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, 
 
     ids, assignment = sorted(division.rows), division.assignment
     features = client_features(settings.features, ids, seed)
-    found = statistics(*_training(dataset, division), ids, dataset.classes)
+    targets, owners, *known = _training(dataset, division)
+    found = statistics(targets, owners, ids, dataset.classes, *known)
     for client, rows in division.rows.items():
         found["clients"][client] |= {
             "splits": {split: len(rows.chosen(split)) for split in SPLITS},
@@ -95,7 +101,13 @@ def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, 
     counts = dataset.targets[server].sum(axis=0, dtype=np.int64).tolist()
     return {
         "digest": clients_digest(
-            dataset.digest, division.rows, server, features, seed, settings.features.test == "clients"
+            dataset.digest,
+            division.rows,
+            server,
+            features,
+            seed,
+            settings.features.test == "clients",
+            settings.labelled.stream,
         ),
         "version": VERSION,
         "dataset_digest": dataset.digest,

@@ -12,6 +12,8 @@ from tasks.data.source.rules import NameRule
 from tasks.data.text.patterns import pattern_problem
 from tasks.data.text.read_text import normalize, valid_encoding
 
+Unlabelled = Literal["refuse", "keep", "skip"]
+
 
 class SourceSettings(Section):
     """What is read, and how sites, groups and labels are named."""
@@ -53,6 +55,11 @@ class SourceSettings(Section):
         "refuse",
         description="Images of a folder that its table, COCO JSON or FLAIR JSON does not list: they count as unusable, "
         "or are left out. If ingest.path is the table or JSON itself, only listed images are read.",
+    )
+    unlabelled: Unlabelled = Field(
+        "refuse",
+        description="Images without an annotation. refuse: they count as unusable; keep: they become unlabelled "
+        "training images, for semi-supervised methods; skip: they are left out and counted.",
     )
 
     @field_validator("encoding")

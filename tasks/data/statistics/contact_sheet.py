@@ -104,7 +104,7 @@ def _caption(dataset: Dataset, row: int, file: str) -> str:
     labels = ", ".join(visible(name) for name, has in zip(dataset.classes, dataset.targets[row], strict=True) if has)
     name = visible(Path(file).name)
     short = name if len(name) <= _FILE_CHARACTERS else f"{name[: _FILE_CHARACTERS - 9]}…{name[-8:]}"
-    return f"{dataset.splits[row]}, {short}\n{labels or 'no label'}"
+    return f"{dataset.splits[row]}, {short}\n{labels or ('no label' if dataset.annotated[row] else 'unlabelled')}"
 
 
 def _write(sheet: np.ndarray, title: str, texts: list[tuple[float, float, str, str, str]], path: Path) -> None:

@@ -5,7 +5,14 @@ from typing import Any
 import numpy as np
 
 
-def statistics(targets: np.ndarray, owners: np.ndarray, ids: list[str], classes: list[str]) -> dict[str, Any]:
+def statistics(
+    targets: np.ndarray,
+    owners: np.ndarray,
+    ids: list[str],
+    classes: list[str],
+    annotated: np.ndarray | None = None,
+    unlabelled: np.ndarray | None = None,
+) -> dict[str, Any]:
     """Compute the statistics of a partition, as plain numbers for JSON.
 
     Args:
@@ -13,23 +20,35 @@ def statistics(targets: np.ndarray, owners: np.ndarray, ids: list[str], classes:
         owners: str [n], the client (or site) that holds image i.
         ids: The K clients, each with at least one image.
         classes: The C labels.
+        annotated: bool [n], whether the labels of image i are known; all numbers about labels are over these images.
+            Default: all.
+        unlabelled: bool [n], whether training sees image i without its labels. Default: the images that are not
+            annotated.
 
     Returns:
-        ``clients``: for each id its ``images``; ``negatives``, the images without any label; ``labels``, images with
+        ``clients``: for each id its ``images`` and those of them that are ``unlabelled``; ``negatives``, the images
+        without any label; ``labels``, images with
         each label, and ``prevalence``, their share; ``cardinality``, labels per image; ``labels_without_positives``;
         ``effective_classes``, exp of the entropy of the label counts, 0 without any label; ``js_distance`` to all
-        images (``js_distances``, images without a label are one more class); ``cooccurrence_distance`` to all images
+        images (``js_distances``, images without a label are one more class), ``None`` without an annotated image;
+        ``cooccurrence_distance`` to all images
         and ``undefined_pairs``, the number of undefined label pairs (``cooccurrence_distance``).
         ``mean_js_distance``, ``effective_clients``; ``mean_cooccurrence_distance`` over the clients that have one.
         ``cooccurrence``: the phi matrix of all images (``cooccurrence``), rows and columns in the order of
         ``classes``, ``None`` where undefined. If no image has two labels, co-occurrence is undefined and
         all entries about it are ``None``.
     """
+    known = np.ones(len(targets), dtype=bool) if annotated is None else annotated
+    sizes = np.array([len(part) for part in rows_of(owners, ids)])
+    hidden = label_counts((~known if unlabelled is None else unlabelled)[:, None], owners, ids)[:, 0]
+    targets, owners = targets[known], owners[known]
     present = np.asarray(targets) != 0
     rows = rows_of(owners, ids)
-    counts, sizes = label_counts(targets, owners, ids), np.array([len(part) for part in rows])
+    counts, judged = label_counts(targets, owners, ids), np.array([len(part) for part in rows])
     negatives = np.array([(~present[part].any(axis=1)).sum() for part in rows])
-    js = js_distances(np.hstack([counts, negatives[:, None]]))
+    js = np.full(len(ids), np.nan)
+    if (judged > 0).any():
+        js[judged > 0] = js_distances(np.hstack([counts, negatives[:, None]])[judged > 0])
     multi_label = bool((present.sum(axis=1) > 1).any())
     pooled, prevalence = cooccurrence(targets), present.mean(axis=0)
     clients: dict[str, Any] = {}
@@ -38,8 +57,10 @@ def statistics(targets: np.ndarray, owners: np.ndarray, ids: list[str], classes:
         undefined: int | None = None
         if multi_label:
             distance, undefined = cooccurrence_distance(cooccurrence(targets[rows[k]]), pooled, prevalence)
-        clients[client] = _label_statistics(counts[k], int(sizes[k]), int(negatives[k]), classes) | {
-            "js_distance": float(js[k]),
+        clients[client] = _label_statistics(counts[k], int(judged[k]), int(negatives[k]), classes) | {
+            "images": int(sizes[k]),
+            "unlabelled": int(hidden[k]),
+            "js_distance": None if np.isnan(js[k]) else float(js[k]),
             "cooccurrence_distance": distance,
             "undefined_pairs": undefined,
         }
@@ -48,7 +69,7 @@ def statistics(targets: np.ndarray, owners: np.ndarray, ids: list[str], classes:
     matrix = [[None if np.isnan(value) else float(value) for value in row] for row in pooled]
     return {
         "clients": clients,
-        "mean_js_distance": float(np.mean(js)),
+        "mean_js_distance": float(np.nanmean(js)) if (judged > 0).any() else None,
         "effective_clients": effective_clients(sizes),
         "mean_cooccurrence_distance": float(np.mean(known)) if known else None,
         "cooccurrence": matrix if multi_label else None,
@@ -60,8 +81,8 @@ def _label_statistics(counts: np.ndarray, images: int, negatives: int, classes: 
         "images": images,
         "negatives": negatives,
         "labels": dict(zip(classes, counts.tolist(), strict=True)),
-        "prevalence": dict(zip(classes, (counts / images).tolist(), strict=True)),
-        "cardinality": float(counts.sum() / images),
+        "prevalence": dict(zip(classes, (counts / max(images, 1)).tolist(), strict=True)),
+        "cardinality": float(counts.sum() / max(images, 1)),
         "labels_without_positives": [name for name, count in zip(classes, counts, strict=True) if not count],
         "effective_classes": effective_classes(counts),
     }

@@ -17,6 +17,7 @@ HEADS = (
     "by chance",
     "undefined pairs",
 )
+UNLABELLED = "unlabelled"
 _NONE = "-"
 _NOTE = """\
 Distances are to all images together, 0 = the same. Effective classes: exp of the entropy of the label counts.
@@ -25,10 +26,23 @@ weighted root mean square difference of the phi coefficients of label pairs; by 
 random subset of the same size. A pair is undefined where no image or every image has one of the labels."""
 
 
+def heads(figures: dict[str, Any]) -> list[str]:
+    """Return the columns of ``difference_rows`` after the name: ``HEADS``, and unlabelled images if there are any."""
+    return [HEADS[0], *([UNLABELLED] if _any_unlabelled(figures) else []), *HEADS[1:]]
+
+
 def difference_rows(figures: dict[str, Any]) -> list[list[str]]:
-    """Return a row per client: its name and the columns of ``HEADS``."""
+    """Return a row per client: its name and the columns of ``heads``."""
     total = sum(entry["images"] for entry in figures["clients"].values())
-    return [_row(client, entry, total) for client, entry in figures["clients"].items()]
+    extra = _any_unlabelled(figures)
+    rows = [_row(client, entry, total) for client, entry in figures["clients"].items()]
+    for row, entry in zip(rows, figures["clients"].values(), strict=True):
+        row[2:2] = [str(entry[UNLABELLED])] if extra else []
+    return rows
+
+
+def _any_unlabelled(figures: dict[str, Any]) -> bool:
+    return any(entry.get(UNLABELLED) for entry in figures["clients"].values())
 
 
 def means(figures: dict[str, Any], what: str) -> list[list[str]]:
@@ -53,7 +67,7 @@ def as_markdown(figures: dict[str, Any], classes: list[str], what: str = "client
         f"# How the {what}s differ",
         *([f"**Note:** {safe_cell(note)}."] if note else []),
         markdown_table(["all", "value"], means(figures, what)),
-        markdown_table([what, *HEADS], difference_rows(figures)),
+        markdown_table([what, *heads(figures)], difference_rows(figures)),
         _NOTE,
         "## Images with each label",
         markdown_table([what, *map(visible_name, classes)], counts),

@@ -36,6 +36,8 @@ def write_partition_figures(
     folder: Path,
     what: str = "client",
     note: str = "",
+    annotated: np.ndarray | None = None,
+    unlabelled: np.ndarray | None = None,
 ) -> None:
     """Write ``label_client.png``, ``client_sizes.png``, ``cooccurrence.png``, ``heterogeneity.md`` and ``.json``.
 
@@ -49,13 +51,18 @@ def write_partition_figures(
         folder: Output folder.
         what: Name of an owner: client or site.
         note: A sentence on absent clients or sites.
+        annotated: As ``statistics``.
+        unlabelled: As ``statistics``.
     """
-    figures = statistics(targets, owners, ids, classes)
-    counts = label_counts(targets, owners, ids)
-    sizes = np.array([figures["clients"][client]["images"] for client in ids])
-    label_client_heatmap(counts, sizes, ids, classes, folder / HEATMAP, what)
-    negatives = np.array([figures["clients"][client]["negatives"] for client in ids])
-    client_sizes(sizes, negatives, ids, folder / SIZES, what, note)
+    figures = statistics(targets, owners, ids, classes, annotated, unlabelled)
+    sizes, negatives, hidden = (
+        np.array([figures["clients"][client][name] for client in ids]) for name in ("images", "negatives", "unlabelled")
+    )
+    client_sizes(sizes, negatives, ids, folder / SIZES, what, note, hidden)
+    if annotated is not None:
+        targets, owners = targets[annotated], owners[annotated]
+    judged = np.array([len(rows) for rows in rows_of(owners, ids)])
+    label_client_heatmap(label_counts(targets, owners, ids), judged, ids, classes, folder / HEATMAP, what)
     if figures["cooccurrence"] is not None:
         cooccurrence_panels(targets, owners, figures, classes, folder / COOCCURRENCE, what)
     write_text(folder / TABLE, as_markdown(figures, classes, what, note))
@@ -71,13 +78,13 @@ def label_client_heatmap(
 
     Args:
         counts: Images per client and label, [K, C].
-        sizes: Images per client, [K], all positive.
+        sizes: Images per client, [K].
         clients: K names.
         classes: C names.
         path: The PNG file.
         what: Name of an owner.
     """
-    shares = counts / np.asarray(sizes)[:, None]
+    shares = counts / np.maximum(sizes, 1)[:, None]
     columns, note = _most_frequent(counts.sum(axis=0))
     K, C = len(clients), len(columns)
     named, roomy = K <= _MAX_NAMES, C <= _FEW_LABELS
@@ -106,21 +113,31 @@ def label_client_heatmap(
 
 
 def client_sizes(
-    sizes: np.ndarray, negatives: np.ndarray, clients: list[str], path: Path, what: str = "client", note: str = ""
+    sizes: np.ndarray,
+    negatives: np.ndarray,
+    clients: list[str],
+    path: Path,
+    what: str = "client",
+    note: str = "",
+    unlabelled: np.ndarray | None = None,
 ) -> None:
     """Write a bar chart of each client's images with and without a label; over 60 clients: by size, without names.
 
+    Where images are ``unlabelled`` [K], the parts are labelled images, negatives among them, and unlabelled ones.
     ``note`` is a sentence on absent clients or sites, written below.
     """
     K = len(clients)
     named = K <= _MAX_NAMES
     rows = np.arange(K) if named else np.argsort(-sizes, kind="stable")
-    labelled, places = (sizes - negatives)[rows], np.arange(K)
+    some, others, names = sizes - negatives, negatives, ("with a label", "without any label")
+    if unlabelled is not None and unlabelled.any():
+        some, others, names = sizes - unlabelled, unlabelled, ("labelled", "unlabelled")
+    first, second, places = some[rows], others[rows], np.arange(K)
     below = "".join(f"\n{one_line(line, 110)}" for line in textwrap.wrap(note, 100))
     with new_figure(path, max(2.2, 1.2 + 0.2 * K) if named else 4.0) as figure:
         axes = figure.add_subplot()
-        parts = [(labelled, 0 * labelled, BLUE, "with a label"), (negatives[rows], labelled, GREY, "without any label")]
-        for values, before, colour, name in parts if negatives.any() else parts[:1]:
+        parts = [(first, 0 * first, BLUE, names[0]), (second, first, GREY, names[1])]
+        for values, before, colour, name in parts if second.any() else parts[:1]:
             if named:
                 axes.barh(places, values, 0.75, left=before, color=colour, label=name)
             else:
@@ -135,7 +152,7 @@ def client_sizes(
         axes.grid(visible=False, axis="y" if named else "x")
         smallest, middle, largest = int(sizes.min()), float(np.median(sizes)), int(sizes.max())
         axes.set_title(f"Images per {what}: smallest {smallest}, median {middle:g}, largest {largest}")
-        if negatives.any():
+        if second.any():
             figure.legend(loc="outside lower center", ncols=2, frameon=False)
 
 

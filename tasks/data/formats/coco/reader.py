@@ -1,7 +1,7 @@
 """COCO JSON: images, annotations and categories in one file, or in one for each split.
 
 Only the category of an annotation counts, for crowds too; boxes are read to count invalid ones. An image listed without
-annotations is a negative, one that no JSON lists is unlabelled. If annotations belong to no listed image, an image
+annotations is a negative (ingest.coco.unannotated), one that no JSON lists is unlabelled. If annotations belong to no listed image, an image
 without annotations may be the one they mean, and is not taken for a negative.
 """
 
@@ -64,11 +64,16 @@ class Settings(Section):
     empty: Literal["unlabelled", "negative"] = Field(
         "unlabelled", description="How the images of a JSON without a single annotation count: unlabelled or negative."
     )
+    unannotated: Literal["negative", "unlabelled"] = Field(
+        "negative", description="How an image without annotations counts if others of the JSON have some."
+    )
 
     @property
     def rules(self) -> Rules:
         """How to treat ignored, dangling and missing annotations."""
-        return Rules(self.ignored, self.dangling == "distrust", self.empty == "negative")
+        return Rules(
+            self.ignored, self.dangling == "distrust", self.empty == "negative", self.unannotated == "unlabelled"
+        )
 
 
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str]:

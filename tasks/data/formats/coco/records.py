@@ -29,11 +29,13 @@ class Rules:
         ignored: Whether annotations marked ``ignore`` count.
         distrust: Whether images without annotations are no negatives while annotations belong to no listed image.
         empty: Whether the images of a JSON without any annotation are negatives.
+        unlabelled: Whether an image without annotations is unlabelled, not a negative, though others have some.
     """
 
     ignored: Literal["ask", "count", "leave_out"] = "ask"
     distrust: bool = True
     empty: bool = False
+    unlabelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,8 @@ def _record(
         names = ", ".join(sorted({categories.names[key] for key in set(found) - some if key is not None}))
         reason = "bad_annotation"
         detail = f"only annotations marked ignore have {names}: set ingest.coco.ignored to count or leave_out"
+    elif not annotations and rules.unlabelled:
+        reason, detail = "no_annotation", "the JSON has no annotation of it (ingest.coco.unannotated)"
     elif not annotations and doubt:
         reason, detail = "doubtful", doubt
     else:

@@ -1,14 +1,15 @@
 """One folder for each class: an image's single label is the name of its folder.
 
 Folders that name a split (``train``, ``valid`` ...) or a site, and role folders such as ``images``, are skipped; the
-first other folder of a path is the class, and folders below it do not matter.
+first other folder of a path is the class, and folders below it do not matter. If ingest.unlabelled is not refuse,
+folders called ``unlabelled`` or the like hold images without a label, as does the place beside the class folders.
 """
 
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 
 LAYOUT = "CLASS/NAME.jpg, also below folders such as train and test, or below a folder for each site"
 KIND = "folder"
-#: Prefix of the detail of an image whose folder may be a class or a split.
+#: Folders of images without a label, in lower case.
+UNLABELLED = frozenset({"unlabelled", "unlabeled", "unannotated"})
 
 
 class Settings(Section):
@@ -80,9 +82,10 @@ class _Level:
 def default_classes(root: Path, options: Settings, source: "SourceSettings") -> list[str] | None:
     """Return the class folders in name order: those with images, and the empty ones."""
     tree, level = scan(root, source), _Level.from_settings(options, source.site)
-    filled = {_class_path(entry.name, level) for entry in tree.images}
+    filled = {_class_path(entry.name, level) for entry in tree.images if not _is_unlabelled(entry.name, source)}
     used = filled | {_class_path(entry.name, level) for entry in tree.others + tree.excluded + tree.redundant}
-    found = (filled | {path for path in _class_folders(root, level) if path not in used}) - {()}
+    empty = (path for path in _class_folders(root, level) if not _is_unlabelled("/".join((*path, "")), source))
+    found = (filled | {path for path in empty if path not in used}) - {()}
     return sorted({normalize(path[-1]) for path in found}) or None
 
 
@@ -129,10 +132,13 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
         UserError: The site rule does not fit the tree, or one folder holds all the class folders.
     """
     tree, level = scan(root, source), _Level.from_settings(options, source.site)
+    unlabelled = [entry for entry in tree.images if _is_unlabelled(entry.name, source)]
+    tree.images = [entry for entry in tree.images if not _is_unlabelled(entry.name, source)]
     _refuse_one_folder_around_all(root, tree.images, level)
     _refuse_two_levels(root, tree.images, level)
     unclear = _unclear([entry.name for entry in tree.images], level)
     yield from unclassified_rows(tree)
+    yield from (_unlabelled_row(entry) for entry in unlabelled)
     for entry in tree.images:
         path = _class_path(entry.name, level)
         if entry.site == NO_SITE:
@@ -143,6 +149,19 @@ def read(root: Path, options: Settings, source: "SourceSettings", seed: int) -> 
             yield make_image_row(entry, "no_annotation", detail)
         else:
             yield RawSample(entry.name, entry.site, (path[-1],), image=ImageFile(entry.path), split=_split(entry, path))
+
+
+def _is_unlabelled(name: str, source: "SourceSettings") -> bool:
+    """Check whether a folder above a file says that its images have no label, where such images are asked for."""
+    return source.unlabelled != "refuse" and any(part.lower() in UNLABELLED for part in name.split("/")[:-1])
+
+
+def _unlabelled_row(entry: Entry) -> RawSample:
+    if entry.site == NO_SITE:
+        return make_image_row(entry, "no_site", "ingest.site names no site for it")
+    return replace(
+        make_image_row(entry, "no_annotation", "in a folder of unlabelled images"), split=split_from_folders(entry.name)
+    )
 
 
 def _class_path(name: str, level: _Level) -> tuple[str, ...]:
