@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tasks.core.train_settings import AugmentSettings, TrainSettings
 
 _TRIES = 10  # draws of a rectangle before the fallback, as in torchvision
-_PAD = {"zeros": "constant", "edge": "replicate", "reflect": "reflect"}
+PAD = {"zeros": "constant", "edge": "replicate", "reflect": "reflect"}
 _GRID = {"zeros": "zeros", "edge": "border", "reflect": "reflection"}
 
 
@@ -33,19 +33,19 @@ def augment(images: "Tensor", settings: "TrainSettings", generator: "Generator")
         generator: Source of the numbers, on the images' device.
     """
     if settings.flip:
-        images = _flip(images, -1, generator)
+        images = random_flip(images, -1, generator)
     if settings.shift:
-        images = _move(images, settings.shift, "replicate", generator)
+        images = random_shift(images, settings.shift, "replicate", generator)
     more = settings.augment
     if more.crop == "pad":
-        images = _move(images, more.padding, _PAD[more.border], generator)
+        images = random_shift(images, more.padding, PAD[more.border], generator)
     elif more.crop == "resized":
         images = resized_crop(images, *draw_crops(images, more.scale, more.ratio, generator))
     if more.rotation:
         angles = _uniform(len(images), -more.rotation, more.rotation, images, generator)
         images = rotate(images, angles, _GRID[more.border])
     if more.vertical_flip:
-        images = _flip(images, -2, generator)
+        images = random_flip(images, -2, generator)
     images = _jitter(images, more, generator)
     if more.erasing:
         images = _erase(images, more, generator)
@@ -57,14 +57,14 @@ def _uniform(count: int, low: float, high: float, like: "Tensor", generator: "Ge
     return low + (high - low) * torch.rand(count, generator=generator, device=like.device)
 
 
-def _flip(images: "Tensor", axis: int, generator: "Generator") -> "Tensor":
-    """Flip every other image, at random."""
-    flipped = torch.rand(len(images), generator=generator, device=images.device) < 0.5
+def random_flip(images: "Tensor", axis: int, generator: "Generator", share: float = 0.5) -> "Tensor":
+    """Flip a share of the images [B, C, S, S], at random."""
+    flipped = torch.rand(len(images), generator=generator, device=images.device) < share
     return torch.where(flipped[:, None, None, None], images.flip(axis), images)
 
 
-def _move(images: "Tensor", reach: int, mode: str, generator: "Generator") -> "Tensor":
-    """Widen the images by ``reach`` pixels and cut out a window of their size at random."""
+def random_shift(images: "Tensor", reach: int, mode: str, generator: "Generator") -> "Tensor":
+    """Widen the images by ``reach`` pixels as ``pad`` does in this mode; cut out a window of their size at random."""
     size = images.shape[-1]
     wide = pad(images, (reach,) * 4, mode=mode)
     tops = torch.randint(0, 2 * reach + 1, (2, len(images)), generator=generator, device=images.device).tolist()
@@ -157,7 +157,7 @@ def rotate(images: "Tensor", degrees: "Tensor", border: str) -> "Tensor":
     return grid_sample(images, grid, mode="bilinear", padding_mode=border, align_corners=False)
 
 
-def _blend(images: "Tensor", other: "Tensor", factors: "Tensor") -> "Tensor":
+def blend(images: "Tensor", other: "Tensor", factors: "Tensor") -> "Tensor":
     """Return factor * image + (1 - factor) * other within 0..1; beyond 1 the image moves away from the other."""
     share = factors[:, None, None, None]
     return (share * images + (1 - share) * other).clamp(0, 1)
@@ -171,17 +171,17 @@ def _grey(images: "Tensor") -> "Tensor":
 
 def adjust_brightness(images: "Tensor", factors: "Tensor") -> "Tensor":
     """Multiply each image by its factor [B]."""
-    return _blend(images, torch.zeros_like(images), factors)
+    return blend(images, torch.zeros_like(images), factors)
 
 
 def adjust_contrast(images: "Tensor", factors: "Tensor") -> "Tensor":
     """Blend each image with its mean grey by its factor [B]."""
-    return _blend(images, _grey(images).mean(dim=(1, 2, 3), keepdim=True), factors)
+    return blend(images, _grey(images).mean(dim=(1, 2, 3), keepdim=True), factors)
 
 
 def adjust_saturation(images: "Tensor", factors: "Tensor") -> "Tensor":
     """Blend each image with its grey version by its factor [B]; a grey image stays as it is."""
-    return images if images.shape[1] == 1 else _blend(images, _grey(images), factors)
+    return images if images.shape[1] == 1 else blend(images, _grey(images), factors)
 
 
 def adjust_hue(images: "Tensor", shifts: "Tensor") -> "Tensor":

@@ -68,7 +68,7 @@ REASONS: dict[str, str] = {
     "not_listed": "image that no list names, left out because ingest.unlisted is ignore",
     "other": "a kind of file that the reader does not use",
     "negative": "image without any label, left out because keep_negatives is off",
-    "unlabelled_skipped": "image without an annotation, left out: ingest.unlabelled is skip, or it belongs to val or test",
+    "unlabelled_skipped": "image without an annotation, left out: ingest.unlabelled is skip, or it is of val or test",
 }
 
 #: Quarantine codes that count towards ``max_bad_share``. An image and its annotation are one input and count once,

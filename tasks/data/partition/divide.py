@@ -49,7 +49,7 @@ def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division
     are divided evenly.
 
     Raises:
-        UserError: Streaming is asked for and nothing is unlabelled. See ``schemes.assign`` and ``local_test.local_splits``.
+        UserError: Streaming is asked for and nothing is unlabelled; see ``schemes.assign``, ``local_test.local_splits``.
     """
     order = np.argsort(dataset.sample_ids, kind="stable")
     annotated = dataset.annotated[order]
@@ -93,8 +93,8 @@ def _warnings(labelled: np.ndarray, owner: np.ndarray, names: np.ndarray, settin
         return []
     shown = ", ".join(map(visible_name, names[without[:8]].tolist())) + (", ..." if len(without) > 8 else "")
     return [
-        f"{len(without)} of {len(names)} clients have no labelled training image, so they take part only in methods that "
-        f"use unlabelled ones: {shown}"
+        f"{len(without)} of {len(names)} clients have no labelled training image, so they take part only in methods "
+        f"that use unlabelled ones: {shown}"
     ]
 
 

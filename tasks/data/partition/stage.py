@@ -50,9 +50,7 @@ def _partition(dataset: Dataset, settings: PartitionSettings, out: Path, seed: i
         write_clients_table(dataset, division.rows, division.server, folder / TABLE)
         note = absent_sites_line(summary["sites_without_training_images"], len(set(dataset.sites.tolist())))
         targets, owners, *known = _training(dataset, division)
-        write_partition_figures(
-            targets, owners, sorted(division.rows), dataset.classes, folder, "client", note, *known
-        )
+        write_partition_figures(targets, owners, sorted(division.rows), dataset.classes, folder, "client", note, *known)
         write_json(folder / SUMMARY, summary)
     return summary
 

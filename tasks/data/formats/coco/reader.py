@@ -1,8 +1,8 @@
 """COCO JSON: images, annotations and categories in one file, or in one for each split.
 
 Only the category of an annotation counts, for crowds too; boxes are read to count invalid ones. An image listed without
-annotations is a negative (ingest.coco.unannotated), one that no JSON lists is unlabelled. If annotations belong to no listed image, an image
-without annotations may be the one they mean, and is not taken for a negative.
+annotations is a negative (ingest.coco.unannotated), one that no JSON lists is unlabelled. If annotations belong to no
+listed image, an image without annotations may be the one they mean, and is not taken for a negative.
 """
 
 from collections import defaultdict
