@@ -49,7 +49,7 @@ def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division
     are divided evenly.
 
     Raises:
-        UserError: Streaming is asked for and nothing is unlabelled; see ``schemes.assign``, ``local_test.local_splits``.
+        UserError: Streaming, and nothing is unlabelled; see ``schemes.assign`` and ``local_test.local_splits``.
     """
     order = np.argsort(dataset.sample_ids, kind="stable")
     annotated = dataset.annotated[order]
