@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.data.decoding.chunk_files import DecodeResult
+from tasks.data.formats.shared.pairing import NEARLY_NAMED
+from tasks.data.formats.shared.tree import UNCLEAR_FOLDER
 from tasks.data.ingest.sidecar_images import Companions, Pair, find_companions
 from tasks.data.source.rules import NameFunction
 from tasks.data.source.sample import Boxes, RawSample
@@ -61,7 +63,7 @@ class Collector:
             _check_boxes(row, sample.boxes, result)
         if result is not None and row["status"] in ("ok", "fixed"):
             self._accept(row, sample, result)
-        elif result is not None and row["reason"] == "no_annotation" and self._unlabelled != "refuse":
+        elif result is not None and self._unlabelled != "refuse" and _is_unannotated(row, sample):
             self._waiting.append((row, self._stored(sample, result)))
 
     def select_images(self) -> list[dict[str, Any]]:
@@ -155,6 +157,11 @@ class Collector:
             "labels": labels, "width": 0, "height": 0, "slot": None, "pixels": "", "phash": "", "group": "",
             "few_colours": "",
         }  # fmt: skip
+
+
+def _is_unannotated(row: dict[str, Any], sample: RawSample) -> bool:
+    """Check that a sound image has no annotation, and that no folder or file may be one after all."""
+    return row["reason"] == "no_annotation" and not sample.detail.startswith((UNCLEAR_FOLDER, NEARLY_NAMED))
 
 
 def group_names(rows: list[dict[str, Any]], near: Sequence[tuple[int, int]] = ()) -> list[str]:

@@ -124,7 +124,9 @@ def _hint(bad: list[dict[str, Any]], settings: IngestSettings, collector: Collec
     """Suggest what to do about unusable inputs; if most are images that no list names, there is a setting."""
     unlisted = sum(row["reason"] == "no_annotation" and row["detail"].startswith(NOT_LISTED) for row in bad)
     if 2 * unlisted <= len(bad):
-        return _unusable_hint(bad, collector)
+        without = sum(row["reason"] == "no_annotation" for row in bad)
+        more = "; ingest.unlabelled=keep makes images without an annotation unlabelled training images, skip omits them"
+        return _unusable_hint(bad, collector) + (more if 2 * without > len(bad) else "")
     return (
         f"{unlisted} images are in no list: set ingest.unlisted=ignore to use listed images only, "
         f"or ingest.path to the {'table' if settings.source == 'table' else 'JSON'} itself"

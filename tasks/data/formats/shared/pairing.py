@@ -33,6 +33,8 @@ class Group:
     hint: str = ""
 
 
+#: Begins the detail of files that may belong together.
+NEARLY_NAMED = "nearly the same names: "
 _UPLOADED = re.compile(r"^[0-9a-f]{8}-(?=.)")  # Label Studio's name of an uploaded file
 Place = Callable[[Entry], Hashable]
 Component = tuple[list[Entry], list[Entry]]
@@ -59,7 +61,7 @@ def pair(tree: Tree) -> list[Group]:
         images, annotations = _without(images, annotations, clear)
         for some, others in found:
             names = [entry.name for entry in (*some, *others)]
-            hints |= {name: f"nearly the same names: {', '.join(names[:4])}" for name in names}
+            hints |= {name: f"{NEARLY_NAMED}{', '.join(names[:4])}" for name in names}
     groups += [Group((entry,), (), hint=hints.get(entry.name, "")) for entry in images]
     groups += [Group((), (entry,), hint=hints.get(entry.name, "")) for entry in annotations]
     return sorted(groups, key=lambda group: (group.images or group.annotations)[0].name)

@@ -1,4 +1,4 @@
-"""Images without an annotation: refused, kept as unlabelled training images, or skipped; never lost, never negatives."""
+"""Images without an annotation: refused, kept for training without labels, or skipped; never lost or negatives."""
 
 import json
 
@@ -77,7 +77,7 @@ def test_a_copy_of_an_annotated_image_is_a_duplicate_wherever_it_comes(tmp_path)
         put(root / name, (root / "JPEGImages/005.png").read_bytes())
     bare(root, "JPEGImages/a.png", "JPEGImages/b.png", first=70)
     put(root / "JPEGImages/b.png", (root / "JPEGImages/a.png").read_bytes())
-    summary, data, samples, rows = made("voc", root, tmp_path / "out")
+    summary, _, samples, rows = made("voc", root, tmp_path / "out")
     assert summary["unlabelled"] == 1 and len(samples) == 13
     assert {name: rows[name]["reason"] for name in rows if rows[name]["reason"] == "duplicate"}.keys() == {
         "JPEGImages/000_again.png",
@@ -91,7 +91,7 @@ def test_an_unlabelled_image_in_a_group_with_a_test_image_is_left_out(tmp_path):
     root = sound_tree(tmp_path / "src", images=20)
     for i in range(20):  # the same pixels in another file, without an annotation
         put(root / f"JPEGImages/{i:03d}b.bmp", encoded(make_image(i), "BMP"))
-    summary, data, samples, rows = made("voc", root, tmp_path / "out")
+    summary, _, samples, rows = made("voc", root, tmp_path / "out")
     for i in range(20):
         split = samples[f"JPEGImages/{i:03d}.png"]["split"]
         other = rows[f"JPEGImages/{i:03d}b.bmp"]
@@ -108,7 +108,7 @@ def test_masks_of_photographs_do_not_become_unlabelled_images(tmp_path):
     for i in range(6):
         put(root / f"SegmentationClass/{i:03d}.png", encoded(Image.new("RGB", (40, 30), (255, 0, 0))))
     bare(root, "JPEGImages/new.png")
-    summary, _, samples, rows = made("voc", root, tmp_path / "out")
+    summary, _, _, rows = made("voc", root, tmp_path / "out")
     assert summary["unlabelled"] == 1 and rows["SegmentationClass/001.png"]["reason"] == "mask"
 
 
@@ -202,3 +202,17 @@ def test_a_damaged_image_without_an_annotation_stays_unusable(tmp_path):
     assert summary["unlabelled"] == 0
     assert rows["JPEGImages/broken.png"]["status"] == "quarantined"
     assert rows["JPEGImages/bad.png"]["reason"] == "bad_annotation"  # annotated, but it cannot be read
+
+
+def test_an_image_that_may_have_an_annotation_after_all_is_not_unlabelled(tmp_path):
+    root = sound_tree(tmp_path / "src", images=12)
+    bare(root, "JPEGImages/x.png", "JPEGImages/X.png")
+    put(root / "Annotations/X.XML", voc_xml(["crack"]))
+    put(root / "Annotations/x%20.xml", voc_xml(["oil"]))
+    _, _, _, rows = made("voc", root, tmp_path / "out", max_bad_share=0.5)
+    unsure = [row for row in rows.values() if row["reason"] == "no_annotation"]
+    assert all("nearly the same names" in row["detail"] for row in unsure)
+    folders = tmp_path / "folders"
+    bare(folders, *(f"{name}/{i}.png" for i, name in enumerate(("car", "bus", "car", "bus", "train", "train"))))
+    with pytest.raises(UserError, match="it is unclear whether"):
+        made("folder", folders, tmp_path / "folders-out", max_bad_share=1.0)
