@@ -28,6 +28,7 @@ def ingest(
     with user_errors(as_json):
         from flows.cli.progress import counting
         from flows.run.prepare_data import ingest_stage
+        from tasks.core.names import visible_name
         from tasks.data.ingest.audit_report import labels_without_images
         from tasks.data.ingest.similar_labels import similar_names
 
@@ -39,6 +40,9 @@ def ingest(
         sites = len(summary["sites"])
         splits = ", ".join(f"{count} {split}" for split, count in summary["splits"].items())
         say(f"{summary['images']} images of {sites} {'site' if sites == 1 else 'sites'}: {splits}")
+        if summary["unlabelled"]:
+            by_site = ", ".join(f"{count} of {visible_name(s)}" for s, count in summary["unlabelled_sites"].items())
+            say(f"{summary['unlabelled']} of them are unlabelled, all in train: {by_site}")
         if summary["kind"] == "single_label":
             say("one label per image: single-label data (ingest.kind)")
         say("input files by reason (explained in docs/your-images.md):")

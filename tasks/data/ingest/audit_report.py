@@ -65,7 +65,8 @@ def summary_line(findings: dict[str, Any]) -> str:
         _count(len(findings["sites"]), "site"),
         _count(sum(count > 0 for count in findings["labels"].values()), "label"),
         f"{findings['negatives']} negative",
-        f"{findings['unlabelled']} unlabelled",
+        f"{findings['unlabelled']} unlabelled"
+        + (f" ({findings['unlabelled_kept']} of them usable)" if findings["unlabelled_kept"] else ""),
         f"{findings['bad']} unusable (a share of {findings['bad_share']:.3f}, allowed {findings['max_bad_share']:g})",
     ]
     return ", ".join(parts)
@@ -100,6 +101,7 @@ def report_tables(audit: Audit) -> list[ReportTable]:
         ),
         ReportTable("Aliases", ("label as found", "uses"), _pairs(found["aliases"])),
         ReportTable("Sites", ("site", "usable images"), _pairs(found["sites"])),
+        ReportTable("Unlabelled images that stay", ("site", "unlabelled images"), _pairs(found["unlabelled_sites"])),
         ReportTable("Splits given by the source", ("split", "usable images"), _pairs(found["splits"])),
         _sizes(found["sizes"]),
         _repeated(found["repeated"]),

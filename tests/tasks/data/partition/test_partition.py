@@ -240,7 +240,7 @@ def test_what_cannot_be_divided_is_refused(dataset_dir, tmp_path, changes, messa
     [
         *({"clients": 3}, {"scheme": "iid"}, {"scheme": "dirichlet", "clients": 0}, {"alpha": 0}, {"alpha": -1}),
         *({"alpha": float("nan")}, {"scheme": "pathological"}, {"local": {"val": 0.5, "test": 0.5}}),
-        *({"labelled": {"streaming": 2}}, {"labelled": {"where": "server", "balanced": True}}),
+        *({"labelled": {"rounds_per_chunk": 2}}, {"labelled": {"where": "server", "balanced": True}}),
         *({"labelled": {"where": "clients", "balanced": True}}, {"quantity": {"alpha": float("inf")}}),
     ],
 )
