@@ -16,6 +16,7 @@ from tasks.data.clients import load_clients
 from tests.support.rounds import make_context, make_federation, partitioned, run_rounds
 
 STREAM = {"where": "clients", "per_class": 1, "streaming": 3, "rounds_per_chunk": 1}
+LENET = {"name": "lenet5"}  # it has no BatchNorm, so that a batch may be one image
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def pools(context, data):
 
 @pytest.mark.slow
 def test_each_round_trains_on_its_chunk_and_reports_the_whole_pool(streamed, tmp_path):
-    context, start = make_context(streamed, tmp_path / "run", train={"lr": 0.01, "batch_size": 1})
+    context, start = make_context(streamed, tmp_path / "run", train={"lr": 0.01, "batch_size": 1}, network=LENET)
     sizes = pools(context, streamed)
     objective = ObjectiveSpec("tests.methods.examples.pseudo_label_loss", {"confidence": 0.5})
     work = LocalWork(objective=objective, data="unlabelled")
@@ -44,7 +45,7 @@ def test_each_round_trains_on_its_chunk_and_reports_the_whole_pool(streamed, tmp
 
 @pytest.mark.slow
 def test_a_fully_supervised_reference_sees_what_is_hidden_from_the_others(streamed, tmp_path, tiny_data):
-    context, start = make_context(streamed, tmp_path / "run", train={"lr": 0.01, "batch_size": 64})
+    context, start = make_context(streamed, tmp_path / "run", train={"lr": 0.01, "batch_size": 1}, network=LENET)
     sizes = pools(context, streamed)
 
     def train(**work):
