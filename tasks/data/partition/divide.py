@@ -1,6 +1,6 @@
 """The whole partition of a data set: each client's images, their use, which are labelled, and their stream chunks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -63,11 +63,13 @@ def divide(dataset: Dataset, settings: PartitionSettings, seed: int) -> Division
         train &= _drawn(primary, train, settings.share, seed)
     held_out = _hold_out(primary, train & annotated, settings, seed)
     free = held_out == HeldOut.NOT
-    by_scheme = annotated | (settings.scheme == "natural")  # which needs no labels
-    images = SchemeInput(targets, dataset.sites[order], train & free & by_scheme, dataset.lazy_images(order))
-    assignment = assign(images, settings, seed)
+    by_scheme = np.flatnonzero(annotated | (settings.scheme == "natural"))  # which needs no labels
+    some = order[by_scheme]
+    images = SchemeInput(targets[by_scheme], dataset.sites[some], (train & free)[by_scheme], dataset.lazy_images(some))
+    assignment = _among_all(assign(images, settings, seed), by_scheme, len(order))
     owner = np.where(held_out >= 0, held_out, assignment.owner)
-    owner = _assign_rest(owner, train & ~by_scheme, len(assignment.names), seed)
+    if len(some) < len(order):
+        owner = _assign_rest(owner, train & ~annotated, len(assignment.names), seed)
     if settings.local.scheme == "local":
         groups = dataset.groups[order][train]
         names, local = assignment.names, settings.local
@@ -123,9 +125,15 @@ def _hold_out(primary: np.ndarray, train: np.ndarray, settings: PartitionSetting
 def _assign_rest(owner: np.ndarray, rest: np.ndarray, clients: int, seed: int) -> np.ndarray:
     """Assign the images without an annotation, which no scheme can divide by labels, evenly and at random."""
     owner, rows = owner.copy(), np.flatnonzero(rest)
-    if len(rows):
-        owner[rows] = numpy_generator(seed, "partition/unlabelled").permutation(np.arange(len(rows)) % clients)
+    owner[rows] = numpy_generator(seed, "partition/unlabelled").permutation(np.arange(len(rows)) % clients)
     return owner
+
+
+def _among_all(assignment: Assignment, rows: np.ndarray, count: int) -> Assignment:
+    """Return the assignment of some rows as one of all ``count`` images; the others have no client, and stratum 0."""
+    owner, strata = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    owner[rows], strata[rows] = assignment.owner, assignment.strata
+    return replace(assignment, owner=owner, strata=strata)
 
 
 def _assign_matched(

@@ -50,7 +50,7 @@ def statistics(
     if (judged > 0).any():
         js[judged > 0] = js_distances(np.hstack([counts, negatives[:, None]])[judged > 0])
     multi_label = bool((present.sum(axis=1) > 1).any())
-    pooled, prevalence = cooccurrence(targets), present.mean(axis=0)
+    pooled, prevalence = cooccurrence(targets), present.sum(axis=0) / max(len(present), 1)
     clients: dict[str, Any] = {}
     for k, client in enumerate(ids):
         distance: float | None = None

@@ -88,7 +88,7 @@ def test_views_are_reproducible_drawn_for_each_image_and_touch_no_global_generat
     first, second, other = (view(images, settings, generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, second) and not torch.equal(first, other)
     assert torch.equal(torch.get_rng_state(), state)
-    assert len({out.numpy().tobytes() for out in first}) > 30  # forty draws of one image
+    assert len({out.numpy().tobytes() for out in first}) > 20  # forty draws of one image
     shared = generator(1)
     assert torch.equal(view(images, settings, shared), first) and not torch.equal(view(images, settings, shared), first)
 
