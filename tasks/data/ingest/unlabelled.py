@@ -3,6 +3,8 @@
 from collections import defaultdict
 from typing import Any
 
+from tasks.data.formats.shared.tree import split_from_folders
+
 
 def place_unlabelled(rows: list[dict[str, Any]], scheme: str) -> list[dict[str, Any]]:
     """Put the unlabelled images into the train split; return the rows that stay.
@@ -30,8 +32,9 @@ def place_unlabelled(rows: list[dict[str, Any]], scheme: str) -> list[dict[str, 
 
 def _may_train(row: dict[str, Any], beside: set[str], scheme: str) -> bool:
     """Check whether an unlabelled image may be trained on; else say why in its row."""
-    if scheme == "given" and row["split"] in ("val", "test"):
-        why = f"the source counts it as {row['split']}"
+    given = row["split"] or split_from_folders(row["path"])
+    if scheme == "given" and given in ("val", "test"):
+        why = f"the source counts it as {given}"
     elif beside <= {"train"}:
         return True
     else:

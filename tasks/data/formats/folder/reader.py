@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -159,9 +159,7 @@ def _is_unlabelled(name: str, source: "SourceSettings") -> bool:
 def _unlabelled_row(entry: Entry) -> RawSample:
     if entry.site == NO_SITE:
         return make_image_row(entry, "no_site", "ingest.site names no site for it")
-    return replace(
-        make_image_row(entry, "no_annotation", "in a folder of unlabelled images"), split=split_from_folders(entry.name)
-    )
+    return make_image_row(entry, "no_annotation", "in a folder of unlabelled images")
 
 
 def _class_path(name: str, level: _Level) -> tuple[str, ...]:
