@@ -127,7 +127,7 @@ class Clients:
             raise UserError(
                 "the clients have no labelled images, so a supervised method cannot train on them",
                 where="partition.labelled.where",
-                expected="all or clients, and annotated images",
+                expected="all or clients",
                 found=self.summary["settings"]["labelled"]["where"],
             )
 

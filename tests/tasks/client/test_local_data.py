@@ -16,7 +16,7 @@ STREAM = {"where": "clients", "per_class": 1, "streaming": 3, "rounds_per_chunk"
 @pytest.fixture
 def streamed(tiny_data, tmp_path):
     """The tiny data set with some labels of each client hidden, their images in three chunks of two rounds."""
-    return partitioned(tiny_data.dataset, tmp_path / "clients", scheme="iid", labelled=STREAM)
+    return partitioned(tiny_data.dataset, tmp_path / "clients", scheme="iid", clients=2, labelled=STREAM)
 
 
 def test_one_chunk_is_in_use_at_a_time_and_all_of_them_in_turn(streamed, tmp_path):
@@ -46,7 +46,7 @@ def test_without_an_unlabelled_image_every_round_is_the_same(tiny_data, tmp_path
     context, _ = make_context(tiny_data, tmp_path / "run")
     data = local_data(context, tiny_data.ids[0])
     assert data.in_round(7) is data and len(data.unlabelled) == len(data.hidden) == 0
-    assert data.hidden.score(np.zeros(0, dtype=np.int64), np.zeros((0, 17))) == (0.0, 0.0)
+    assert data.hidden.score(np.zeros(0, dtype=np.int64), np.zeros((0, 16))) == (0.0, 0.0)
     assert data.revealed().images.rows.tolist() == data.images.rows.tolist()
 
 
