@@ -38,10 +38,10 @@ def statistics(
         ``classes``, ``None`` where undefined. If no image has two labels, co-occurrence is undefined and
         all entries about it are ``None``.
     """
-    known = np.ones(len(targets), dtype=bool) if annotated is None else annotated
+    judgeable = np.ones(len(targets), dtype=bool) if annotated is None else annotated
     sizes = np.array([len(part) for part in rows_of(owners, ids)])
-    hidden = label_counts((~known if unlabelled is None else unlabelled)[:, None], owners, ids)[:, 0]
-    targets, owners = targets[known], owners[known]
+    hidden = label_counts((~judgeable if unlabelled is None else unlabelled)[:, None], owners, ids)[:, 0]
+    targets, owners = targets[judgeable], owners[judgeable]
     present = np.asarray(targets) != 0
     rows = rows_of(owners, ids)
     counts, judged = label_counts(targets, owners, ids), np.array([len(part) for part in rows])
