@@ -45,7 +45,7 @@ def _partition(dataset: Dataset, settings: PartitionSettings, out: Path, seed: i
     from tasks.data.statistics.plots import write_partition_figures
 
     division = divide(dataset, settings, seed)
-    summary = _summary(dataset, settings, division, seed)
+    summary = summarise(dataset, settings, division, seed)
     with replacing_folder(out, SUMMARY) as folder:
         write_clients_table(dataset, division.rows, division.server, folder / TABLE)
         note = absent_sites_line(summary["sites_without_training_images"], len(set(dataset.sites.tolist())))
@@ -82,7 +82,8 @@ def _training(dataset: Dataset, division: Division) -> tuple[np.ndarray, np.ndar
     return dataset.targets[rows], owners, dataset.annotated[rows], np.concatenate(hidden)
 
 
-def _summary(dataset: Dataset, settings: PartitionSettings, division: Division, seed: int) -> dict[str, Any]:
+def summarise(dataset: Dataset, settings: PartitionSettings, division: Division, seed: int) -> dict[str, Any]:
+    """Return the content of ``clients.json``."""
     from tasks.data.statistics.heterogeneity import statistics
 
     ids, assignment = sorted(division.rows), division.assignment

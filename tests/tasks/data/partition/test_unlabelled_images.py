@@ -10,7 +10,7 @@ from models.errors import UserError
 from tasks.data.partition import PartitionSettings
 from tasks.data.partition.divide import divide
 from tasks.data.partition.settings import LabelledSettings
-from tasks.data.partition.stage import _summary
+from tasks.data.partition.stage import summarise
 from tasks.data.statistics.heterogeneity import statistics
 from tasks.data.statistics.heterogeneity_table import difference_rows, heads
 from tests.support.partition_data import in_memory, random_dataset
@@ -46,7 +46,7 @@ def test_under_the_scheme_natural_they_stay_at_their_site_which_may_have_no_labe
     assert found.assignment.warnings == [
         "1 of 2 clients have no labelled training image, so they take part only in methods that use unlabelled ones: b"
     ]
-    summary = _summary(with_unlabelled(60, 40, sites=sites), PartitionSettings(), found, 0)
+    summary = summarise(with_unlabelled(60, 40, sites=sites), PartitionSettings(), found, 0)
     entry = summary["clients"]["b"]
     assert (entry["images"], entry["unlabelled"], entry["labelled"], entry["negatives"]) == (20, 20, 0, 0)
     assert entry["js_distance"] is None and summary["mean_js_distance"] == 0.0
