@@ -138,13 +138,9 @@ class RunInputs:
 
 
 def participants(settings: Settings, clients: Clients) -> list[str]:
-    """Return the clients that take part in training: those with images that the method uses.
-
-    Those of ``evaluation.new_clients`` never take part.
-    """
+    """Return the clients that train: those with images for the method, without ``evaluation.new_clients``."""
     held = held_out(clients.ids, settings.evaluation.new_clients, settings.seed)
-    data = load_method(settings.method.name).DATA
-    return [client for client in clients.ids if client not in held and clients.count(client, data)]
+    return clients.with_images(load_method(settings.method.name).DATA, held)
 
 
 def require_weights(settings: Settings, image_size: int | None = None) -> None:
@@ -287,10 +283,9 @@ def _check_objective(settings: Settings, kind: Kind, dataset: Dataset) -> None:
         raise UserError(str(error), where=dataset.root) from error
     name = settings.objective_for(kind)
     load_objective(name).check(getattr(settings.objective, name), dataset.classes)
-    targets = dataset.targets[dataset.annotated]
-    if kind == "single_label" and (wrong := int((targets.sum(axis=1) != 1).sum())):
+    if kind == "single_label" and (wrong := int((dataset.targets.sum(axis=1) != 1)[dataset.annotated].sum())):
         raise UserError(
-            f"{wrong} of {len(targets)} images do not have exactly one label",
+            f"{wrong} of {dataset.annotated.sum()} images do not have exactly one label",
             where=dataset.root,
             expected="one label for each image of a single-label data set",
             hint="make the data again (fedscene data ingest), or set ingest.kind=multi_label",

@@ -7,7 +7,7 @@ and tables of the same numbers.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -102,6 +102,10 @@ class Clients:
     def count(self, client: str, data: str) -> int:
         """Return how many training images a client has of the kind ``labelled``, ``unlabelled`` or ``both``."""
         return len(self.rows(client, "train", None if data == "both" else data))
+
+    def with_images(self, data: str, without: Collection[str] = ()) -> list[str]:
+        """Return the clients that have training images of this kind (``count``), except those in ``without``."""
+        return [client for client in self.ids if client not in without and self.count(client, data)]
 
     def features(self, client: str) -> dict[str, float] | None:
         """Return the parameters of a client's feature skew (``tasks.client.feature_skew``), ``None`` without any."""

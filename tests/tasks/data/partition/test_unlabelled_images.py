@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from models.errors import UserError
 from tasks.data.partition import PartitionSettings
 from tasks.data.partition.divide import divide
-from tasks.data.partition.settings import LabelledSettings
+from tasks.data.partition.labelled_settings import LabelledSettings
 from tasks.data.partition.stage import summarise
 from tasks.data.statistics.heterogeneity import statistics
 from tasks.data.statistics.heterogeneity_table import difference_rows, heads
