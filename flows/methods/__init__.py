@@ -32,6 +32,7 @@ METHODS = {
     "fedavg_finetune": "flows.methods.fedavg_finetune",
     "ifca": "flows.methods.ifca",
     "cfl": "flows.methods.cfl",
+    "icfl": "flows.methods.icfl",
     "cpfl": "flows.methods.cpfl",
     "fedper": "flows.methods.fedper",
     "fedrep": "flows.methods.fedrep",

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from flows.methods.clusters import average_clusters
 from models.settings.section import Section
 from tasks.client.payload import Payload
 from tasks.core.round_state import RoundState, cluster_model
@@ -11,7 +12,7 @@ from tasks.server.personal.ifca import choose, further_model, with_shared_parts
 
 if TYPE_CHECKING:
     from flows.federation.federation import Federation
-    from tasks.core.records import ModelRef, Update
+    from tasks.core.records import ModelRef
 
 DESCRIPTION = "IFCA: clients choose among k models the one with their lowest loss (Ghosh et al., NeurIPS 2020)"
 ACCEPTS_AGGREGATOR = False
@@ -62,15 +63,3 @@ def choose_clusters(fed: "Federation", models: list["ModelRef"], clients: list[s
         for index, model in enumerate(models)
     ]
     return choose([{client: found[client][0] for client in clients} for found in losses])
-
-
-def average_clusters(fed: "Federation", updates: list["Update"], cluster_of: dict[str, int]) -> dict[str, "ModelRef"]:
-    """Return the mean of each cluster's updates by the name of its model, weighted by sample count."""
-    from tasks.server.aggregation import sample_count_weights  # needs torch
-
-    rows = {}
-    for index in sorted({cluster_of[update.client] for update in updates}):
-        members = [update for update in updates if cluster_of[update.client] == index]
-        weights = sample_count_weights([update.samples for update in members])
-        rows[cluster_model(index)] = dict(zip((update.client for update in members), weights, strict=True))
-    return fed.mix(updates, rows=rows, name="average within clusters")

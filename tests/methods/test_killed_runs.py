@@ -33,6 +33,7 @@ METHODS = {
     "fedavg_finetune": ("method.fedavg_finetune.epochs=1",),
     "ifca": ("method.ifca.clusters=2",),
     "cpfl": (),
+    "icfl": ("method.icfl.theta_join=1", "method.icfl.theta_split=0.99", "method.icfl.theta_merge=1"),
     "cfl": ("method.cfl.warmup=1", "method.cfl.eps1=1e9", "method.cfl.eps2=0"),
 }
 

@@ -98,6 +98,12 @@ CONTRACTS = {
         rounds=3,
         clustered=True,
     ),
+    "icfl": Contract(
+        neutral={"theta_split": -1.0},
+        neutral_keeps=True,
+        active={"theta_join": 1, "theta_split": 0.99, "theta_merge": 1},
+        rounds=3,
+    ),
     "cpfl": Contract(neutral={}, neutral_rounds=1, neutral_keeps=True, rounds=3),
     # With equally many steps at all clients there is nothing to normalise.
     "fednova": Contract(neutral={}, train={"lr": 0.05, "optimizer": "sgd", "momentum": 0.9}),

@@ -19,14 +19,28 @@ if TYPE_CHECKING:
 NORM = "largest_norm"
 
 
-def gram(store: "Store", refs: Sequence[ModelRef], start: ModelRef, names: Sequence[str]) -> np.ndarray:
-    """Return G [n, n], float64, over the named parameters; one tensor of all models is in memory at a time."""
+def gram(
+    store: "Store", refs: Sequence[ModelRef], starts: ModelRef | Sequence[ModelRef], names: Sequence[str]
+) -> np.ndarray:
+    """Return G [n, n], float64, over the named parameters; one tensor of all models is in memory at a time.
+
+    Args:
+        store: The run's store.
+        refs: The clients' models.
+        starts: The model that they started from, or that of each.
+        names: The parameters that count.
+    """
+    begun = [starts] * len(refs) if isinstance(starts, ModelRef) else list(starts)
+    distinct = list(dict.fromkeys(begun))
+    place = [distinct.index(start) for start in begun]
     products = np.zeros((len(refs), len(refs)))
-    with open_states(store, [start, *refs]) as (sent, *received):
+    with open_states(store, [*distinct, *refs]) as opened:
+        sent, received = opened[: len(distinct)], opened[len(distinct) :]
         for name in names:
-            begun = sent.get_tensor(name).double()
-            changes = np.stack([(own.get_tensor(name).double() - begun).reshape(-1).numpy() for own in received])
-            products += changes @ changes.T
+            first = [each.get_tensor(name).double() for each in sent]
+            changes = [own.get_tensor(name).double() - first[at] for own, at in zip(received, place, strict=True)]
+            rows = np.stack([change.reshape(-1).numpy() for change in changes])
+            products += rows @ rows.T
     return products
 
 
@@ -56,19 +70,30 @@ def must_split(products: np.ndarray, eps1: float, eps2: float, first: float | No
     return mean_norm(products) < eps1 and float(lengths.max()) > eps2
 
 
+def cosines(products: np.ndarray) -> np.ndarray:
+    """Return cos(D_i, D_j) [n, n] from G; 1 on the diagonal, 0 with a client whose model did not change."""
+    lengths = norms(products)
+    scale = np.where(lengths > 0, lengths, 1.0)
+    found: np.ndarray = np.clip(products / np.outer(scale, scale), -1.0, 1.0)
+    np.fill_diagonal(found, 1.0)
+    return found
+
+
+def halves(similarity: np.ndarray) -> list[int]:
+    """Return two groups, 0 and 1, by complete-linkage agglomeration on 1 - similarity [n, n]; the first is in 0."""
+    from sklearn.cluster import AgglomerativeClustering
+
+    rule = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete")
+    labels = rule.fit_predict(1.0 - similarity)
+    return [int(label != labels[0]) for label in labels]
+
+
 def bipartition(products: np.ndarray) -> list[int]:
     """Return two groups, 0 and 1, by complete-linkage agglomeration on -cos(D_i, D_j); the first client is in group 0.
 
     A client whose model did not change has cosine 0 with all.
     """
-    from sklearn.cluster import AgglomerativeClustering
-
-    lengths = norms(products)
-    scale = np.where(lengths > 0, lengths, 1.0)
-    distance = 1.0 - np.clip(products / np.outer(scale, scale), -1.0, 1.0)
-    np.fill_diagonal(distance, 0.0)
-    labels = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete").fit_predict(distance)
-    return [int(label != labels[0]) for label in labels]
+    return halves(cosines(products))
 
 
 def split_cluster(

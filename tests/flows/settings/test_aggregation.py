@@ -115,6 +115,7 @@ def test_each_methods_own_step_or_the_settings_decide(method):
         "local",
         "ifca",
         "cfl",
+        "icfl",
         "cpfl",
     ):
         with pytest.raises(UserError, match=rf"cannot be combined with method\.name {method}"):
