@@ -52,9 +52,9 @@ def run_round(fed: "Federation", state: RoundState) -> RoundState:
     for update in updates:
         state.models[upload_model(update.client)] = update.model
         state.models[received_model(update.client)] = fed.as_sent(starts[update.client])
-    if fed.number <= fed.method.warmup:
-        cluster_of, origins = state.cluster_of | {update.client: 0 for update in updates}, [0]
-    else:
+    cluster_of = state.cluster_of | {update.client: 0 for update in updates}
+    origins: list[int | None] = [0]
+    if fed.number > fed.method.warmup:
         cluster_of, origins = clusters_of(fed, state)
     averaged = average_clusters(fed, updates, cluster_of)
     models = [averaged.get(cluster_model(i)) or models[old or 0] for i, old in enumerate(origins)]
