@@ -26,9 +26,9 @@ def statistics(
             annotated.
 
     Returns:
-        ``clients``: for each id its ``images`` and those of them that are ``unlabelled``; ``negatives``, the images
-        without any label; ``labels``, images with
-        each label, and ``prevalence``, their share; ``cardinality``, labels per image; ``labels_without_positives``;
+        ``clients``: for each id its ``images``, those of them that are ``annotated`` and ``unlabelled``; ``negatives``,
+        the images without any label; ``labels``, images with each label, and ``prevalence``, their share;
+        ``cardinality``, labels per image; ``labels_without_positives``;
         ``effective_classes``, exp of the entropy of the label counts, 0 without any label; ``js_distance`` to all
         images (``js_distances``, images without a label are one more class), ``None`` without an annotated image;
         ``cooccurrence_distance`` to all images
@@ -59,6 +59,7 @@ def statistics(
             distance, undefined = cooccurrence_distance(cooccurrence(targets[rows[k]]), pooled, prevalence)
         clients[client] = _label_statistics(counts[k], int(judged[k]), int(negatives[k]), classes) | {
             "images": int(sizes[k]),
+            "annotated": int(judged[k]),
             "unlabelled": int(hidden[k]),
             "js_distance": None if np.isnan(js[k]) else float(js[k]),
             "cooccurrence_distance": distance,

@@ -33,12 +33,17 @@ def heads(figures: dict[str, Any]) -> list[str]:
 
 def difference_rows(figures: dict[str, Any]) -> list[list[str]]:
     """Return a row per client: its name and the columns of ``heads``."""
-    total = sum(entry["images"] for entry in figures["clients"].values())
+    total = sum(map(_annotated, figures["clients"].values()))
     extra = _any_unlabelled(figures)
     rows = [_row(client, entry, total) for client, entry in figures["clients"].items()]
     for row, entry in zip(rows, figures["clients"].values(), strict=True):
         row[2:2] = [str(entry[UNLABELLED])] if extra else []
     return rows
+
+
+def _annotated(entry: dict[str, Any]) -> int:
+    """Return a client's images with known labels; earlier releases had no others."""
+    return int(entry.get("annotated", entry["images"]))
 
 
 def _any_unlabelled(figures: dict[str, Any]) -> bool:
@@ -88,7 +93,7 @@ def _row(client: str, entry: dict[str, Any], total: int) -> list[str]:
         str(len(entry["labels_without_positives"])),
         _shown(entry["js_distance"]),
         _shown(distance),
-        _shown(None if distance is None else distance_by_chance(entry["images"], total)),
+        _shown(None if distance is None else distance_by_chance(_annotated(entry), total)),
         _NONE if undefined is None else str(undefined),
     ]
 

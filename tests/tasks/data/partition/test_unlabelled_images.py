@@ -133,6 +133,7 @@ def test_numbers_about_labels_leave_out_images_that_nobody_annotated():
     found = statistics(targets, owners, ["x", "y"], ["a", "b"], known)
     assert found["clients"]["x"] == statistics(targets[:3], owners[:3], ["x"], ["a", "b"])["clients"]["x"]
     assert found["clients"]["y"]["unlabelled"] == 2 and found["clients"]["y"]["negatives"] == 0
+    assert [(entry["images"], entry["annotated"]) for entry in found["clients"].values()] == [(3, 3), (2, 0)]
     assert heads(found)[:3] == ["images", "unlabelled", "no label"]
     assert [row[:4] for row in difference_rows(found)] == [["x", "3", "0", "1"], ["y", "2", "2", "0"]]
     nobody = statistics(targets, owners, ["x", "y"], ["a", "b"], np.zeros(5, bool))
