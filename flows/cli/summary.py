@@ -39,5 +39,26 @@ def show_scores(records: Any, out: Any) -> None:
         for row in rows:
             table.add_row(*row)
         out.print(table)
+    for line in client_lines(record):
+        say(line, out)
     for line in warnings(record.metrics):
         say(f"warning: {line}", out)
+
+
+def client_lines(record: Any) -> list[str]:
+    """Return a line for each protocol that compares clients: the mean over them, and the worst one by name."""
+    from tasks.core.metric_titles import TITLES
+    from tasks.core.names import visible_name
+    from tasks.core.round_summary import client_metric, protocol_quality, protocols_of
+
+    images = {"local": "own test images", "matched": "matched test images", "new_clients": "clients that never train"}
+    lines = []
+    for protocol in (name for name in protocols_of(record) if name in images):
+        if found := protocol_quality(record, protocol):
+            worst = min(sorted(found), key=found.__getitem__)
+            mean = sum(found.values()) / len(found)
+            lines.append(
+                f"{images[protocol]} (protocol {protocol}), {TITLES[client_metric(record)]}: mean {mean:.3f} over "
+                f"{len(found)} client{'s' if len(found) > 1 else ''}, worst {found[worst]:.3f} ({visible_name(worst)})"
+            )
+    return lines

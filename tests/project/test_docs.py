@@ -23,6 +23,7 @@ PRESETS = sorted((ROOT / "flows" / "settings" / "presets").glob("*.yaml"))
 
 @pytest.mark.parametrize("page", PAGES + PRESETS, ids=lambda page: page.name)
 def test_every_documented_command_parses(page):
+    written: dict[str, tuple[list[str], list[str]]] = {}  # settings files that earlier commands of the page write
     for words in commands(page):
         if "..." in words or "METHOD" in words:
             continue
@@ -33,7 +34,12 @@ def test_every_documented_command_parses(page):
         sets = [text for text in options.get("set_") or () if text != "method.name=median"]  # CONTRIBUTING's example
         if command.name == "pretrain":  # which sets the method itself
             sets.append("method.name=fedavg")
-        load_settings(Path(options["params"]) if options.get("params") else None, options.get("preset") or (), sets)
+        params, presets = options.get("params"), list(options.get("preset") or ())
+        if params in written:
+            params, presets, sets = None, [*written[params][0], *presets], [*written[params][1], *sets]
+        load_settings(Path(params) if params else None, presets, sets)
+        if command.name == "settings" and options.get("out"):
+            written[str(options["out"])] = presets, sets
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
