@@ -32,7 +32,7 @@ def summarise(
     Args:
         context: The run.
         shared: ``metrics``, ``per_class``, ``per_site``, ``confusion`` of the shared model on the pooled test set;
-            nothing of it where clients have their own models.
+            nothing of it where clients have their own models. ``mixing``: metrics of the weights between clients.
         results: Client -> its result.
         sizes: Client -> weight in the mean over own models; by default the number of its training images.
 
@@ -45,7 +45,11 @@ def summarise(
     out = _mean_of(list(own.values()), [known[client] for client in own]) if own else {"metrics": {}} | dict(shared)
     per_client = {client: dict(results[client]["row"]) for client in clients.ids if client in results}
     out["per_client"] = {client: row for client, row in per_client.items() if row}
-    metrics = [out["metrics"], client_distribution(out["per_client"], metric_set(context.kind).distribution)]
+    metrics = [
+        out["metrics"],
+        shared.get("mixing", {}),
+        client_distribution(out["per_client"], metric_set(context.kind).distribution),
+    ]
     if "per_site" in out:
         trained = site_counts(dataset, clients, new_clients(context, clients))
         out["per_site"] = {site: {**row, TRAINED_ON: float(trained[site])} for site, row in out["per_site"].items()}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tasks.data.run_data import load_run_data
 from tasks.evaluation.client_summary import summarise
 from tasks.evaluation.evaluator import Evaluator
+from tasks.evaluation.mixing_similarity import mixing_metrics
 from tasks.evaluation.protocols import client_rows, clients_to_evaluate, has_shared_model, new_clients
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def evaluate_shared(context: "RunContext", state: "RoundState") -> dict[str, Any
     Returns:
         ``metrics``, ``per_class``, ``per_site`` and ``confusion``, if there is a shared model and the protocol global;
         ``clients``: those that are to be evaluated; ``logits``: reference of the shared model's logits of the pooled
-        images that every chunk of them needs, or ``None``.
+        images that every chunk of them needs, or ``None``; ``mixing``: metrics of the weights between clients.
     """
     from tasks.core.network import build_network
 
@@ -59,6 +60,7 @@ def evaluate_shared(context: "RunContext", state: "RoundState") -> dict[str, Any
     own, protocols = state.personalised, context.evaluation.protocols
     assert set(own) <= set(clients.ids), f"models of unknown clients: {own}"
     out: dict[str, Any] = {"clients": clients_to_evaluate(context, state, dataset, clients), "logits": None}
+    out["mixing"] = mixing_metrics(context, state, dataset, clients)
     pooled = "global" in protocols and not own
     with_shared = has_shared_model(state) and set(out["clients"]) - set(own)
     used = {"test": "matched" in protocols, "val": context.evaluation.thresholds == "per_class"}
