@@ -18,7 +18,7 @@ from tasks.core.records import ModelRef, Update
 from tasks.core.state_schema import TensorSpec, read_schema, spec_of
 from tasks.core.state_stream import Layout, StateFile, StateWriter, ranges
 from tasks.core.store import Store
-from tasks.server.aggregation import all_finite, check_weights, sample_count_weights
+from tasks.server.aggregation import all_finite, check_weights, sample_count_weights, weighted_mean
 from tasks.server.aggregation_job import Aggregated, AggregationJob, WeightTable
 from tasks.server.aggregators import Aggregator, Combined, Mixing, SparseRow, TensorJob, load_aggregator, stacked
 from tasks.server.aggregators.mixing import Row, as_matrix, count_positive, positive, stored_weights
@@ -197,23 +197,31 @@ class _Phase2:
     def _tensor(self, name: str) -> None:
         """Combine one tensor for all models."""
         spec, entry = spec_of(self.received.schema, name), self.received.files[0].entries[name]
-        rows = self.mixing.rows_of(name)
+        rows, floating = self.mixing.rows_of(name), entry.dtype.is_floating_point
+        single = floating and self.linear and len(rows) == 1 and not any(self._pooled(name))
         dense = sum(map(count_positive, rows)) > DENSE * len(self.received.files)
-        count = max(len(self.received.files), len(rows))
+        count = 1 if single else max(len(self.received.files), len(rows))  # of values in memory at once
         most = max(MIN_RANGE, PRODUCT // count) if self.linear and dense else min(entries_per_update(count), IN_CACHE)
         parts = list(ranges(entry.numel, most))
-        if not parts or not (self.aggregator.elementwise or not entry.dtype.is_floating_point):
+        if not parts or (floating and not self.aggregator.elementwise):
             parts = [(0, entry.numel)]
         for start, stop in parts:
-            if not entry.dtype.is_floating_point:
+            if not floating:
                 values = stacked([file.read(name, start, stop) for file in self.received.files])
                 new = [values[positive(row)].amax(0) for row in rows]
             elif self.linear and dense:
                 new = self._product(name, rows, start, stop)
+            elif single:
+                new = [self._mean(name, rows[0], start, stop)]
             else:
                 new = self._combined(name, spec, rows, start, stop)
             for writer, value in zip(self.writers, new, strict=True):
                 self._write(writer, name, value.to(entry.dtype))
+
+    def _mean(self, name: str, row: Row, start: int, stop: int) -> Tensor:
+        """Return a range of one tensor of the only model: one update after the other is read and added."""
+        own = positive(row)
+        return weighted_mean((self.received.files[i].read(name, start, stop) for i in own), [row[i] for i in own])
 
     def _product(self, name: str, rows: Sequence[Row], start: int, stop: int) -> list[Tensor]:
         """Return a range of one tensor of every model as a product of matrices; of pooled variances as of moments."""

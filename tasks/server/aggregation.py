@@ -5,7 +5,7 @@ docs/algorithms/aggregation.md.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import torch
@@ -48,11 +48,18 @@ def loss_weights(
     return [product / total for product in products], ""
 
 
-def weighted_mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Return sum_i a_i v_i in float64; the caller casts back. Same shape as each value."""
-    total = torch.zeros(values[0].shape, dtype=torch.float64)
+def weighted_mean(values: Iterable[Tensor], weights: Iterable[float]) -> Tensor:
+    """Return sum_i a_i v_i in float64; the caller casts back. Same shape as each value.
+
+    Args:
+        values: At least one; each is used once and then dropped, so that they may be read one by one.
+        weights: As many.
+    """
+    total: Tensor | None = None
     for value, weight in zip(values, weights, strict=True):
+        total = torch.zeros(value.shape, dtype=torch.float64) if total is None else total
         total.add_(value.to(torch.float64), alpha=weight)
+    assert total is not None
     return total
 
 
