@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
@@ -49,7 +50,7 @@ def fedscene(folder, arguments):
     os.chdir(folder)
     for name in [name for name in os.environ if name.startswith("FEDSCENE_")]:
         del os.environ[name]
-    with open("output.txt", "a") as output:
+    with Path("output.txt").open("a") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
         app(arguments)
