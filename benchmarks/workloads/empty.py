@@ -24,7 +24,7 @@ def about(name: str) -> About:
 
 def prepare(name: str, options: Options) -> Prepared:
     """Make the data; return the contestants."""
-    clients, rounds = clients_of(name), rounds_of(1 if options.quick else 20)
+    clients, rounds = clients_of(name), rounds_of(1 if options.quick else 14)
     settings, job = make_job(name, options, [2] * clients, 16, 4, False, SETTINGS, rounds)
     rivals = ("hand-1", "pfl-1", "flower-2")
     found = [ours(settings, job.parent, rounds, "local", 1), *others(job, options, rounds_and_loss(rounds), rivals)]
