@@ -23,11 +23,10 @@ def three(context):
     return tuple(put_update(context, client, random_state(seed), 10) for seed, client in enumerate("abc"))
 
 
-@pytest.mark.parametrize(
-    ("name", "at_once"), [("mean", 1), ("median", 5), ("geometric_median", 5), ("krum", 5), ("fedadam", 5)]
-)
-def test_never_more_than_a_range_of_each_update_is_read(context, monkeypatch, name, at_once):
-    monkeypatch.setattr("tasks.server.aggregators.received.BLOCK", at_once * ALIGNED)
+@pytest.mark.parametrize("name", ["mean", "median", "geometric_median", "krum", "fedadam"])
+def test_never_more_than_a_range_of_each_update_is_read(context, monkeypatch, name):
+    monkeypatch.setattr("tasks.server.aggregators.received.BLOCK", 5 * ALIGNED)
+    monkeypatch.setattr("tasks.server.aggregate.IN_CACHE", ALIGNED)  # of the mean, which has one of them at a time
     read, longest = StateFile.read, []
 
     def spy(file, tensor, start=0, stop=None):
