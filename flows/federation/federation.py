@@ -39,6 +39,7 @@ class Federation(Round):
 
     def __init__(self, setup: Setup, number: int, state: RoundState, last: RoundRecord | None = None) -> None:
         super().__init__(setup, number, state, last)
+        self.participations_before = dict(state.participations)
         self.downlink = Downlink(self) if self.context.downlink_transforms else None
         freezes = self.context.train.freeze != "none" and self.downlink is None  # which has its own account
         self.frozen_parts = FrozenParts(self) if freezes else None
@@ -172,8 +173,10 @@ class Federation(Round):
         """
         given = tuple(weights) if weights else None
         if spec is None and given is None:
-            reported = [update.client for update in updates]
-            given = round_weights(self.context.weighting, self.clients, reported, self.number)
+            self._count_participations(updates)
+            samples = {update.client: update.samples for update in updates}
+            counts = self.state.participations
+            given = round_weights(self.context.weighting, self.clients, list(samples), self.number, counts, samples)
         chosen = spec or self.context.aggregator
         own = tuple(starts[update.client] for update in updates) if starts else None
         job = AggregationJob(chosen, tuple(updates), self.as_sent(start), given, facts=facts or {}, starts=own)
@@ -183,6 +186,12 @@ class Federation(Round):
                 self.state.models[model] = ref
         self.state.evaluated = done.evaluated
         return done.models[GLOBAL]
+
+    def _count_participations(self, updates: Sequence[Update]) -> None:
+        """Count this round for the clients of these updates, once however often they are averaged in it."""
+        if self.context.weighting.name == "fedfreq":
+            before = self.participations_before
+            self.state.participations |= {u.client: before.get(u.client, 0) + 1 for u in updates}
 
     def mix(
         self,

@@ -77,7 +77,7 @@ class Round:
     def sample(self) -> list[str]:
         """Return the round's participants in id order: all, or ``sample_size`` of them without replacement.
 
-        Required clients are always among them.
+        They are drawn as ``federation.sampling`` says. Required clients are always among them.
 
         Raises:
             UserError: As ``sample_size``.
@@ -86,7 +86,9 @@ class Round:
         if count is None:
             return self.choose(sorted(self.clients))
         others = sorted(self.clients.keys() - set(required))
-        return self.choose([*required, *self.draw("sample clients", count - len(required), others)])
+        sampling = self.settings.sampling
+        weights = None if sampling.name == "uniform" else sampling.weight_of(list(self.clients))
+        return self.choose([*required, *self.draw("sample clients", count - len(required), others, weights)])
 
     def sample_size(self) -> int | None:
         """Return the number of participants: ``clients_per_round``, or fewer if the round's budget needs it.
@@ -116,18 +118,27 @@ class Round:
         self.note(f"{affordable} clients take part: a client is expected to cost {cost:.4g} of {budget:g} MB")
         return affordable
 
-    def draw(self, purpose: str, count: int, among: Sequence[str] | None = None) -> list[str]:
+    def draw(
+        self,
+        purpose: str,
+        count: int,
+        among: Sequence[str] | None = None,
+        weights: Mapping[str, float] | None = None,
+    ) -> list[str]:
         """Return ``count`` clients, drawn without replacement, in id order; all of them if there are no more.
 
         Args:
             purpose: Part of the seed.
             count: How many.
             among: Ids to draw from, in order; default: all clients.
+            weights: Client -> weight above 0: one after the other is drawn in proportion to these; default: all alike.
         """
         ids = sorted(self.clients) if among is None else list(among)
         if count >= len(ids):
             return ids
-        return sorted(self.generator(purpose).choice(ids, size=count, replace=False).tolist())
+        total = sum(weights[client] for client in ids) if weights else 0.0
+        shares = [weights[client] / total for client in ids] if weights else None
+        return sorted(self.generator(purpose).choice(ids, size=count, replace=False, p=shares).tolist())
 
     def generator(self, purpose: str) -> "np.random.Generator":
         """Return the round's generator for a purpose, which is part of the seed."""

@@ -57,7 +57,15 @@ def result_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
         "evaluation": values["evaluation"],
         "federation": {
             key: federation[key]
-            for key in ("clients_per_round", "max_mb_per_round", "required", "quorum", "bn_policy", "precision")
+            for key in (
+                "clients_per_round",
+                "sampling",
+                "max_mb_per_round",
+                "required",
+                "quorum",
+                "bn_policy",
+                "precision",
+            )
         },
     }
 
@@ -269,6 +277,7 @@ def _check_clients(settings: Settings, clients: Clients, data: DataPaths) -> Non
         check_method(settings, len(ids))
         check_aggregation(settings, len(ids))
         settings.aggregation.weighting.check(ids)
+        settings.federation.sampling.check(ids)
         for spec in (*settings.aggregation.client_transforms, *settings.aggregation.server_transforms):
             load_transform(spec.name).check(spec, ids)
     except ValueError as error:

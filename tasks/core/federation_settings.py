@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from models.settings.section import Section
+from tasks.core.sampling_settings import SamplingSettings
 
 
 class StopSettings(Section):
@@ -53,6 +54,9 @@ class FederationSettings(Section):
 
     rounds: int = Field(10, ge=1, description="Rounds (FMMAN: cycles) R.")
     clients_per_round: int | None = Field(None, ge=1, description="Clients sampled per round; null: all.")
+    sampling: SamplingSettings = Field(
+        SamplingSettings.model_validate({}), description="How likely each client is among those of a round."
+    )
     max_mb_per_round: float | None = Field(
         None,
         gt=0,
@@ -103,6 +107,14 @@ class FederationSettings(Section):
         if self.clients_per_round is not None and len(self.required) > self.clients_per_round:
             raise ValueError(
                 f"{len(self.required)} clients are required, more than clients_per_round {self.clients_per_round}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sampling_is_used(self) -> Self:
+        if self.sampling.name != "uniform" and self.clients_per_round is None and self.max_mb_per_round is None:
+            raise ValueError(
+                f"sampling {self.sampling.name} has no effect, as all clients take part: set clients_per_round"
             )
         return self
 

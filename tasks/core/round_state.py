@@ -52,6 +52,7 @@ class RoundState:
         server: Namespace -> tensors that the server keeps: of a method or an aggregator.
         own: Client -> name of the model that is its own; without an entry, or for ``global``, it is the evaluated one.
         cluster_of: Client -> index of its cluster; empty without clustering.
+        participations: Client -> number of rounds in which its update was averaged, where the weights need it.
         evaluated: Name of the model that is evaluated, exported and shown; training goes on from the global one.
     """
 
@@ -61,6 +62,7 @@ class RoundState:
     server: dict[str, ModelRef] = field(default_factory=dict)
     own: dict[str, str] = field(default_factory=dict)
     cluster_of: dict[str, int] = field(default_factory=dict)
+    participations: dict[str, int] = field(default_factory=dict)
     evaluated: str = GLOBAL
 
     @classmethod
@@ -78,6 +80,7 @@ class RoundState:
             server=dict(self.server),
             own=dict(self.own),
             cluster_of=dict(self.cluster_of),
+            participations=dict(self.participations),
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Settings of the clients' weights in an average (docs/algorithms/dynamic_weights.md)."""
+"""Settings of the clients' weights in an average (docs/algorithms/dynamic_weights.md, docs/algorithms/fedfreq.md)."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
@@ -14,10 +14,10 @@ Weights = Literal["samples", "uniform"] | dict[str, Annotated[float, Field(ge=0,
 class WeightingSettings(Section):
     """How much each client counts in an average."""
 
-    name: Literal["samples", "uniform", "dynamic"] = Field(
+    name: Literal["samples", "uniform", "dynamic", "fedfreq"] = Field(
         "samples",
         description="samples: in proportion to the number of training images; uniform: all participants alike; "
-        "dynamic: from `start` to `end` over the rounds.",
+        "dynamic: from `start` to `end` over the rounds; fedfreq: the more, the fewer rounds a client took part in.",
     )
     schedule: Schedule = Field(
         "linear",
@@ -33,6 +33,20 @@ class WeightingSettings(Section):
         "samples", description="dynamic: weights of round 1: samples, uniform, or a number for each client."
     )
     end: Weights = Field("uniform", description="dynamic: weights from the horizon on: the same.")
+    mode: Literal["complement", "inverse"] = Field(
+        "complement",
+        description="fedfreq: complement: (1 - p) / (m - 1), with p a client's share in the participations of the m "
+        "that reported; inverse: in proportion to 1 / participations.",
+    )
+    times_samples: bool = Field(
+        False, description="fedfreq: multiplied by the number of images that a client reports, then divided by the sum."
+    )
+
+    @model_validator(mode="after")
+    def _fedfreq_is_used(self) -> Self:
+        if self.name != "fedfreq":
+            self.refuse_changed(("mode", "times_samples"), f"it is for the weighting fedfreq, and name is {self.name}")
+        return self
 
     @model_validator(mode="after")
     def _dynamic_is_complete(self) -> Self:

@@ -1,12 +1,13 @@
-"""The clients' weights in an average: sample counts, equal ones, or a change from one to the other over the rounds.
+"""The clients' weights in an average: sample counts, equal or changing ones, or by how often a client took part.
 
-docs/algorithms/dynamic_weights.md. All of it is exact arithmetic: where the sample counts are equal, every schedule
-gives the weights of the uniform mean to the last bit.
+docs/algorithms/dynamic_weights.md and docs/algorithms/fedfreq.md. All of it is exact arithmetic: where sample counts or
+participations are equal, the weights are those of the uniform mean to the last bit.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 
 from models.errors import UserError
 from tasks.core.weighting_settings import Schedule, WeightingSettings, Weights
@@ -78,8 +79,46 @@ def dynamic_weights(
     return [float(weight / total) for weight in mixed]
 
 
+def frequency_weights(
+    counts: Sequence[int], mode: str = "complement", samples: Sequence[int] | None = None
+) -> list[float]:
+    """Return FedFreq's weights w_k = (1 - p_k) / (m - 1) of the m clients that reported (Zhang et al., IoT-J 2022).
+
+    p_k = q_k / sum_j q_j over these clients. A single client has weight 1.
+
+    Args:
+        counts: q_k, the rounds in which a client took part, this one included: [m], at least 1 each.
+        mode: complement: as above; inverse: in proportion to 1 / q_k.
+        samples: Images n_k [m] by which the weights are multiplied before they are divided by their sum.
+
+    Returns:
+        [m], each rounded once.
+
+    Raises:
+        UserError: If there are samples and all are 0.
+    """
+    total, m = sum(counts), len(counts)
+    if mode == "inverse":
+        values = [Fraction(1, q) for q in counts]
+    else:
+        values = [(1 - Fraction(q, total)) / (m - 1) for q in counts] if m > 1 else [Fraction(1)]
+    if samples is not None:
+        values = [value * n for value, n in zip(values, samples, strict=True)]
+    whole = sum(values)
+    if not whole:
+        raise UserError(
+            "no client that reported has images", where="aggregation.weighting.times_samples", found=samples
+        )
+    return [float(value / whole) for value in values]
+
+
 def round_weights(
-    settings: WeightingSettings, sizes: Mapping[str, int], reported: Sequence[str], round_: int
+    settings: WeightingSettings,
+    sizes: Mapping[str, int],
+    reported: Sequence[str],
+    round_: int,
+    participations: Mapping[str, int] = MappingProxyType({}),
+    samples: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[float, ...] | None:
     """Return the weights of a round's updates, in the order of ``reported``; ``None`` for sample counts.
 
@@ -88,11 +127,17 @@ def round_weights(
         sizes: Training images of all clients.
         reported: Clients whose updates are averaged.
         round_: The round, from 1.
+        participations: fedfreq: client -> rounds in which it took part, this one included.
+        samples: fedfreq with ``times_samples``: client -> images that its update reports.
     """
     if settings.name == "samples":
         return None
     if settings.name == "uniform":
         return (1 / len(reported),) * len(reported)
+    if settings.name == "fedfreq":
+        counts = [participations[client] for client in reported]
+        images = [samples[client] for client in reported] if settings.times_samples else None
+        return tuple(frequency_weights(counts, settings.mode, images))
     assert settings.horizon is not None, "checked with the settings"
     share = progress(settings.schedule, settings.horizon, round_)
     return tuple(dynamic_weights(sizes, reported, share, settings.start, settings.end))

@@ -29,6 +29,7 @@ def full():
         server={"scaffold": ref("control")},
         own={"a": "client/a", "c": "cluster/0"},
         cluster_of={"c": 0},
+        participations={"a": 2},
     )
 
 

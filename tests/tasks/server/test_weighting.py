@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from models.errors import UserError
 from tasks.core.weighting_settings import WeightingSettings
 from tasks.server.aggregation import sample_count_weights
-from tasks.server.weighting import dynamic_weights, progress, round_weights, shares
+from tasks.server.weighting import dynamic_weights, frequency_weights, progress, round_weights, shares
 
 SIZES = {"a": 800, "b": 100, "c": 100}
 
@@ -101,6 +101,9 @@ def test_the_order_of_clients_changes_nothing():
         ({"name": "dynamic", "horizon": 3, "end": {"a": -1}}, "greater than or equal to 0"),
         ({"name": "dynamic", "horizon": 3, "end": {"a": math.inf}}, "finite"),
         ({"name": "dynamic", "horizon": 0}, "greater than or equal to 1"),
+        ({"mode": "inverse"}, "mode is inverse, but it is for the weighting fedfreq, and name is samples"),
+        ({"name": "fedfreq", "horizon": 3}, "horizon is 3, but"),
+        ({"name": "fedfreq", "mode": "log"}, "complement"),
     ],
 )
 def test_weightings_without_sense_are_refused(values, message):
@@ -114,3 +117,33 @@ def test_weights_given_one_by_one_name_every_client_and_no_other():
         given.check(["a", "b", "c"])
     given.check(["a", "b", "z"])
     WeightingSettings().check(["a"])
+
+
+def test_a_client_that_took_part_more_often_counts_less():
+    """q = 1, 2, 3: p = 1/6, 1/3, 1/2, so w = (5/6, 2/3, 1/2) / 2; inverse: 6/11, 3/11, 2/11."""
+    assert frequency_weights([1, 2, 3]) == [5 / 12, 1 / 3, 1 / 4]
+    assert frequency_weights([1, 2, 3], "inverse") == [6 / 11, 3 / 11, 2 / 11]
+    assert frequency_weights([1, 2, 3], samples=[12, 30, 20]) == [0.25, 0.5, 0.25]
+    assert frequency_weights([1, 1], samples=[0, 4]) == [0, 1]
+    with pytest.raises(UserError, match="no client that reported has images"):
+        frequency_weights([1, 2], samples=[0, 0])
+
+
+@pytest.mark.parametrize("mode", ["complement", "inverse"])
+def test_participation_weights_sum_to_1_lie_in_bounds_and_are_uniform_for_equal_counts(mode):
+    for counts in ([7, 1], [1, 1, 50], [3, 1, 4, 1, 5, 9, 2, 6], list(range(1, 41))):
+        found = frequency_weights(counts, mode)
+        assert math.fsum(found) == pytest.approx(1, abs=1e-15)
+        assert mode == "inverse" or all(0 < w < 1 / (len(counts) - 1) for w in found)
+        assert found == frequency_weights(counts[::-1], mode)[::-1]
+    for m in (1, 2, 3, 7, 49):
+        assert frequency_weights([6] * m, mode) == [1 / m] * m
+
+
+def test_participations_are_those_of_the_clients_that_reported():
+    """b failed: the divisor is the number that reported, minus 1."""
+    counts, chosen = {"a": 3, "b": 9, "c": 1}, WeightingSettings(name="fedfreq")
+    assert round_weights(chosen, SIZES, ["a", "c"], 5, counts) == (0.25, 0.75)
+    assert round_weights(chosen, SIZES, ["b"], 5, counts) == (1.0,)
+    by_images = WeightingSettings(name="fedfreq", times_samples=True)
+    assert round_weights(by_images, SIZES, ["a", "c"], 5, counts, {"a": 30, "c": 10}) == (0.5, 0.5)
