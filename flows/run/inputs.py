@@ -15,6 +15,7 @@ from flows.settings.schema import Settings, as_values
 from models.errors import LabelError, UserError
 from tasks.client.objectives import load_objective
 from tasks.core.context import RunContext
+from tasks.core.federation_settings import RESULT_SETTINGS
 from tasks.core.problem_kind import Kind
 from tasks.core.records import ModelRef
 from tasks.core.store import state_digest
@@ -55,18 +56,7 @@ def result_settings(settings: Settings, kind: Kind) -> dict[str, Any]:
         "aggregation": _aggregation(values["aggregation"]),
         "train": values["train"],
         "evaluation": values["evaluation"],
-        "federation": {
-            key: federation[key]
-            for key in (
-                "clients_per_round",
-                "sampling",
-                "max_mb_per_round",
-                "required",
-                "quorum",
-                "bn_policy",
-                "precision",
-            )
-        },
+        "federation": {key: federation[key] for key in RESULT_SETTINGS},
     }
 
 

@@ -7,6 +7,16 @@ from pydantic import Field, model_validator
 from models.settings.section import Section
 from tasks.core.sampling_settings import SamplingSettings
 
+RESULT_SETTINGS = (  # what a result depends on
+    "clients_per_round",
+    "sampling",
+    "max_mb_per_round",
+    "required",
+    "quorum",
+    "bn_policy",
+    "precision",
+)
+
 
 class StopSettings(Section):
     """When a run ends before its last round; like ``federation.rounds`` this is no part of the run's identity."""
