@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from flows.papers.benchmark.cell_run import CellRun
 from flows.papers.benchmark.curves import STATISTICS, rounds_until
-from flows.papers.benchmark.schema import Benchmark, Claim, Difference, FewerRounds, Paired
-from flows.papers.fidelity.evaluate_claims import compare_pairs
+from flows.papers.benchmark.schema import Benchmark, Claim, Difference, FewerRounds, Level, Paired
+from flows.papers.fidelity.evaluate_claims import Verdict, compare_pairs
 from tasks.core.summary_statistics import mean_and_std
 
 Pairs = Sequence[tuple[CellRun, CellRun]]  # runs of a claim's two rows with the same seed
@@ -19,11 +19,13 @@ def judge(benchmark: Benchmark, scale: str, finished: Mapping[str, Sequence[Cell
     Args:
         benchmark: The file.
         scale: small or full.
-        finished: The finished runs of the claim's two rows.
+        finished: The finished runs of the claim's rows.
         claim: The claim.
     """
     if any(benchmark.rows[row].not_yet is not None for row in claim.rows):
         return "-", "not yet available"
+    if isinstance(claim, Level):
+        return _level(claim, finished[claim.row])
     first, second = ({run.seed: run for run in finished[row]} for row in claim.rows)
     pairs = [(first[seed], second[seed]) for seed in first if seed in second]
     judged_at_small = isinstance(claim, Paired)  # an ordering on our own images, not a published level
@@ -71,11 +73,25 @@ def _paired(claim: Paired, pairs: Pairs) -> tuple[str, str]:
     verdict = compare_pairs([value + claim.margin for value in first], second)
     if not verdict.differences:
         return "-", "not evaluated"
-    middle = sign * (verdict.mean - claim.margin)
-    ends = sorted(sign * (end - claim.margin) for end in (verdict.low, verdict.high))
-    interval = f" [{ends[0]:+.2f}, {ends[1]:+.2f}]" if math.isfinite(ends[0]) else ""
-    count = len(verdict.differences)
     outcome: str = verdict.outcome
     if claim.equal:
         outcome = "does not hold" if any(verdict.differences) else "holds"
-    return f"{middle:+.2f}{interval} ({count} seed{'s' if count > 1 else ''})", outcome
+    return _interval(verdict, sign, -claim.margin), outcome
+
+
+def _level(claim: Level, runs: Sequence[CellRun]) -> tuple[str, str]:
+    """Compare a statistic of one row with a value; the difference counts in the direction of the claim."""
+    statistic, sign = STATISTICS[claim.statistic], -1.0 if claim.lower else 1.0
+    values = [sign * statistic(run.metric(claim.metric)) for run in runs]
+    verdict = compare_pairs(values, [sign * claim.value] * len(values))
+    if not verdict.differences:
+        return "-", "not evaluated" if runs else "not run yet"
+    return _interval(verdict, sign, sign * claim.value), verdict.outcome
+
+
+def _interval(verdict: Verdict, sign: float, shift: float) -> str:
+    """Return the mean with its interval and the number of seeds, moved by ``shift`` and turned by ``sign``."""
+    ends = sorted(sign * (end + shift) for end in (verdict.low, verdict.high))
+    interval = f" [{ends[0]:+.2f}, {ends[1]:+.2f}]" if math.isfinite(ends[0]) else ""
+    count = len(verdict.differences)
+    return f"{sign * (verdict.mean + shift):+.2f}{interval} ({count} seed{'s' if count > 1 else ''})"

@@ -7,7 +7,7 @@ from pathlib import Path
 from flows.papers.benchmark.bands import CLAIM, LEAST, SINGLE
 from flows.papers.benchmark.cell_run import CellRun
 from flows.papers.benchmark.results import BenchmarkReport, one_line
-from flows.papers.benchmark.schema import Difference, Paired
+from flows.papers.benchmark.schema import Difference, Level, Paired
 from flows.settings.dotted import flat
 from tasks.plotting.markdown import markdown_table, safe_cell
 
@@ -27,8 +27,8 @@ def page(report: BenchmarkReport, plots: Mapping[str, Path] | None = None) -> st
         *(part for cell in benchmark.cells for part in _cell(report, cell)),
         "## Claims",
         f"A difference between two rows is a claim only where the published one exceeds {CLAIM:g} points in every "
-        "source that has both rows. An ordering on our own images is judged by the 90 % interval, in brackets, of the "
-        "mean difference over the seeds.",
+        "source that has both rows. A claim on our own images is judged by the 90 % interval, in brackets, of the mean "
+        "(or mean difference) over the seeds.",
         _claims(report),
         "\n\n".join(f"![{title}]({path.name})" for title, path in (plots or {}).items()),
         _runs(report),
@@ -126,8 +126,8 @@ def _claims(report: BenchmarkReport) -> str:
         if isinstance(claim, Difference):
             text, published = f"{claim.better} - {claim.worse} >= {claim.at_least:g}", report.benchmark.margin(claim)
             printed = NONE if published is None else f"{published:+.2f}"
-        elif isinstance(claim, Paired):
-            text, printed = _paired(report, claim), NONE
+        elif isinstance(claim, Paired | Level):
+            text, printed = _ordering(report, claim), NONE
         else:
             text = f"rounds of {claim.faster} <= {claim.at_most:g} x those of {claim.slower}, to what {claim.slower} "
             text += f"has after round {claim.target_round}"
@@ -136,9 +136,12 @@ def _claims(report: BenchmarkReport) -> str:
     return markdown_table(["cell", "claim", "smallest published margin", "ours", "verdict"], rows)
 
 
-def _paired(report: BenchmarkReport, claim: Paired) -> str:
-    """Return a claim on an ordering in words, with the numbers that are compared."""
-    metric = claim.metric or report.benchmark.protocols[report.benchmark.rows[claim.better].protocol].metric
+def _ordering(report: BenchmarkReport, claim: Paired | Level) -> str:
+    """Return a claim on our own images in words, with the numbers that are compared."""
+    metric = claim.metric or report.benchmark.protocols[report.benchmark.rows[claim.rows[0]].protocol].metric
+    if isinstance(claim, Level):
+        order = "below" if claim.lower else "above"
+        return f"{claim.text}: {claim.statistic} of {metric}, {claim.row} {order} {claim.value:g}"
     order = "equal to" if claim.equal else "below" if claim.lower else "above"
     margin = f" less {claim.margin:g}" if claim.margin else ""
     return f"{claim.text}: {claim.statistic} of {metric}, {claim.better} {order} {claim.worse}{margin}"

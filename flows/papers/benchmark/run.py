@@ -92,6 +92,8 @@ def _states(plan: BenchmarkPlan, row: RowPlan) -> list[RowState]:
 def replicate_cells(plan: BenchmarkPlan, out: Path, progress: RowProgress) -> BenchmarkReport:
     """Run what is missing and write ``NAME.json`` and ``NAME.md`` to ``out``, after every run and when interrupted.
 
+    Plots are written at the end of a sitting.
+
     Raises:
         UserError: If MLflow cannot be used, or an earlier ``NAME.json`` cannot be read.
     """
@@ -115,19 +117,20 @@ def replicate_cells(plan: BenchmarkPlan, out: Path, progress: RowProgress) -> Be
             finally:  # if it is interrupted too: its rounds belong on the page
                 cell.runs = newest(_found(plan, row), cell.runs)
             cell.failed = failed or cell.failed
-            _write(report, out)
+            _write(report, out, with_plots=False)
             progress.row_done(run, done, failed)
         finished = True
     finally:
-        files = _write(report, out)
+        files = _write(report, out, with_plots=True)
         if tracking:
             close_table(tracking.tracking, parent, _metrics(report), files, finished)
     return report
 
 
-def _write(report: BenchmarkReport, out: Path) -> list[Path]:
+def _write(report: BenchmarkReport, out: Path, with_plots: bool) -> list[Path]:
+    """Write record and page; plots, which take seconds, only when a sitting ends."""
     name = report.benchmark.name
-    plots = write_figures(report, out)
+    plots = write_figures(report, out) if with_plots else {}
     text = json.dumps(to_json_values(report.as_dict()), indent=1, allow_nan=False)
     write_text(out / f"{name}.md", page(report, plots))
     write_text(out / f"{name}.json", text + "\n")

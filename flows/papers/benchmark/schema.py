@@ -172,7 +172,29 @@ class Paired(Section):
         return self.worse_metric or self.metric if row == self.worse else self.metric
 
 
-Claim = Annotated[Difference | FewerRounds | Paired, Field(discriminator="kind")]
+class Level(Section):
+    """Claim: a statistic of a row's curve is above a value, judged by the 90 % interval of its mean over the seeds."""
+
+    kind: Literal["level"] = "level"
+    cell: str
+    text: str = Field(description="The claim in words.")
+    row: str
+    metric: str = Field("", description="A metric of the protocol's `also`; empty: its `metric`.")
+    statistic: Statistic = Field("last", description="What is read from the curve by round.")
+    value: float = Field(0.0, description="The value, in the units of the page.")
+    lower: bool = Field(False, description="The claim is that it is below.")
+
+    @property
+    def rows(self) -> tuple[str]:
+        """Return the row."""
+        return (self.row,)
+
+    def metric_of(self, row: str) -> str:
+        """Return the row's metric, "" for its protocol's."""
+        return self.metric
+
+
+Claim = Annotated[Difference | FewerRounds | Paired | Level, Field(discriminator="kind")]
 
 
 class Benchmark(Section):
@@ -205,7 +227,7 @@ class Benchmark(Section):
             _known("claims", claim.cell, self.cells)
             for name in claim.rows:
                 _known("claims", name, self.rows)
-                if isinstance(claim, Paired) and (metric := claim.metric_of(name)):
+                if isinstance(claim, Paired | Level) and (metric := claim.metric_of(name)):
                     _known("claims", metric, dict.fromkeys(self.protocols[self.rows[name].protocol].also))
         return self
 

@@ -65,6 +65,33 @@ def test_an_ordering_may_claim_equality_or_compare_two_metrics(tmp_path):
     assert judged(tmp_path, curves, curves, also=spread, worse_metric="spread")[0][0].startswith("+2.50 [")
 
 
+LEVEL = {"kind": "level", "cell": "C1", "text": "FedAvg is above", "row": "C1-fedavg"}
+
+
+def level(folder, curves, scale="small", **claim):
+    """What a claim on one row's level gives, and the page."""
+    benchmark = load_benchmark(written(folder, claims=[LEVEL | claim]))
+    found = BenchmarkReport(benchmark, scale, {name: CellRow(name) for name in benchmark.rows})
+    found.rows["C1-fedavg"].runs = [run(seed, curve) for seed, curve in enumerate(curves)]
+    return found.claim(benchmark.claims[0]), page(found)
+
+
+def test_a_level_is_judged_by_the_interval_of_its_mean(tmp_path):
+    curves = [[1, 2, 62], [1, 2, 71], [1, 2, 80]]
+    # Mean 71, standard error 9/sqrt(3), t(0.95, 2) = 2.920: 15.17 to each side
+    (text, verdict), shown = level(tmp_path, curves, value=50)
+    assert (text, verdict) == ("+71.00 [+55.83, +86.17] (3 seeds)", "holds")
+    assert "FedAvg is above: last of accuracy, C1-fedavg above 50" in shown
+    assert level(tmp_path, curves, value=60)[0] == (text, "undecided")
+    assert level(tmp_path, curves, value=90)[0] == (text, "does not hold")
+    (text, verdict), shown = level(tmp_path, curves, value=90, lower=True)
+    assert (text, verdict) == ("+71.00 [+55.83, +86.17] (3 seeds)", "holds") and "C1-fedavg below 90" in shown
+    assert level(tmp_path, curves[:1])[0] == ("+62.00 (1 seed)", "undecided")
+    assert level(tmp_path, [])[0] == ("-", "not run yet")
+    with pytest.raises(UserError, match="no such name dice"):
+        level(tmp_path, curves, metric="dice")
+
+
 @pytest.mark.parametrize("scale", ["small", "full"])
 @pytest.mark.parametrize("name", ["dynamic-weights", "fedscrap"])
 def test_the_tables_of_personal_models_and_weights_have_valid_settings(name, scale, tmp_path):
