@@ -63,6 +63,7 @@ def test_a_round_of_5cfad71_is_read_as_it_was(tmp_path):
         "server": {},
         "own": {},
         "cluster_of": old["groups"],
+        "participations": {},
         "evaluated": "global",
     }
     assert not FORMER & again.keys()
@@ -181,6 +182,7 @@ def test_a_record_that_was_read_is_written_in_the_present_layout_with_all_that_i
         "server": {},
         "own": {},
         "cluster_of": old["groups"],
+        "participations": {},
         "evaluated": "global",
     }
     rest = {key: value for key, value in old.items() if key not in FORMER}
