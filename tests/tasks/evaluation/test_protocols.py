@@ -135,7 +135,7 @@ def test_clients_with_the_same_model_are_beside_each_other(make_case):
     own = {a: "cluster/1", b: "cluster/0", c: "cluster/1", d: "cluster/0"}
     state = RoundState(models={"cluster/0": start, "cluster/1": start}, own=own)
     assert clients_to_evaluate(context, state, dataset, clients) == [b, d, a, c]
-    assert evaluate_shared(context, state).keys() == {"clients", "logits"}
+    assert evaluate_shared(context, state) == {"clients": [b, d, a, c], "logits": None, "mixing": {}}
 
 
 def test_without_local_test_images_the_default_protocols_evaluate_no_client(make_case):
